@@ -97,7 +97,7 @@ def is_gone(run_dir: Path, pid: int) -> bool:
     """Return whether a run is over, and no process and no temporary file of it is left."""
     if psutil.pid_exists(pid) or (run_dir / follow_run.SCRATCH).exists():
         return False
-    return any(isinstance(event, events.FINAL) for event in event_log.read(run_dir))
+    return any(isinstance(event, events.FINAL) for event in event_log.read_events(run_dir))
 
 
 def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str, index: int, busy: bool) -> float:
@@ -117,8 +117,8 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
         assert time.perf_counter() < give_up, f"{stage}: not cancelled after 20 s"
         time.sleep(0.002)
     took_s = time.perf_counter() - begun
-    assert reaper.marked(worker["mark"]) == []
-    assert isinstance(event_log.read(run_dir)[-1], events.Cancelled)
+    assert reaper.marked_processes(worker["mark"]) == []
+    assert isinstance(event_log.read_events(run_dir)[-1], events.Cancelled)
     if busy:
         go_on.touch()
         notebook.finish(cell)

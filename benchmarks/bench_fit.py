@@ -80,10 +80,10 @@ def cpu_s() -> float:
 
 def plainly(chooser: Chooser, limit_bytes: int) -> float:
     """Return the bound in seconds that `scipy.optimize.milp` proves for a limit, with the whole program at once."""
-    under = chooser._relaxation.under(limit_bytes)
+    under = chooser._relaxation.program_for(limit_bytes)
     for place in under.over.tolist():
-        under.add_place(place)
-    return under.whole(lambda: None, nodes=PLAIN_NODES, gap=SOLVED_TO).proven_s
+        under.add_memory_row(place)
+    return under.solve_integer(lambda: None, nodes=PLAIN_NODES, gap=SOLVED_TO).proven_s
 
 
 def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
     started = cpu_s()
     fitter = Fitter(bench, bench._captured, bench.machine)
     chooser = fitter.chooser
-    least, stock = fitter.least()[1].peak_bytes, bench.plan.peak_bytes
+    least, stock = fitter.lowest_peak()[1].peak_bytes, bench.plan.peak_bytes
     prepared_s = cpu_s() - started
     rows, points = [], []
     for limit in np.linspace(least, stock, budgets).astype(int).tolist():
@@ -99,7 +99,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
         first = chooser.fit(limit, gap=CLOSE)
         first_s = cpu_s() - started
         first_gap = 1.0 if first is None else chooser.gap(first, limit)
-        point, plan = fitter.within(limit)
+        point, plan = fitter.fit_peak(limit)
         found_s = cpu_s() - started
         points.append(point)
         rows.append(

@@ -18,7 +18,7 @@ from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
 from workbench.ui.graph.layout import compute
 from workbench.ui.graph.node_names import node_ids
-from workbench.ui.graph.payload import packed, payload
+from workbench.ui.graph.payload import pack, payload
 
 LAYERS = 190
 """These layers have about 10,000 statements."""
@@ -119,7 +119,7 @@ def test_ten_thousand_statements_are_laid_out_and_packed(benchmark: Any, fold: s
 
     def drawn() -> dict[str, Any]:
         layout = compute(graph, sites, unfolded=FOLDS[fold], views=False, composites=True)
-        return packed(payload(graph, layout, sites, node_ids(graph, layout, sites)))
+        return pack(payload(graph, layout, sites, node_ids(graph, layout, sites)))
 
     data = benchmark(drawn)
     sent = size_of(data)
@@ -142,7 +142,7 @@ def size_of(data: dict[str, Any]) -> int:
 def test_ten_thousand_statements_on_the_screen(benchmark: Any, tmp_path: Path, fold: str) -> None:
     graph, sites = llama(LAYERS)
     layout = compute(graph, sites, unfolded=FOLDS[fold], views=False, composites=True)
-    data = packed(payload(graph, layout, sites))
+    data = pack(payload(graph, layout, sites))
     file = tmp_path / "view.html"
     file.write_text(page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False}))
 

@@ -200,10 +200,10 @@ def fitted(bench: Workbench, budgets: int, folder: Path) -> list[dict[str, Any]]
     """Make a plan for each budget from the least peak to the stock peak, and write its config to `folder`."""
     rows: list[dict[str, Any]] = []
     fitter = Fitter(bench, bench._captured, of_device(bench))
-    least, stock = fitter.least()[1].peak_bytes, bench.plan.peak_bytes
+    least, stock = fitter.lowest_peak()[1].peak_bytes, bench.plan.peak_bytes
     for number in range(budgets):
         limit = least + round((stock - least) * number / (budgets - 1))
-        point, plan = fitter.within(limit)
+        point, plan = fitter.fit_peak(limit)
         bench.choose_found(fitter.choices(point))
         options = list(point.options.values())
         rows.append(

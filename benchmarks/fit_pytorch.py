@@ -96,12 +96,12 @@ def planned(name: str, budgets: int, folder: Path, limit_s: float, executor: str
         row = {"name": name, "number": STOCK, "stated_bytes": bench.plan.peak_bytes, "recomputed": 0, "config": config}
         rows.add({**row, "predicted_bytes": bench.plan.peak_bytes, "proven": bool(bench.plan.proof.proven)})
     try:
-        least, stock = fitter.least()[1].peak_bytes, bench.plan.peak_bytes
+        least, stock = fitter.lowest_peak()[1].peak_bytes, bench.plan.peak_bytes
         for number in range(budgets - 1):
             if rows.of(name=name, number=number):
                 continue
             limit = least + round((stock - least) * number / (budgets - 1))
-            point, plan = fitter.within(limit)
+            point, plan = fitter.fit_peak(limit)
             bench.choose_found(fitter.choices(point))
             config = str(bench.export(folder / f"{name}-{number}.py", overwrite=True))
             row = {"name": name, "number": number, "stated_bytes": limit, "recomputed": len(point.options)}

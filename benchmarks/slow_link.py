@@ -22,7 +22,7 @@ from workbench.compiler.driver.statement_timers import StatementClocks
 from workbench.compiler.frontend import fake_process_group
 from workbench.programs import build
 from workbench.runs.measure.accuracy import Stepper
-from workbench.runs.measure.interleaved_timing import interleaved
+from workbench.runs.measure.interleaved_timing import take_interleaved
 
 CLOCKED_STEPS = 9
 
@@ -105,7 +105,7 @@ def main() -> None:
     variants = {name: functools.partial(step, compiled.entry_of(choices)) for name, choices in spec["orders"].items()}
     for variant in variants.values():
         variant()
-    samples = interleaved(variants, spec["turns"], float("inf"))
+    samples = take_interleaved(variants, spec["turns"], float("inf"))
     (folder / f"{rank}.json").write_text(json.dumps({"seconds": seconds, "samples": samples}))
     dist.barrier()
     dist.destroy_process_group()

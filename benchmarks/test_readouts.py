@@ -130,7 +130,7 @@ def test_readouts_add_less_than_three_percent_to_a_compilation(benchmark: Any, t
                 rest = f"the kernel {found.kernel_cpu_s:.2f}, in {found.compile_s:.2f} s, {found.readouts} readouts"
                 print(f"{name}: {worker}, {rest}", flush=True)
 
-            return interleaved_timing.interleaved(ways, TURNS, float("inf"), on_sample=tell)
+            return interleaved_timing.take_interleaved(ways, TURNS, float("inf"), on_sample=tell)
 
     found = benchmark.pedantic(measure, rounds=1)
     shown, alone = found["shown"], found["alone"]

@@ -453,11 +453,11 @@ def test_who_compiles_gives_its_turn_up_while_it_waits_for_who_plans() -> None:
             planning.set()
             assert compiling.wait(60)
             # It waits until no thread needs another data type.
-            with modes.restored({"default_dtype": "float64"}):
+            with modes.active_modes({"default_dtype": "float64"}):
                 order.append(("plans", torch.get_default_dtype()))
 
     thread = threading.Thread(target=plan)
-    with modes.restored({"default_dtype": "float32"}):
+    with modes.active_modes({"default_dtype": "float32"}):
         thread.start()
         assert planning.wait(60)
         threading.Timer(0.2, compiling.set).start()

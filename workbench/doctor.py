@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from workbench.core.executor import why_no_nvfuser
 from workbench.summary import human_bytes
-from workbench.util.cuda_driver import attached
+from workbench.util.cuda_driver import attached_gpus
 
 CHROMIUM_VARIABLE = "WORKBENCH_CHROMIUM"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -56,7 +56,7 @@ def examine() -> tuple[Check, ...]:
 
     A separate process imports nvFuser, in case it was built for another PyTorch.
     """
-    required = _required()
+    required = _required_versions()
     return (
         _python(),
         _package("PyTorch", "torch", required, essential=True),
@@ -87,7 +87,7 @@ def _python() -> Check:
     return Check("Python", ok, found, "" if ok else "the workbench is made for Python 3.12", essential=True)
 
 
-def _required() -> dict[str, str]:
+def _required_versions() -> dict[str, str]:
     """Return the version specifiers in the workbench's own metadata, by package."""
     try:
         requirements = importlib.metadata.requires("thunder-workbench") or []
@@ -132,12 +132,12 @@ def _nvfuser() -> Check:
     here = _version("torch").split(".")[:2]
     if not why_not and built is not None and here and here != [built[1], built[2]]:
         apart = f"built for PyTorch {built[1]}.{built[2]}, and this is {'.'.join(here)}"
-        error = _why_it_does_not_load()
+        error = _load_error()
         why_not, note = (f"{apart}: {error}", "") if error else ("", f"{apart}: it loads all the same")
     return Check("nvFuser", not why_not, found, f"{why_not}; all but its fusions works without it" if why_not else note)
 
 
-def _why_it_does_not_load() -> str:
+def _load_error() -> str:
     """Import nvFuser in a separate process and return its error; empty if the import works."""
     done = subprocess.run(
         [sys.executable, "-c", "import torch, nvfuser_direct"],
@@ -156,7 +156,7 @@ def _why_it_does_not_load() -> str:
 def _cuda() -> Check:
     if not _version("torch"):
         return Check("CUDA devices", False, "", "PyTorch is needed to use them")
-    gpus = attached()
+    gpus = attached_gpus()
     found = ", ".join(f"{gpu.name} ({human_bytes(gpu.memory_bytes)})" for gpu in gpus)
     if not gpus:
         return Check("CUDA devices", False, "", "none attached: device cpu runs, planned plans")

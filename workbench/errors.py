@@ -42,17 +42,17 @@ class WorkbenchError(Exception):
         self.advice = advice
 
     def __str__(self) -> str:
-        return self._with(self.advice.python if self.advice else "")
+        return self._with_advice(self.advice.python if self.advice else "")
 
     def on_command_line(self) -> str:
         """Return the message for a user of the command line."""
-        return self._with(self.advice.command_line if self.advice else "")
+        return self._with_advice(self.advice.command_line if self.advice else "")
 
     def in_app(self) -> str:
         """Return the message for a user of the app."""
-        return self._with((self.advice.app or self.advice.python) if self.advice else "")
+        return self._with_advice((self.advice.app or self.advice.python) if self.advice else "")
 
-    def _with(self, advice: str) -> str:
+    def _with_advice(self, advice: str) -> str:
         return printable(f"{super().__str__()}; {advice}" if advice else super().__str__())
 
 
@@ -152,7 +152,7 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return `value` as Python writes it, shortened to fit into a message."""
     return _Short().repr(value)
 
@@ -172,9 +172,9 @@ class _Short(reprlib.Repr):
         return printable(super().repr_str(value, level))
 
 
-def nearest(given: str, known: list[str]) -> str:
-    """Return a hint with the names that `given` may mean, or an empty string."""
-    if len(given) > _COMPARED:
+def suggest_names(name: str, names: list[str]) -> str:
+    """Return a hint with the names that `name` may mean, or an empty string."""
+    if len(name) > _COMPARED:
         return ""
-    close = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""

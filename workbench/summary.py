@@ -104,7 +104,7 @@ def count_name(name: str) -> str:
     return "time to offload" if name == "offload_us" else name.removesuffix("_bytes").replace("_", " ")
 
 
-def human_change(name: str, by: int) -> str:
+def human_change(name: str, change: int) -> str:
     """Format the change of a plan's count, with its sign, in the unit at the end of the count's name.
 
     Examples
@@ -112,10 +112,10 @@ def human_change(name: str, by: int) -> str:
     >>> human_change("sets", -8), human_change("offloaded_bytes", 32768)
     ('−8', '+32.0 KiB')
     """
-    sign = "+" if by > 0 else "−"
+    sign = "+" if change > 0 else "−"
     if name.endswith("_bytes"):
-        return human_bytes(by, signed=True)
-    return f"{sign}{human_seconds(1e-6 * abs(by))}" if name.endswith("_us") else f"{sign}{abs(by)}"
+        return human_bytes(change, signed=True)
+    return f"{sign}{human_seconds(1e-6 * abs(change))}" if name.endswith("_us") else f"{sign}{abs(change)}"
 
 
 def text_summary(bench: Workbench) -> str:
@@ -131,17 +131,17 @@ def text_summary(bench: Workbench) -> str:
         other = "" if choices_of(bench.runs[-1]) == bench.choices else ", under other choices"
         rows.append(("latest run", run_line(bench.runs[-1]) + other))
     head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
-    return _under(head, rows)
+    return _indent_rows(head, rows)
 
 
 def plan_text(plan: Plan) -> str:
     """Return a text of a few lines about a plan."""
     chosen = [f"{site.id}: {site.choice}" for site in plan.sites if site.choice != site.default]
     head = f"plan of {plan.program} on {plan.device}, {plan.executor} executor"
-    return _under(head, _rows_of_plan(plan, plan, chosen, f"by {plan.capture}: {plan.capture_reason}"))
+    return _indent_rows(head, _rows_of_plan(plan, plan, chosen, f"by {plan.capture}: {plan.capture_reason}"))
 
 
-def _under(head: str, rows: Sequence[tuple[str, str]]) -> str:
+def _indent_rows(head: str, rows: Sequence[tuple[str, str]]) -> str:
     wide = max(len(name) for name, _ in rows)
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
 
@@ -149,9 +149,12 @@ def _under(head: str, rows: Sequence[tuple[str, str]]) -> str:
 def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) -> list[tuple[str, str]]:
     rows = [
         ("statements", f"{plan.statements}"),
-        ("peak memory", against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
+        ("peak memory", with_stock_difference(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
         *_reserved_rows(plan),
-        ("saved", f"{against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
+        (
+            "saved",
+            f"{with_stock_difference(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted",
+        ),
     ]
     rows.append(("capture", capture))
     if plan.census.count:
@@ -260,10 +263,10 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
     return f"proven to compute what the stock plan does{by}"
 
 
-def against(now: int, before: int) -> str:
+def with_stock_difference(nbytes: int, stock_bytes: int) -> str:
     """Format a figure with its difference from unmodified Thunder."""
-    change = f" ({human_bytes(now - before, signed=True)})" if now != before else ""
-    return f"{human_bytes(now)}{change}"
+    change = f" ({human_bytes(nbytes - stock_bytes, signed=True)})" if nbytes != stock_bytes else ""
+    return f"{human_bytes(nbytes)}{change}"
 
 
 def run_line(run: Run) -> str:

@@ -16,7 +16,7 @@ import torch
 from workbench import Config, cli, doctor, load
 from workbench.cli import entry
 from workbench.errors import RunError
-from workbench.util.cuda_driver import Gpu, attached
+from workbench.util.cuda_driver import Gpu, attached_gpus
 from workbench.util.disk_cache import REFERENCES
 
 FILE = """
@@ -108,7 +108,7 @@ def test_doctor_reports_the_environment(call: Call) -> None:
 
 
 def test_doctor_fails_if_an_essential_part_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.doctor._required", lambda: {"lightning-thunder": "==9.9.9"})
+    monkeypatch.setattr("workbench.doctor._required_versions", lambda: {"lightning-thunder": "==9.9.9"})
     status, out, _ = call("doctor", "--json")
     thunder = next(check for check in json.loads(out)["checks"] if check["name"] == "Thunder")
     assert (status, thunder["ok"], thunder["note"]) == (1, False, "the workbench is made for 9.9.9")
@@ -150,7 +150,7 @@ def test_doctor_reports_why_nvfuser_is_missing(call: Call, monkeypatch: pytest.M
 def test_doctor_asks_the_driver_for_gpus(
     driver: tuple[int, int], built: tuple[int, ...], ok: bool, note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "attached", lambda: (Gpu("H200", 139 << 30, driver),))
+    monkeypatch.setattr(doctor, "attached_gpus", lambda: (Gpu("H200", 139 << 30, driver),))
     monkeypatch.setattr(doctor, "_cuda_of_torch", lambda: built)
     check = doctor._cuda()
     assert (check.ok, check.found) == (ok, "H200 (139 GiB)")
@@ -161,7 +161,9 @@ def test_doctor_asks_the_driver_for_gpus(
 def test_the_driver_finds_the_gpus_that_pytorch_finds() -> None:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     properties = [torch.cuda.get_device_properties(at) for at in range(count)]
-    assert [(gpu.name, gpu.memory_bytes) for gpu in attached()] == [(one.name, one.total_memory) for one in properties]
+    assert [(gpu.name, gpu.memory_bytes) for gpu in attached_gpus()] == [
+        (one.name, one.total_memory) for one in properties
+    ]
     built = doctor._cuda_of_torch()
     assert ".".join(map(str, built)) == (torch.version.cuda or "")
 
@@ -593,7 +595,7 @@ def test_cache_reports_and_clears_the_cached_programs(
     monkeypatch.setenv("THUNDER_WORKBENCH_REFERENCES", str(tmp_path / "references"))
     assert call("plan", "mlp", "--executor", "torch")[0] == 0
     (kept,) = (tmp_path / "kept").iterdir()
-    REFERENCES.keep("key", "0", b"step")
+    REFERENCES.store("key", "0", b"step")
     status, out, _ = call("cache", "--json")
     assert status == 0
     found = json.loads(out)

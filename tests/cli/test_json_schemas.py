@@ -79,7 +79,7 @@ def test_single_runs_are_compared(printed: Printed, tmp_path: Path) -> None:
 
 def test_a_check_of_steps_follows_its_schema(printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / trials.PLAN).write_text(json.dumps([("a", "0"), ("b", "raise"), ("c", "wrong")]))
-    monkeypatch.setattr(suite, "check", functools.partial(suite.check, parts=[trials.part()]))
+    monkeypatch.setattr(suite, "run_check", functools.partial(suite.run_check, parts=[trials.part()]))
     document = printed("gpu-check", "--rehearse", "--out", str(tmp_path))
     held("gpu-check", document)
     assert len(document["parts"][trials.NAME]["steps"]) == 3

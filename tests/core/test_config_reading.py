@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.config import MOST_BYTES, Config, load, parse
-from workbench.errors import ChoiceError, ConfigError, ConfigWarning, printable, shown
+from workbench.errors import ChoiceError, ConfigError, ConfigWarning, printable, short_repr
 
 LEAST = "program='a', executor='torch', device='cpu'"
 
@@ -172,7 +172,7 @@ def test_every_error_and_warning_can_be_printed() -> None:
     assert str(ChoiceError(f"a {STEERING} b")) == (r"a \x1b]0;title\x07\x1b[31m\x9b2J\u202e\u2028\x7f\r\ud800 b")
     assert printable("Größe: 3 µs – 🙂\n\tnext") == "Größe: 3 µs – 🙂\n\tnext"
     assert str(ConfigWarning("\x1b[0m")) == r"\x1b[0m"
-    assert shown("\u202e") == r"'\u202e'"
+    assert short_repr("\u202e") == r"'\u202e'"
 
 
 def test_reading_gives_no_warning(tmp_path: Path) -> None:

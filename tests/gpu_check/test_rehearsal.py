@@ -70,7 +70,7 @@ def lasted_s(result: dict[str, Any]) -> float:
 
 
 def test_a_rehearsal_begins_with_the_longest_parts() -> None:
-    known = suite.elsewhere(rehearse=True)
+    known = suite.latest_recorded(rehearse=True)
     assert known is not None
     order = [part.name for part in suite.longest_first(PARTS)]
     assert order[0] == max(known.seconds, key=known.seconds.__getitem__) != PARTS[0].name
@@ -80,5 +80,5 @@ def test_a_rehearsal_begins_with_the_longest_parts() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to check")
 def test_without_a_gpu_the_command_suggests_the_rehearsal(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="no CUDA device is attached, so there is nothing to check; rehearse=True"):
-        suite.check(tmp_path / "out")
+        suite.run_check(tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -20,7 +20,7 @@ import pytest
 from tests.gpu_check import trials
 from workbench.errors import RunError
 from workbench.gpu_check import marked_tests, page, suite
-from workbench.gpu_check.log import Log, claimed
+from workbench.gpu_check.log import Log, claim_folder
 from workbench.gpu_check.part import CheckPart, Conditions
 from workbench.gpu_check.parts import PARTS
 
@@ -41,7 +41,7 @@ def told(folder: Path, plan: Sequence[tuple[str, str]]) -> None:
 
 
 def checked(folder: Path, *, minutes: float = 1.0, retry: bool = False, **limits: float) -> dict[str, Any]:
-    result = suite.check(folder, minutes=minutes, rehearse=True, retry=retry, parts=[trials.part(**limits)])
+    result = suite.run_check(folder, minutes=minutes, rehearse=True, retry=retry, parts=[trials.part(**limits)])
     found: dict[str, Any] = result["parts"][trials.NAME]
     return found
 
@@ -156,9 +156,9 @@ def test_a_step_that_ends_during_a_query_is_not_reported_as_running(tmp_path: Pa
     try:
         log = Log(tmp_path, trials.NAME)
         give_up_s = time.monotonic() + 60
-        seen = {log.begun() for _ in range(5000)}
+        seen = {log.step_in_progress() for _ in range(5000)}
         while len(seen) < 2 and time.monotonic() < give_up_s:
-            seen.add(log.begun())
+            seen.add(log.step_in_progress())
     finally:
         ended.set()
         thread.join()
@@ -182,7 +182,7 @@ def test_the_first_steps_of_all_parts_run_before_the_rest(tmp_path: Path, monkey
         "two": [("two a", "0", True)],
         "three": [("three a", "0", True), ("three b", "0")],
     }
-    result = suite.check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))
+    result = suite.run_check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))
     order = (tmp_path / trials.BEGAN).read_text().splitlines()
     assert sorted(order[:5]) == ["one b", "one c", "one d", "three a", "two a"]
     assert sorted(order[5:]) == ["one a", "three b"]
@@ -196,18 +196,18 @@ def test_if_all_first_steps_are_done_a_resumed_check_does_not_search_for_them(
     plans: dict[str, list[tuple[Any, ...]]] = {
         name: [(f"{name} a", "0", True), (f"{name} b", "hang")] for name in ("one", "two")
     }
-    suite.check(tmp_path, minutes=0.1, rehearse=True, parts=parts_of(tmp_path, plans))
+    suite.run_check(tmp_path, minutes=0.1, rehearse=True, parts=parts_of(tmp_path, plans))
     assert sorted(began(tmp_path)) == ["a", "a", "b", "b", "one", "one", "two", "two"]
     before = len((tmp_path / trials.TURNS).read_text().splitlines())
     plans = {name: [*plan[:1], (f"{name} b", "0")] for name, plan in plans.items()}
-    found = suite.check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
+    found = suite.run_check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
     assert {part["state"] for part in found.values()} == {"done"}
     assert len((tmp_path / trials.TURNS).read_text().splitlines()) == before + 2
     # If steps are repeated, first steps run first again.
     plans = {name: [(f"{name} a", "wrong", True), *plan[1:]] for name, plan in plans.items()}
     Log(tmp_path, "one").path.write_text("")
     (tmp_path / suite.RESULT_FILE).unlink()
-    again = suite.check(tmp_path, rehearse=True, retry=True, parts=parts_of(tmp_path, plans))["parts"]
+    again = suite.run_check(tmp_path, rehearse=True, retry=True, parts=parts_of(tmp_path, plans))["parts"]
     assert suite.count_wrong(again["one"]) == 1
 
 
@@ -215,7 +215,7 @@ def test_scarce_time_is_shared_by_the_parts(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(suite, "_REHEARSED_AT_ONCE", 1)
     parts = parts_of(tmp_path, {name: [(f"{name} {i}", "0.25") for i in range(100)] for name in ("one", "two")})
-    found = suite.check(tmp_path, minutes=0.2, rehearse=True, parts=parts)["parts"]
+    found = suite.run_check(tmp_path, minutes=0.2, rehearse=True, parts=parts)["parts"]
     counts = {name: len(part["steps"]) for name, part in found.items()}
     assert min(counts.values()) > 2, counts
     assert {part["state"] for part in found.values()} == {"out of time"}
@@ -236,7 +236,7 @@ def test_bytecode_of_one_process_is_reused_by_other_processes(tmp_path: Path, mo
 
 
 def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marked_tests, "collected", lambda: ["tests/test_it.py::test_it"])
+    monkeypatch.setattr(marked_tests, "collect_tests", lambda: ["tests/test_it.py::test_it"])
     on_a_gpu = Conditions(device="cuda", executor="nvfuser", rehearse=False, folder=Path())
     steps = {part.name: list(part.steps(on_a_gpu)) for part in PARTS}
     first = {name: [step.id for step in its if step.first] for name, its in steps.items()}
@@ -274,7 +274,7 @@ def test_a_folder_is_used_by_one_check_and_one_process(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0")])
     checked(tmp_path)
     note = json.loads((tmp_path / "check.json").read_text())
-    with pytest.raises(RunError, match="another check is being carried out in"), claimed(tmp_path, note):
+    with pytest.raises(RunError, match="another check is being carried out in"), claim_folder(tmp_path, note):
         checked(tmp_path)
     other = {**note, "machine": "another"}
     (tmp_path / "check.json").write_text(json.dumps(other))
@@ -290,7 +290,7 @@ def test_a_folder_is_used_by_one_check_and_one_process(tmp_path: Path) -> None:
 
 def test_an_unknown_part_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(RunError, match=r"there is no part 'mian'; legal: environment, main, .*main"):
-        suite.chosen(["mian"])
+        suite.choose_parts(["mian"])
 
 
 RESULT: dict[str, Any] = {
@@ -353,4 +353,4 @@ What it does.
 
 
 def test_the_page_lists_faults_first_and_every_figure_with_its_unit() -> None:
-    assert page.page([RESULT]) == PAGE
+    assert page.results_page([RESULT]) == PAGE

@@ -223,7 +223,7 @@ class Known:
         """Return the tensors that differ from unmodified Thunder's, as text."""
         return ", ".join(
             f"{error.name} is {error.max_rel_error:.3g} of its size from unmodified Thunder"
-            for error in tensor_diff.compare(step, self.stock, "unmodified Thunder")
+            for error in tensor_diff.compare_tensors(step, self.stock, "unmodified Thunder")
             if error.max_rel_error > COARSE * tensor_diff.FLOOR and not error.ok
         )
 
@@ -275,7 +275,7 @@ def kernels(plan: api.Plan) -> dict[str, str]:
 
 def other_bits(step: Step, expected: Step, against: str) -> str:
     """Return the names of tensors that are not bitwise equal, as text."""
-    names = sorted(tensor_diff.other_bits(step, expected))
+    names = sorted(tensor_diff.tensors_with_other_bits(step, expected))
     return f"{', '.join(names)} has other bits than under {against}" if names else ""
 
 

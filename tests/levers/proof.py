@@ -25,7 +25,7 @@ from workbench.compiler.memory import fake_execution, op_effects
 from workbench.core.graph import BACKWARD, ValueFlag
 from workbench.errors import ChoiceError
 from workbench.runs.measure import accuracy, memory_meter
-from workbench.runs.measure.tensor_diff import RELATIVE_TOLERANCE, RecordedTensor, compare
+from workbench.runs.measure.tensor_diff import RELATIVE_TOLERANCE, RecordedTensor, compare_tensors
 
 type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 
@@ -66,7 +66,7 @@ def differences(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedT
     allowed = RELATIVE_TOLERANCE[torch.float32] / RELATIVE_TOLERANCE[torch.float64]
     wrong = [
         error
-        for error in compare(one, other, against)
+        for error in compare_tensors(one, other, against)
         if not error.ok and not (error.dtype == "float64" and error.max_abs_error <= allowed * error.tolerance)
     ]
     return ", ".join(f"{e.name} is {e.max_abs_error:.3g} from {e.against}" for e in wrong)

@@ -85,7 +85,7 @@ def run(name: str, folder: Path, choices: int) -> Outcome:
     again = workbench.open(module, *args, config=config, **kwargs)
     replayed = again.plan.text() == bench.plan.text() and again.choices == bench.choices
     stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
-    checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture=config.capture)
+    checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=config.capture)
     stepper.step()  # some models change their configuration when first called, and are captured again
     return Outcome(
         capture=bench.capture,

@@ -49,12 +49,12 @@ UNDER: list[tuple[Callable[[], AbstractContextManager[Any]], dict[str, str]]] = 
 
 @pytest.mark.parametrize(("under", "named"), UNDER)
 def test_modes_are_found_and_restored(under: Callable[[], AbstractContextManager[Any]], named: dict[str, str]) -> None:
-    assert modes.current() == {}
+    assert modes.current_modes() == {}
     with under():
-        assert modes.current() == named
-    with modes.restored(named):
-        assert modes.current() == named
-    assert modes.current() == {}
+        assert modes.current_modes() == named
+    with modes.active_modes(named):
+        assert modes.current_modes() == named
+    assert modes.current_modes() == {}
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_program_opened_under_a_mode_runs_and_replays_under_it(
     recorded = accuracy.first_step(stepper, 0)
     differentiated = any(each.kind == "grad" and each.value is not None for each in recorded.values())
     assert differentiated is expected.requires_grad
-    checked = accuracy.check(recorded, lambda: (layer(), (X,), {}), capture=capture, modes=config.modes)
+    checked = accuracy.check_first_step(recorded, lambda: (layer(), (X,), {}), capture=capture, modes=config.modes)
     assert checked.ok, checked.worst
 
 

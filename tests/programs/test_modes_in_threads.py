@@ -32,14 +32,14 @@ class Inside:
         self._found: Future[list[dict[str, str]]] = pool.submit(self._stay)
 
     def _stay(self) -> list[dict[str, str]]:
-        with modes.restored(self._named):
-            found = [modes.current()]
+        with modes.active_modes(self._named):
+            found = [modes.current_modes()]
             self.entered.set()
             assert self._leave.wait(WAIT_S)
             if self._then is not None:
-                with modes.restored(self._then):
-                    found.append(modes.current())
-            found.append(modes.current())
+                with modes.active_modes(self._then):
+                    found.append(modes.current_modes())
+            found.append(modes.current_modes())
         self.ended.set()
         return found
 
@@ -77,7 +77,7 @@ def test_threads_with_different_modes_run_one_after_the_other(
     other.leave()
     assert one.found() == [first, first]
     assert other.found() == [second, second]
-    assert modes.current() == {}
+    assert modes.current_modes() == {}
 
 
 @pytest.mark.parametrize("same", [{"default_dtype": "float64"}, {"deterministic": "on"}, {}])
@@ -89,7 +89,7 @@ def test_threads_with_the_same_modes_run_together(same: dict[str, str], pool: Th
     assert one.ended.wait(WAIT_S)
     other.leave()
     assert one.found() == other.found() == [same, same]
-    assert modes.current() == {}
+    assert modes.current_modes() == {}
 
 
 def test_threads_that_switch_to_each_others_modes_do_not_deadlock(pool: ThreadPoolExecutor) -> None:
@@ -100,14 +100,14 @@ def test_threads_that_switch_to_each_others_modes_do_not_deadlock(pool: ThreadPo
         each.leave()
     assert both[0].found() == [double, half, double]
     assert both[1].found() == [double, {**double, "deterministic": "on"}, double]
-    assert modes.current() == {}
+    assert modes.current_modes() == {}
 
 
 def test_modes_that_a_program_sets_itself_stay() -> None:
-    with modes.restored({}):
+    with modes.active_modes({}):
         torch.set_default_dtype(torch.float64)
     try:
-        assert modes.current() == {"default_dtype": "float64"}
+        assert modes.current_modes() == {"default_dtype": "float64"}
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -151,4 +151,4 @@ def test_programs_of_different_default_types_are_called_from_threads(pool: Threa
     calls = [of(dtype) for dtype in dtypes]
     called = [pool.submit(lambda call=call: {call() for _ in range(200)}) for call in calls]
     assert [each.result(WAIT_S) for each in called] == [{dtype} for dtype in dtypes]
-    assert modes.current() == {}
+    assert modes.current_modes() == {}

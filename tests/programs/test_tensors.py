@@ -17,7 +17,7 @@ from workbench.analysis.memory.allocator import allocated_bytes
 from workbench.analysis.memory.liveness import Prediction
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import placement
-from workbench.programs.tensors import held
+from workbench.programs.tensors import find_tensors
 from workbench.runs.measure import memory_meter
 from workbench.runs.measure.accuracy import Stepper
 
@@ -97,22 +97,22 @@ T = torch.ones(3)
     ],
 )
 def test_a_tensor_is_found_in_every_kind_of_holder(objects: Any, paths: list[str]) -> None:
-    assert list(held(objects).tensors) == paths
+    assert list(find_tensors(objects).tensors) == paths
 
 
 def test_an_object_that_holds_itself_is_walked_once() -> None:
     circle: list[Any] = [T]
     circle.append(circle)
-    assert list(held(circle).tensors) == ["[0]"]
+    assert list(find_tensors(circle).tensors) == ["[0]"]
 
 
 @pytest.mark.parametrize("program", [Masked(), closing_over(T), functools.partial(scaled, scale=T), Masked().forward])
 def test_tensors_held_by_a_program_are_planned_on_the_device_and_counted(program: Any) -> None:
-    placed, x = placement.placed((program, torch.ones(2, 3)), "meta")
-    assert {tensor.device.type for tensor in held((placed, x)).tensors.values()} == {"meta"}
-    assert {tensor.device.type for tensor in held(program).tensors.values()} == {"cpu"}, "the person's own stay"
+    placed, x = placement.place_objects((program, torch.ones(2, 3)), "meta")
+    assert {tensor.device.type for tensor in find_tensors((placed, x)).tensors.values()} == {"meta"}
+    assert {tensor.device.type for tensor in find_tensors(program).tensors.values()} == {"cpu"}, "the person's own stay"
     bench = workbench.open(program, torch.ones(2, 3), device="planned", executor="torch")
-    own_bytes = sum(allocated_bytes(4 * tensor.numel(), "cuda") for tensor in held(program).tensors.values())
+    own_bytes = sum(allocated_bytes(4 * tensor.numel(), "cuda") for tensor in find_tensors(program).tensors.values())
     assert bench.plan.baseline_bytes == own_bytes + allocated_bytes(4 * 6, "cuda")
 
 
@@ -130,13 +130,15 @@ def steps(x: torch.Tensor) -> None:
 
 
 def test_globals_that_a_function_reads_are_found_and_placed() -> None:
-    found = held(steps)
+    found = find_tensors(steps)
     assert list(found.tensors) == ["headed.HEAD.weight", "headed.HEAD.bias"]
     assert (found.functions, found.optimizers) == ([headed, steps], [OPTIMIZER])
-    placed = placement.placed(steps, "meta")
-    assert {tensor.device.type for tensor in held(placed).tensors.values()} == {"meta"}
-    (copied,) = held(placed).optimizers
-    assert copied.param_groups[0]["params"] == list(held(placed).tensors.values()), "what is shared stays shared"
+    placed = placement.place_objects(steps, "meta")
+    assert {tensor.device.type for tensor in find_tensors(placed).tensors.values()} == {"meta"}
+    (copied,) = find_tensors(placed).optimizers
+    assert copied.param_groups[0]["params"] == list(find_tensors(placed).tensors.values()), (
+        "what is shared stays shared"
+    )
     placed(torch.ones(2, 3, device="meta"))
     assert copied.state
     assert not OPTIMIZER.state
@@ -150,9 +152,9 @@ def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
     optimizer.param_groups[0]["momentum"] = 0.9
     optimizer.step()
     expected = ["[0].weight", "[0].bias", "[1].param_groups[1].lr", "[1].state[[0].weight].momentum_buffer"]
-    assert list(held([linear, optimizer]).tensors) == expected
+    assert list(find_tensors([linear, optimizer]).tensors) == expected
     own = ["param_groups[0].params[0]", "param_groups[1].params[0]"]
-    assert set(own) <= held(optimizer).tensors.keys(), "without the module they have names of the optimizer"
+    assert set(own) <= find_tensors(optimizer).tensors.keys(), "without the module they have names of the optimizer"
 
 
 class Unread(nn.Module):
@@ -207,7 +209,7 @@ def test_what_shares_memory_shares_it_where_it_is_placed(fake: bool) -> None:
     weight = nn.Parameter(torch.ones(3))
     given |= {"weight": weight, "of the weight": weight.detach()[1:], "conjugate": pairs.conj()}
     with FakeTensorMode() if fake else contextlib.nullcontext():
-        placed = placement.placed(given, "cpu" if fake else "meta")
+        placed = placement.place_objects(given, "cpu" if fake else "meta")
     assert all(placed[name].shape == tensor.shape for name, tensor in given.items())
     assert all(placed[name].dtype == tensor.dtype for name, tensor in given.items())
     assert all(placed[name].stride() == given[name].stride() for name in ("x", "row", "turned", "complex"))

@@ -349,8 +349,8 @@ def use(run: Run, other: Run, target: Path) -> None:
         assert warning.isprintable()
     repr(run)
     _ = (run.detail, run.output, run.phase, run.timeline, run.ranks, run.statements, run.against)
-    compare.compare(other, run).to_json()
-    compare.compare(run, other).to_json()
+    compare.compare_runs(other, run).to_json()
+    compare.compare_runs(run, other).to_json()
     json.dumps(statement_times.chrome_trace(run))
     timeline_content(run.statements, {})
     measured_content(run, {})
@@ -361,7 +361,7 @@ def use(run: Run, other: Run, target: Path) -> None:
         waterfall.take(event)
     waterfall.content()
     with contextlib.suppress(WorkbenchError):
-        memory_snapshot.write(run, target / "snapshot.pickle")
+        memory_snapshot.write_snapshot(run, target / "snapshot.pickle")
     with contextlib.suppress(WorkbenchError):
         run.command(2)
     run.cancel()

@@ -171,7 +171,7 @@ def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> 
     if run.state == "failed" and not (run.error and run.error.isprintable()):
         faults.append(f"no clear message: {run.error!r}")
     assert run._worker is not None
-    if left := [*reaper.marked(run._worker.mark), *left_of(program.token)]:
+    if left := [*reaper.marked_processes(run._worker.mark), *left_of(program.token)]:
         faults.append(f"processes are left: {left}")
     if (run.run_dir / request.SCRATCH).exists():
         faults.append("temporary files are left")

@@ -26,7 +26,7 @@ def outcome(build: Callable[[], Parts], change: Callable[[Any], Any] = lambda ca
     """Build a program, apply `change` to it, and check the result as if a compiler had produced it."""
     original, args, kwargs = build()
     recorded = accuracy.first_step(Stepper(original, args, kwargs, change(original)), 0)
-    return accuracy.check(recorded, build)
+    return accuracy.check_first_step(recorded, build)
 
 
 def module(make: Callable[[], nn.Module]) -> Callable[[], Parts]:
@@ -130,7 +130,7 @@ def test_all_fields_of_a_dataclass_are_compared_and_differentiated() -> None:
     def recorded(change: Callable[[Any], Any]) -> Accuracy:
         program, args, kwargs = build()
         first = accuracy.first_step(Stepper(program, args, kwargs, change(program)), 0)
-        return accuracy.check(first, build, capture="dynamo")
+        return accuracy.check_first_step(first, build, capture="dynamo")
 
     right = recorded(lambda f: f)
     assert right.ok
@@ -196,7 +196,7 @@ def test_if_single_precision_is_unstable_only_the_bits_of_the_reference_are_righ
     if not same:
         entry = recorded["output"]
         recorded["output"] = dataclasses.replace(entry, value=entry.value + 1e-6)
-    found = accuracy.check(recorded, build, seed=0, kernels={})
+    found = accuracy.check_first_step(recorded, build, seed=0, kernels={})
     assert found.bitwise is same
     assert found.unstable is same
     assert found.ok is same
@@ -234,7 +234,7 @@ def test_a_missing_gradient_is_infinitely_wrong() -> None:
 
 @pytest.mark.slow
 def test_a_random_program_is_compared_with_thunder_only() -> None:
-    checked = outcome(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))), accuracy.unmodified)
+    checked = outcome(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))), accuracy.compile_unmodified)
     assert checked.ok
     assert checked.against == "thunder.jit"
 
@@ -247,7 +247,7 @@ def planned(build: Callable[[], Parts], draws_differ: tuple[str, ...] = ()) -> A
     jitted = bench.config.jit(original)
     recorded = accuracy.first_step(Stepper(original, args, kwargs, jitted), 0)
     kernels = kernel_identity.kernels_of(jitted)
-    return accuracy.check(recorded, build, kernels=kernels, capture=bench.capture, draws_differ=draws_differ)
+    return accuracy.check_first_step(recorded, build, kernels=kernels, capture=bench.capture, draws_differ=draws_differ)
 
 
 def cubed() -> Parts:
@@ -334,7 +334,7 @@ def test_dropout_drawn_again_in_the_backward_is_caught() -> None:
     original, args, kwargs = build()
     compiled = thunder.jit(DrawsAgain(original))  # Thunder does not restore the random state in a checkpoint
     wrong = accuracy.first_step(Stepper(original, args, kwargs, lambda x: compiled(x)), 0)
-    checked = accuracy.check(wrong, build)
+    checked = accuracy.check_first_step(wrong, build)
     assert not checked.ok
     assert all(tensor.ok for tensor in checked.tensors if tensor.name == "output")
 
@@ -357,7 +357,7 @@ def test_sparse_gradients_are_compared() -> None:
 @pytest.mark.slow
 def test_changed_buffers_are_compared() -> None:
     build = module(lambda: nn.BatchNorm1d(4))
-    assert "buffer(running_mean)" in {tensor.name for tensor in outcome(build, accuracy.unmodified).tensors}
+    assert "buffer(running_mean)" in {tensor.name for tensor in outcome(build, accuracy.compile_unmodified).tensors}
 
     def without_update(norm: nn.BatchNorm1d) -> Any:
         return lambda x: nn.functional.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
@@ -400,7 +400,7 @@ def test_one_check_does_not_affect_the_next() -> None:
     def build() -> Parts:
         return (lambda x: x.mul_(2)), (torch.ones(4),), {}
 
-    assert outcome(build, accuracy.unmodified).ok
+    assert outcome(build, accuracy.compile_unmodified).ok
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_one_check_does_not_affect_the_next() -> None:
 )
 def test_special_values_are_compared(ours: torch.Tensor, theirs: torch.Tensor, ok: bool) -> None:
     recorded = [{"output": tensor_diff.RecordedTensor("output", tensor)} for tensor in (ours, theirs)]
-    (error,) = tensor_diff.compare(*recorded, "reference")
+    (error,) = tensor_diff.compare_tensors(*recorded, "reference")
     assert error.ok is ok
     assert not math.isnan(error.max_abs_error)
 
@@ -476,15 +476,15 @@ def test_a_step_draws_equal_cotangents_each_time_and_keeps_the_random_state() ->
 def test_same_bits_needs_equal_form_and_equal_bits_also_of_signed_zeros(
     ours: torch.Tensor | None, theirs: torch.Tensor | None, same: bool
 ) -> None:
-    assert tensor_diff.same_bits(ours, theirs) is same
+    assert tensor_diff.have_same_bits(ours, theirs) is same
 
 
 def test_a_signed_zero_is_an_error_if_every_bit_counts() -> None:
     recorded = [{"output": tensor_diff.RecordedTensor("output", torch.tensor([sign * 0.0]))} for sign in (1, -1)]
-    (error,) = tensor_diff.compare(*recorded, "reference", exact=True)
+    (error,) = tensor_diff.compare_tensors(*recorded, "reference", exact=True)
     assert (error.ok, error.bitwise, error.tolerance, error.max_abs_error) == (False, False, 0.0, 0.0)
     assert error.severity == math.inf
-    (allowed,) = tensor_diff.compare(*recorded, "reference", exact=True, unsteady={"output"})
+    (allowed,) = tensor_diff.compare_tensors(*recorded, "reference", exact=True, unsteady={"output"})
     assert (allowed.ok, allowed.bitwise) == (True, False)
 
 
@@ -505,7 +505,7 @@ def test_offload_and_recompute_under_the_torch_executor_keep_the_bits_of_unmodif
     bench.choose({id: option for id, option in options.items() if option not in bench.site(id).illegal})
     assert {"offload", "recompute"} <= set(bench.choices.values())
     recorded, kernels = stepped(bench.config.jit, build)
-    checked = accuracy.check(recorded, build, kernels=kernels)
+    checked = accuracy.check_first_step(recorded, build, kernels=kernels)
     assert (checked.ok, checked.bitwise, checked.changed_kernels) == (True, True, ())
     assert set(checked.relative_tolerance.values()) == {0.0}
     assert checked.words == "bit for bit unmodified Thunder's"
@@ -515,7 +515,7 @@ def test_a_region_counts_as_a_changed_kernel_and_its_tolerance_is_stated(monkeyp
     monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *args: [a * (1 + 1e-6) for a in function(*args)])
     config = Config(program="product", executor="torchcompile", device="cpu")
     recorded, kernels = stepped(config.jit, product)
-    checked = accuracy.check(recorded, product, kernels=kernels)
+    checked = accuracy.check_first_step(recorded, product, kernels=kernels)
     assert (checked.ok, checked.bitwise) == (True, False)
     assert checked.changed_kernels == ("TorchCompile0", "TorchCompile1")
     assert checked.relative_tolerance == {"float32": tensor_diff.RELATIVE_TOLERANCE[torch.float32]}
@@ -532,20 +532,20 @@ def one_bit_off(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_if_kernels_are_unchanged_a_different_bit_is_an_error() -> None:
-    recorded, kernels = stepped(accuracy.unmodified, product)
-    assert accuracy.check(recorded, product, kernels=kernels).bitwise
-    checked = accuracy.check(one_bit_off(recorded), product, kernels=kernels)
+    recorded, kernels = stepped(accuracy.compile_unmodified, product)
+    assert accuracy.check_first_step(recorded, product, kernels=kernels).bitwise
+    checked = accuracy.check_first_step(one_bit_off(recorded), product, kernels=kernels)
     assert (checked.ok, checked.bitwise, checked.changed_kernels) == (False, False, ())
     assert checked.words == "same kernels as unmodified Thunder, other bits"
     assert [tensor.name for tensor in checked.tensors if not tensor.ok] == ["output"]
 
 
 def test_bits_that_differ_between_steps_of_unmodified_thunder_are_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded, kernels = stepped(accuracy.unmodified, product)
+    recorded, kernels = stepped(accuracy.compile_unmodified, product)
     steps = itertools.cycle((lambda step: step, one_bit_off))
     first_step = accuracy.first_step
     monkeypatch.setattr(accuracy, "first_step", lambda *args: next(steps)(first_step(*args)))
-    checked = accuracy.check(one_bit_off(recorded), product, kernels=kernels)
+    checked = accuracy.check_first_step(one_bit_off(recorded), product, kernels=kernels)
     assert (checked.ok, checked.bitwise, checked.changed_kernels) == (True, False, ())
 
 

@@ -61,7 +61,7 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
     peak = memory_meter.measure_peak(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
     assert peak.measured_peak_bytes > peak.baseline_bytes
     assert peak.statement_live_bytes == []
-    taken = memory_snapshot.take(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
+    taken = memory_snapshot.take_snapshot(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
     assert taken["device_traces"]
     clocks = StatementClocks(stepper.run)
     with pytest.raises(clocking.UnsteadyError, match=r"test_changing_programs\.py:\d+ .* holds no more\. What changes"):

@@ -13,7 +13,7 @@ from workbench.runs.log import event_log, events
 from workbench.runs.log.event_log import EventLog
 from workbench.runs.process import request, run_store
 from workbench.runs.process.follow_run import Run
-from workbench.runs.sweep.compare import Difference, compare
+from workbench.runs.sweep.compare import Difference, compare_runs
 
 
 class Anything:
@@ -52,7 +52,7 @@ def around(center: float, count: int = 30) -> list[float]:
 
 
 def of(run: Run, base: Run, figure: str) -> Difference:
-    return next(d for d in compare(base, run).differences if d.figure == figure)
+    return next(d for d in compare_runs(base, run).differences if d.figure == figure)
 
 
 @pytest.mark.parametrize(("center", "verdict"), [(1.0, "noise"), (1.2, "slower"), (0.8, "faster")])
@@ -85,13 +85,15 @@ def test_a_difference_within_the_runs_own_intervals_is_noise(tmp_path: Path) -> 
 
 def test_comparing_runs_from_before_drift_was_recorded_gives_no_verdict_but_a_warning(tmp_path: Path) -> None:
     base = recorded(tmp_path / "a", around(1.0), yardstick_s=0.0)
-    found = compare(base, recorded(tmp_path / "b", around(2.0)))
+    found = compare_runs(base, recorded(tmp_path / "b", around(2.0)))
     assert next(d for d in found.differences if d.figure == "step_s").verdict == "unknown"
     assert any("a is of before" in warning for warning in found.warnings)
 
 
 def test_a_comparison_states_that_it_was_not_interleaved(tmp_path: Path) -> None:
-    found = compare(recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1), yardstick_s=51e-6))
+    found = compare_runs(
+        recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1), yardstick_s=51e-6)
+    )
     assert found.words.startswith("not measured interleaved")
     assert "drifted by 2.0%" in found.words
 
@@ -109,10 +111,10 @@ def test_a_single_sample_gives_no_verdict(tmp_path: Path) -> None:
 
 
 def test_a_comparison_is_plain_json(tmp_path: Path) -> None:
-    found = compare(recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1))).to_json()
+    found = compare_runs(recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1))).to_json()
     assert json.loads(json.dumps(found, allow_nan=False))["base"] == "a"
 
 
 def test_one_run_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="two runs or more"):
-        compare(recorded(tmp_path / "a", [1.0]))
+        compare_runs(recorded(tmp_path / "a", [1.0]))

@@ -22,7 +22,7 @@ def test_written_events_are_read_back_in_order(tmp_path: Path) -> None:
     written = [Phase(t_s=0.0, phase="build"), Stage(t_s=1.5, name="interpret", seconds=1.25), Finished(t_s=2.0)]
     for event in written:
         log.write(event)
-    assert event_log.read(tmp_path) == written
+    assert event_log.read_events(tmp_path) == written
 
 
 def test_an_incomplete_last_line_is_read_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_record_added_after_a_torn_line_is_read(tmp_path: Path) -> None:
     path = tmp_path / event_log.LOG_FILE
     path.write_bytes(event_log.encode(Phase(t_s=0.0, phase="build")) + b'{"type":"pha')
     event_log.append(path, Finished(t_s=1.0))
-    assert event_log.read(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
+    assert event_log.read_events(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
 
 
 BROKEN_LINES = {
@@ -116,7 +116,7 @@ NO_FILES = (fifo, folder, loop, device)
 def test_a_log_that_is_not_a_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / event_log.LOG_FILE)
     with pytest.raises(OSError):  # noqa: PT011  # each kind of file gives another message
-        event_log.read(tmp_path)
+        event_log.read_events(tmp_path)
     with pytest.raises(OSError):  # noqa: PT011
         event_log.append(tmp_path / event_log.LOG_FILE, Finished(t_s=1.0))
 
@@ -133,7 +133,7 @@ def test_a_deleted_log_that_is_still_open_is_read(tmp_path: Path) -> None:
 
 def test_a_text_that_cannot_be_encoded_is_written_with_replacements(tmp_path: Path) -> None:
     EventLog(tmp_path / event_log.LOG_FILE).write(Phase(t_s=1.0, phase="größer \udcff"))
-    assert event_log.read(tmp_path) == [Phase(t_s=1.0, phase="größer ?")]
+    assert event_log.read_events(tmp_path) == [Phase(t_s=1.0, phase="größer ?")]
 
 
 def test_a_log_whose_descriptor_was_closed_continues_and_writes_to_no_file_of_the_program(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_log_whose_descriptor_was_closed_continues_and_writes_to_no_file_of_th
     own = os.open(tmp_path / "own", os.O_WRONLY | os.O_CREAT)
     os.dup2(own, log._file)
     log.write(Finished(t_s=1.0))
-    assert event_log.read(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
+    assert event_log.read_events(tmp_path) == [Phase(t_s=0.0, phase="build"), Finished(t_s=1.0)]
     assert (tmp_path / "own").read_bytes() == b""
 
 
@@ -157,18 +157,18 @@ def test_reading_a_log_takes_little_longer_than_parsing_its_json(tmp_path: Path)
         act()
         return time.process_time() - begun_s
 
-    event_log.read(tmp_path)
+    event_log.read_events(tmp_path)
     json_s = min(took_s(lambda: [json.loads(line) for line in lines]) for _ in range(5))
-    assert min(took_s(lambda: event_log.read(tmp_path)) for _ in range(5)) < 3 * json_s
+    assert min(took_s(lambda: event_log.read_events(tmp_path)) for _ in range(5)) < 3 * json_s
 
 
 def test_fields_of_a_later_version_are_ignored(tmp_path: Path) -> None:
     (tmp_path / event_log.LOG_FILE).write_bytes(b'{"type":"phase","t_s":1.0,"phase":"build","new":3}\n')
-    assert event_log.read(tmp_path) == [Phase(t_s=1.0, phase="build")]
+    assert event_log.read_events(tmp_path) == [Phase(t_s=1.0, phase="build")]
 
 
 def test_a_run_that_wrote_nothing_has_no_events(tmp_path: Path) -> None:
-    assert event_log.read(tmp_path) == []
+    assert event_log.read_events(tmp_path) == []
 
 
 def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
@@ -229,4 +229,4 @@ def test_the_rest_of_an_interval_is_the_time_that_no_other_interval_covers(tmp_p
     recorder.intervals = [Interval("a", 1.0, 2.0), Interval("b", 3.0, 9.0)]
     recorder.rest_of("rest", 0.0, 4.0)
     assert recorder.intervals[2:] == [Interval("rest", 0.0, 1.0), Interval("rest", 2.0, 3.0)]
-    assert [event.seconds for event in event_log.read(tmp_path) if isinstance(event, Stage)] == [1.0, 1.0]
+    assert [event.seconds for event in event_log.read_events(tmp_path) if isinstance(event, Stage)] == [1.0, 1.0]

@@ -88,7 +88,7 @@ def test_compilations_of_a_run_are_reused_for_references_and_variants(
     bench: wb.Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=0, check_accuracy=False))
-    asked = request.read(run.run_dir)
+    asked = request.read_request(run.run_dir)
     again = dataclasses.replace(
         asked, options=RunOptions(samples=1, measure_peak=False, clocks=False), variants={"thunder": None}
     )
@@ -100,7 +100,7 @@ def test_compilations_of_a_run_are_reused_for_references_and_variants(
         return unmodified(*args, **kwargs)
 
     seen = Seen()
-    monkeypatch.setattr(request, "read", lambda _: again)
+    monkeypatch.setattr(request, "read_request", lambda _: again)
     monkeypatch.setattr(api, "unmodified", noted)
     monkeypatch.setattr(worker, "_phase", seen.phase)
     monkeypatch.setattr(worker, "fusions_of", lambda device: seen)
@@ -168,7 +168,7 @@ def test_live_values_are_reported_for_prediction_and_measurement(run: Run) -> No
 
 @pytest.mark.slow
 def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, tmp_path: Path) -> None:
-    snap = pickle.loads(memory_snapshot.write(run, tmp_path / "snapshot.pickle").read_bytes())
+    snap = pickle.loads(memory_snapshot.write_snapshot(run, tmp_path / "snapshot.pickle").read_bytes())
     live = most = 0
     for entry in snap["device_traces"][0]:
         live += {"alloc": 1, "free_requested": -1}.get(entry["action"], 0) * entry["size"]
@@ -186,7 +186,7 @@ def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, 
 def test_a_snapshot_records_frees_and_lists_memory_that_was_not_freed() -> None:
     changes = [MemoryEvent(1000, 64, 0xA), MemoryEvent(2000, 32, 0xB), MemoryEvent(3000, -64, 0xA)]
     allocated = [(Allocation(0xA, 64, 0, 0, 2, True), []), (Allocation(0xB, 32, 0, 1, 3, True), [])]
-    snap = memory_snapshot.of_events(changes, allocated, [(0xC, 16, "weight")])
+    snap = memory_snapshot.snapshot_of_events(changes, allocated, [(0xC, 16, "weight")])
     actions = [(entry["action"], entry["addr"], entry["time_us"]) for entry in snap["device_traces"][0]]
     assert actions == [("alloc", 0xA, 1), ("alloc", 0xB, 2), ("free_requested", 0xA, 3), ("free_completed", 0xA, 3)]
     assert [(segment["address"], segment["total_size"]) for segment in snap["segments"]] == [(0xB, 32), (0xC, 16)]
@@ -195,7 +195,7 @@ def test_a_snapshot_records_frees_and_lists_memory_that_was_not_freed() -> None:
 def test_a_run_without_a_snapshot_reports_how_to_take_a_snapshot(bench: wb.Workbench, tmp_path: Path) -> None:
     run = Run(request.prepare(tmp_path / "run", bench.program))
     with pytest.raises(RunError, match=r"run it with RunOptions\(memory_snapshot=True\)"):
-        memory_snapshot.write(run, tmp_path / "s.pickle")
+        memory_snapshot.write_snapshot(run, tmp_path / "s.pickle")
 
 
 def test_a_step_on_the_cpu_cannot_be_a_cuda_graph() -> None:

@@ -76,7 +76,7 @@ def test_memory_is_sampled_at_least_twenty_times_a_second(tmp_path: Path) -> Non
     sampler.start()
     time.sleep(0.5)
     sampler.stop()
-    samples = [event for event in event_log.read(tmp_path) if isinstance(event, MemorySample)]
+    samples = [event for event in event_log.read_events(tmp_path) if isinstance(event, MemorySample)]
     assert len(samples) >= 10
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
     assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)
@@ -93,13 +93,13 @@ def test_memory_is_sampled_while_a_call_holds_the_interpreter_lock(
     sampler = memory_meter.MemorySampler(log, 0.025, apart=True)
     sampler.start()
     give_up_s = time.monotonic() + 30
-    while not event_log.read(tmp_path) and time.monotonic() < give_up_s:
+    while not event_log.read_events(tmp_path) and time.monotonic() < give_up_s:
         time.sleep(0.01)
     begun_s = log.now_s()
     ctypes.PyDLL(None).usleep(900_000)
     ended_s = log.now_s()
     sampler.stop()
-    samples = [event for event in event_log.read(tmp_path) if isinstance(event, MemorySample)]
+    samples = [event for event in event_log.read_events(tmp_path) if isinstance(event, MemorySample)]
     within = [sample for sample in samples if begun_s <= sample.t_s <= ended_s]
     assert len(within) >= 10
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
@@ -108,7 +108,7 @@ def test_memory_is_sampled_while_a_call_holds_the_interpreter_lock(
     # The sampler has ended, so that no sample follows the terminal event.
     count = len(samples)
     time.sleep(0.2)
-    assert len(event_log.read(tmp_path)) == count
+    assert len(event_log.read_events(tmp_path)) == count
 
 
 def test_if_the_meter_process_ends_memory_sampling_continues(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_if_the_meter_process_ends_memory_sampling_continues(tmp_path: Path) -> 
     sampler.start()
     time.sleep(0.5)
     sampler.stop()
-    assert len(event_log.read(tmp_path)) >= 8
+    assert len(event_log.read_events(tmp_path)) >= 8
 
 
 def test_allocations_are_attributed_to_statements() -> None:

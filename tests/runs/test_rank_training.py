@@ -89,7 +89,7 @@ def wrong(module: nn.Module) -> Callable[..., Any]:
 
 
 def checked(reference: rank_training.Compile, kind: Callable[[], nn.Module] = Twice, **options: Any) -> Accuracy:
-    return rank_training.check(stock, reference, stock, parts(kind), **options)
+    return rank_training.check_training(stock, reference, stock, parts(kind), **options)
 
 
 def test_the_reference_is_compiled_without_our_patches() -> None:
@@ -116,7 +116,7 @@ def test_if_thunder_is_wrong_eager_is_the_reference() -> None:
     assert (found.ok, found.against, found.bitwise) == (True, "PyTorch eager", None)
     assert found.why.startswith("thunder.jit is wrong here: ")
     # If the plan has the same error, Thunder stays a reference, and the plan fails against eager.
-    both = rank_training.check(wrong, wrong, stock, parts(Twice))
+    both = rank_training.check_training(wrong, wrong, stock, parts(Twice))
     assert (both.ok, both.against) == (False, "thunder.jit and eager")
 
 

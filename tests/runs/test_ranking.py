@@ -38,7 +38,7 @@ def test_a_ranking_reports_that_timing_without_syncs_favours_the_slower_variant(
 
 def test_a_changed_ranking_within_the_noise_is_reported_as_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"a": [(1.0, s) for s in (1.0, 1.2, 1.05, 1.1)], "b": [(0.1, s) for s in (1.2, 1.0, 1.12, 1.1)]}
-    monkeypatch.setattr("workbench.runs.measure.interleaved_timing.interleaved", lambda *_, **__: rows)
+    monkeypatch.setattr("workbench.runs.measure.interleaved_timing.take_interleaved", lambda *_, **__: rows)
     found = rank({"a": lambda: None, "b": lambda: None}, lambda: None)
     assert found.deceives
     assert found.words.startswith("without syncs b seems 10 times as fast as a; its work takes 1.03 times as long (")

@@ -19,7 +19,7 @@ from workbench.errors import RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.log.events import Event
 from workbench.runs.process import rank_launcher, request, run_store
-from workbench.runs.worker.rank_worker import other_rows
+from workbench.runs.worker.rank_worker import random_rows
 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:8447"
 
@@ -143,10 +143,10 @@ def test_if_external_ranks_are_cancelled_the_run_is_cancelled(tmp_path: Path) ->
     for rank in range(2):
         tell(tmp_path, rank, events.Cancelled(t_s=1.0))
     log = rank_launcher.ExternallyLaunched(tmp_path, 2)
-    assert log.going_on
+    assert log.is_going_on
     assert isinstance(log.read()[-1], events.Cancelled)
     assert log.over
-    assert not log.going_on
+    assert not log.is_going_on
     assert log.read() == []
 
 
@@ -218,13 +218,13 @@ def test_an_external_rank_enforces_its_own_limits(limit: str, does: str, told: s
     tell(tmp_path, 0)
     folder = rank_launcher.folder_of(tmp_path, 0)
     assert subprocess.run([sys.executable, "-c", script, str(folder)], timeout=100).returncode == 1
-    (last,) = (event for event in event_log.read(folder) if isinstance(event, events.Failed))
+    (last,) = (event for event in event_log.read_events(folder) if isinstance(event, events.Failed))
     assert re.fullmatch(told, last.reason)
 
 
 def test_other_ranks_get_rows_of_the_same_data() -> None:
     x, y = torch.arange(8.0).view(4, 2), torch.arange(4)
-    (own_x, own_y), kwargs = other_rows(((x, y), {"scale": torch.ones(2), "flag": True}), seed=1)
+    (own_x, own_y), kwargs = random_rows(((x, y), {"scale": torch.ones(2), "flag": True}), seed=1)
     assert own_x.shape == x.shape
     assert not torch.equal(own_x, x)
     assert torch.equal(own_x, x[own_y])

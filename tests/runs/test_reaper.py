@@ -46,11 +46,11 @@ def test_reaping_ends_every_process_with_the_mark_and_no_other(
         start(**{reaper.MARK: mark}),
         start(**{reaper.MARK: mark + "0"}),
     )
-    assert sorted(reaper.marked(mark)) == sorted([first.pid, second.pid])
+    assert sorted(reaper.marked_processes(mark)) == sorted([first.pid, second.pid])
     assert reaper.reap(None, mark, scratch, 10.0)
     assert (first.wait(120), second.wait(120)) == (-9, -9)
     assert other.poll() is None
-    assert reaper.marked(mark) == []
+    assert reaper.marked_processes(mark) == []
     assert not scratch.exists()
 
 

@@ -298,7 +298,7 @@ def test_only_the_starter_of_a_run_enforces_limits(tmp_path: Path, start: Start)
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"), options=GREEDY)
     mark = worker_process.new_mark(run_dir)
     worker = start(**{reaper.MARK: mark})
-    until(lambda: worker.pid in reaper.marked(mark))
+    until(lambda: worker.pid in reaper.marked_processes(mark))
     worker_process.Note.of(worker.pid, mark).write(run_dir)
     (run,) = run_store.runs(tmp_path)
     time.sleep(0.2)
@@ -315,7 +315,7 @@ def test_opening_the_run_of_a_killed_kernel_ends_processes_that_left_their_sessi
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     mark = worker_process.new_mark(run_dir)
     left = [start(**{reaper.MARK: mark}) for _ in range(2)]
-    until(lambda: len(reaper.marked(mark)) == 2)
+    until(lambda: len(reaper.marked_processes(mark)) == 2)
     note = dataclasses.replace(worker_process.Note.of(os.getpid(), mark), pid=gone())
     note.write(run_dir)
     (run_dir / request.SCRATCH).mkdir()
@@ -352,7 +352,7 @@ def test_a_worker_of_another_machine_is_not_searched_for_on_this_machine(tmp_pat
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     mark = worker_process.new_mark(run_dir)
     worker = start(**{reaper.MARK: mark})
-    until(lambda: worker.pid in reaper.marked(mark))
+    until(lambda: worker.pid in reaper.marked_processes(mark))
     dataclasses.replace(worker_process.Note.of(worker.pid, mark), machine="another").write(run_dir)
     assert "on another machine" in (run_store.open(run_dir).error or "")
     assert worker.poll() is None
@@ -417,7 +417,7 @@ def test_a_full_disk_at_the_start_gives_one_clear_error_and_leaves_no_process(
     before = descriptors()
     with pytest.raises(RunError, match="cannot be written: No space left on device"):
         follow_run.start(run_dir)
-    assert reaper.marked(marks[0]) == []
+    assert reaper.marked_processes(marks[0]) == []
     assert not (run_dir / request.SCRATCH).exists()
     until(lambda: descriptors() == before)
 

@@ -58,7 +58,7 @@ def until(run: Run, condition: Callable[[], bool], timeout_s: float = 60.0) -> N
 def assert_nothing_left(run: Run) -> None:
     """Assert that no process and no temporary file of the run is left, and that the log has a terminal event."""
     assert run._worker is not None
-    assert reaper.marked(run._worker.mark) == []
+    assert reaper.marked_processes(run._worker.mark) == []
     assert not psutil.pid_exists(run._worker.pid)
     assert not (run.run_dir / follow_run.SCRATCH).exists()
     assert {path.name for path in run.run_dir.iterdir()} <= {
@@ -142,7 +142,7 @@ def test_the_statements_of_a_step_are_timed(finished: Run) -> None:
 def test_one_step_is_recorded_as_it_happened(finished: Run) -> None:
     clocked = finished.statements
     assert clocked is not None
-    starts, seconds, frees = clocked.drawn
+    starts, seconds, frees = clocked.one_step_or_medians
     ends = [start + spent + free for start, spent, free in zip(starts, seconds, frees, strict=True)]
     assert clocked.one_start_s
     assert starts == sorted(starts)
@@ -288,7 +288,7 @@ def test_a_cancel_during_the_build_kills_helper_processes_too(tmp_path: Path) ->
     run = begin(tmp_path, HELPERS)
     until(run, lambda: "building" in run.output)
     assert run._worker is not None
-    assert len(reaper.marked(run._worker.mark)) == 4
+    assert len(reaper.marked_processes(run._worker.mark)) == 4
     cancel(run)
 
 
@@ -457,7 +457,7 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
     try:
         deadline = time.monotonic() + 120
-        while not any(isinstance(event, events.Phase) for event in event_log.read(folder)):
+        while not any(isinstance(event, events.Phase) for event in event_log.read_events(folder)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         run = run_store.open(folder)
@@ -469,7 +469,7 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.wait()
     assert run.state == "failed"
     assert run._worker is not None
-    assert reaper.marked(run._worker.mark) == []
+    assert reaper.marked_processes(run._worker.mark) == []
     assert not (folder / follow_run.SCRATCH).exists()
     assert "without a terminal event" in (run_store.open(folder).error or "")
 

@@ -40,7 +40,7 @@ def build(weight: float = 1.0) -> Callable[[], Any]:
 def check(run_dir: Path, made: Callable[[], Any], off: float = 0.0, **given: Any) -> Accuracy:
     original, args, kwargs = made()
     recorded = accuracy.first_step(Stepper(lambda x: original(x) + off, args, kwargs), 0)
-    return accuracy.check(recorded, made, references=SavedReferences(run_dir, SPEC), **given)
+    return accuracy.check_first_step(recorded, made, references=SavedReferences(run_dir, SPEC), **given)
 
 
 def test_the_second_run_is_compared_with_the_reference_of_the_first_run(run_dir: Path) -> None:
@@ -118,9 +118,11 @@ def test_the_reference_of_a_random_program_is_saved_too(run_dir: Path) -> None:
         return (lambda x: torch.nn.functional.dropout(x, 0.5)), (torch.ones(64, requires_grad=True),), {}
 
     original, args, kwargs = dropout()
-    jitted = accuracy.unmodified(original)
+    jitted = accuracy.compile_unmodified(original)
     recorded = accuracy.first_step(Stepper(original, args, kwargs, jitted), 0)
-    first, second = (accuracy.check(recorded, dropout, references=SavedReferences(run_dir, SPEC)) for _ in range(2))
+    first, second = (
+        accuracy.check_first_step(recorded, dropout, references=SavedReferences(run_dir, SPEC)) for _ in range(2)
+    )
     assert (first.ok, first.against, first.is_saved) == (True, "thunder.jit", False)
     assert dataclasses.replace(second, is_saved=False) == first
     assert second.is_saved

@@ -31,7 +31,7 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make(name: str, *log: events.Event, created_s: float = 0.0) -> Path:
     folder = request.prepare(run_store.new_folder(name), Nothing(), name=name)
-    request.write(folder, dataclasses.replace(request.read(folder), created_s=created_s))
+    request.write_request(folder, dataclasses.replace(request.read_request(folder), created_s=created_s))
     (folder / event_log.LOG_FILE).write_bytes(b"".join(event_log.encode(event) for event in log))
     return folder
 

@@ -61,7 +61,7 @@ def test_a_sweep_is_a_table_and_a_plot(tmp_path: Path) -> None:
         "layers,compile_s,step_s,measured_peak_bytes,fusions,fusions_unique,seconds,ok,error",
         "8,0.8,,,,,1.0,True,",
     ]
-    page = sweep_plot.write(found, tmp_path / "plot.html").read_text()
+    page = sweep_plot.write_plot(found, tmp_path / "plot.html").read_text()
     assert "exponent 1.00" in page
     assert "<script src=" not in page
 
@@ -151,7 +151,7 @@ def test_damaged_points_are_skipped_and_others_are_read(tmp_path: Path) -> None:
     with (tmp_path / sweep.POINTS_FILE).open("ab") as file:
         file.write(b'\xff\n[]\n{"settings": 1}\n' + b"[" * 100_000 + b'\n{"settings": {"lay')
     sweep._append(tmp_path, good)
-    assert sweep._read(tmp_path) == [good, good]
+    assert sweep._read_outcomes(tmp_path) == [good, good]
 
 
 @pytest.mark.parametrize("name", [sweep.NOTE_FILE, sweep.POINTS_FILE])

@@ -45,7 +45,7 @@ def test_the_ratio_of_interleaved_samples_has_a_narrower_interval() -> None:
 
 def test_variants_are_interleaved_in_random_order() -> None:
     order: list[str] = []
-    found = interleaved_timing.interleaved(
+    found = interleaved_timing.take_interleaved(
         {"a": lambda: 1, "b": lambda: 2}, 20, 60.0, on_sample=lambda name, _: order.append(name)
     )
     assert found == {"a": [1] * 20, "b": [2] * 20}
@@ -54,7 +54,9 @@ def test_variants_are_interleaved_in_random_order() -> None:
 
 
 def test_at_least_three_turns_are_taken_in_any_budget() -> None:
-    assert interleaved_timing.interleaved({"a": lambda: 1}, 10, 0.0) == {"a": [1] * interleaved_timing.LEAST_SAMPLES}
+    assert interleaved_timing.take_interleaved({"a": lambda: 1}, 10, 0.0) == {
+        "a": [1] * interleaved_timing.LEAST_SAMPLES
+    }
 
 
 def test_on_a_cpu_the_device_time_of_a_step_is_its_wall_time() -> None:
@@ -105,7 +107,7 @@ def test_cpu_time_of_other_processes_is_detected_and_own_time_is_not() -> None:
             until = time.perf_counter() + 0.5
             while time.perf_counter() < until:
                 work()
-            found.append(watch.other_cores())
+            found.append(watch.busy_cores())
         return min(found)
 
     quiet = watched(lambda: None)

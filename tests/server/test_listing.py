@@ -32,7 +32,7 @@ class Nothing:
 
 def make(place: Path, name: str, *log: events.Event, created_s: float = 1.0) -> Path:
     folder = request.prepare(run_store.new_folder(name, place), Nothing(), name=name)
-    request.write(folder, dataclasses.replace(request.read(folder), created_s=created_s))
+    request.write_request(folder, dataclasses.replace(request.read_request(folder), created_s=created_s))
     (folder / event_log.LOG_FILE).write_bytes(b"".join(event_log.encode(event) for event in log))
     return folder
 

@@ -142,7 +142,7 @@ def compared(
     errors = [
         error
         for against, expected in references.items()
-        for error in tensor_diff.compare(
+        for error in tensor_diff.compare_tensors(
             ours.tensors, expected.tensors, against, exact=exact and against == accuracy.THUNDER
         )
     ]
@@ -194,7 +194,7 @@ def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[d
     """
     rank, count = dist.get_rank(), dist.get_world_size()
     build_own = functools.partial(build, rank)
-    eager = rank_training.train(rank_training.replicated, build_own)
+    eager = rank_training.train(rank_training.replicate_module, build_own)
     found = [
         {"ranks": count, **compared(ALONE, rank_training.train(lambda module: module, build_own), {"eager": eager})}
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.analysis.cost.collective_overlap import Overlap, order
+from workbench.analysis.cost.collective_overlap import Overlap, issue_order
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.order.collective_order_search import CLOSE, Search
 from workbench.cli import main
@@ -135,7 +135,7 @@ def test_buckets_are_searched_on_request(planned: wb.Workbench) -> None:
     planned.undo()
     assert chosen is not None
     assert chosen.simulation.step_s == pytest.approx(together.best.step_s)
-    assert order(planned.plan.graph).collectives > chosen.order.collectives
+    assert issue_order(planned.plan.graph).collectives > chosen.order.collectives
 
 
 def test_the_command_line_searches_and_writes_the_simulated_step(

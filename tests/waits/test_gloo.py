@@ -87,7 +87,7 @@ def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
 def assert_nothing_left(run: Run) -> None:
     """Assert that no process and no temporary file of the run is left, and that the log has a terminal event."""
     assert run._worker is not None
-    assert reaper.marked(run._worker.mark) == []
+    assert reaper.marked_processes(run._worker.mark) == []
     assert not (run.run_dir / request.SCRATCH).exists()
     again = run_store.open(run.run_dir)
     assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
@@ -98,7 +98,7 @@ def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
     assert run._worker is not None
     found: set[str] = set()
     while while_():
-        for pid in reaper.marked(run._worker.mark):
+        for pid in reaper.marked_processes(run._worker.mark):
             with contextlib.suppress(psutil.Error):
                 asked = psutil.Process(pid).net_connections("inet")
                 found |= {one.laddr.ip for one in asked if one.status == psutil.CONN_LISTEN}
@@ -151,7 +151,7 @@ def test_a_users_module_runs_on_two_ranks(tmp_path: Path) -> None:
     for rank in (0, 1):
         assert {f"rank {rank}: parameter(stem.weight)", f"rank {rank}: buffer(norm.running_mean)"} <= names
         # Each rank's log is a complete run log.
-        log = event_log.read(rank_launcher.folder_of(run.run_dir, rank))
+        log = event_log.read_events(rank_launcher.folder_of(run.run_dir, rank))
         assert isinstance(log[0], events.Started)
         assert isinstance(log[-1], events.Finished)
         assert [event.proven for event in log if isinstance(event, events.Compiled)] == [True]
@@ -243,7 +243,7 @@ def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     run.wait(120)
     assert run.state == "failed"
     assert run._worker is not None
-    assert reaper.marked(run._worker.mark) == []
+    assert reaper.marked_processes(run._worker.mark) == []
     assert "without a terminal event" in (run_store.open(folder).error or "")
     assert not (folder / request.SCRATCH).exists()
 
@@ -283,7 +283,7 @@ def test_the_command_line_makes_a_folder_to_submit(
     folder = Path(told["run_dir"])
     assert told["command"].startswith("torchrun --nnodes 2 --nproc-per-node 2 ")
     assert told["command"].endswith(f" {folder}")
-    assert request.read(folder).ranks == 4
+    assert request.read_request(folder).ranks == 4
     assert run_store.open(folder).error == "the run was never started, or ended before it wrote anything"
     with pytest.raises(SystemExit) as end:
         cli.main(["run", *program, "--submit", "3", "--json"])

@@ -14,8 +14,8 @@ from workbench.analysis.cost.collective_overlap import (
     COMPUTE,
     StatementSeconds,
     costs,
+    issue_order,
     lower_bound,
-    order,
     overlap,
     simulate,
 )
@@ -73,7 +73,7 @@ def test_gathers_share_one_stream_in_the_order_of_their_issue() -> None:
     first, second = ("gather", "w1", "f1"), ("gather", "w2", "f2")
     use = (("wait", "f1", "g1"), ("matmul", "x g1", "y"), ("wait", "f2", "g2"), ("matmul", "y g2", "z"))
     in_order, inverted = graph(first, second, *use), graph(second, first, *use)
-    assert (order(in_order).inversions, order(inverted).inversions) == (0, 1)
+    assert (issue_order(in_order).inversions, issue_order(inverted).inversions) == (0, 1)
     # The first matmul hides as much of the second gather as it can. Inverted, both matmuls follow both gathers.
     assert simulate(in_order, seconds(in_order)).step_s == 24.0
     assert simulate(inverted, seconds(inverted)).step_s == 28.0
@@ -101,7 +101,7 @@ def test_bytes_are_in_flight_from_issue_to_wait() -> None:
 
 def test_a_collective_without_compute_before_its_wait_is_counted() -> None:
     made = graph(*ONE, ("gather", "w2", "f2"), ("other", "y", "z"), ("wait", "f2", "g2"))
-    report = order(made)
+    report = issue_order(made)
     assert (report.collectives, report.without_compute, report.distances) == (2, 1, (0, 1))
 
 

@@ -32,7 +32,7 @@ from workbench.analysis.cost.collective_overlap import (
     simulate,
 )
 from workbench.analysis.cost.machines import H100
-from workbench.analysis.graphs.reorder_graph import reordered
+from workbench.analysis.graphs.reorder_graph import reorder_graph
 from workbench.core.graph import Graph, Kind
 from workbench.ui.graph.collective_lanes import bars
 from workbench.ui.graph.layout import compute
@@ -133,7 +133,7 @@ def test_collectives_keep_their_groups_in_json_and_in_another_order() -> None:
     two = grouped(made, [0, 1], (2, 4))
     again = Graph.from_json(two.to_json())
     assert (again.groups, again.statements.group.tolist()) == ((2, 4), [0, 1, -1, -1])
-    assert reordered(two, np.asarray([1, 0, 3, 2])).statements.group.tolist() == [1, 0, -1, -1]
+    assert reorder_graph(two, np.asarray([1, 0, 3, 2])).statements.group.tolist() == [1, 0, -1, -1]
 
 
 def test_json_of_a_graph_without_groups_is_still_read() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import ConfigError
-from workbench.runs.measure.measured_rates import MACHINE_NAMES, THIS_CPU, machine_of
+from workbench.runs.measure.measured_rates import MACHINE_NAMES, THIS_CPU, machine_by_name
 from workbench.summary import human_seconds
 from workbench.ui.app.app import App
 from workbench.ui.controls.figure_strip import Baseline, figures
@@ -222,7 +222,7 @@ def test_an_unknown_machine_is_refused_with_the_known_ones(app: App, planned: wb
 
 
 def test_this_cpu_is_measured_and_shared_by_its_ranks() -> None:
-    whole, half = machine_of(THIS_CPU), machine_of(THIS_CPU, 2)
+    whole, half = machine_by_name(THIS_CPU), machine_by_name(THIS_CPU, 2)
     assert "measured here" in half.source
     assert half.bytes_per_s == pytest.approx(whole.bytes_per_s / 2)
     assert half.link_bytes_per_s == pytest.approx(whole.link_bytes_per_s / 2)

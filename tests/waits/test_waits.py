@@ -20,7 +20,7 @@ from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.trace.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError, RunError
-from workbench.levers.collectives import keys
+from workbench.levers.collectives import sort_keys
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,7 @@ def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, 
             issue, wait = sorted((data.draw(slots), data.draw(slots)))
             choices[f"waits:{collective.place}"] = f"at({names[issue]})"
             choices[f"waits:{collective.place}!wait"] = f"at({names[wait]})"
-        order = schedule.arrange(keys(schedule, choices))
+        order = schedule.arrange(sort_keys(schedule, choices))
         position = {statement: at for at, statement in enumerate(order)}
         assert sorted(order) == list(range(len(order)))
         assert all(position[e] < position[i] for i, before in enumerate(schedule.before) for e in before)

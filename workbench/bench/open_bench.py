@@ -13,9 +13,9 @@ from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
 from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.config import CAPTURES, Config
-from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, shown
+from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, short_repr
 from workbench.programs import parallel_of, resolve
-from workbench.programs.modes import restored
+from workbench.programs.modes import active_modes
 from workbench.programs.user_arguments import check_program, inputs_of
 
 DEFAULT_RANKS = 8
@@ -90,7 +90,7 @@ def open(
             raise ConfigError(
                 f"{model_or_fn_or_name} is a saved plan, which is opened alone; choose() makes choices on it"
             )
-        saved: Any = open_saved_plan.read(model_or_fn_or_name)
+        saved: Any = open_saved_plan.read_saved_plan(model_or_fn_or_name)
         return saved  # type: ignore[no-any-return]
 
     from workbench.compiler import api
@@ -123,10 +123,10 @@ def open(
     if capture is None:
         capture = config.capture if config is not None else "auto"
     if capture not in ("auto", *CAPTURES):
-        raise ConfigError(f"there is no capture {shown(capture)}; legal: auto, {', '.join(CAPTURES)}")
+        raise ConfigError(f"there is no capture {short_repr(capture)}; legal: auto, {', '.join(CAPTURES)}")
     if device is not None or executor is not None:
         devices.check(device or "cpu", executor or "torch")
-    with restored(config.modes if config is not None else {}):
+    with active_modes(config.modes if config is not None else {}):
         program = resolve(
             model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, kwargs=kwargs, **inputs
         )

@@ -13,17 +13,17 @@ from workbench.bench.report.comparison import (
     Column,
     ColumnState,
     SideBySide,
+    column_of_plan,
+    column_of_run,
+    compare_columns,
     known_figures,
-    of_plan,
-    of_run,
-    side_by_side,
-    statements,
-    unlike,
+    statements_of,
+    unique_name,
 )
 from workbench.bench.report.open_saved_plan import SavedPlan
 from workbench.bench.session.workbench import Workbench
 from workbench.core.config import Config, load
-from workbench.errors import ChoiceError, shown
+from workbench.errors import ChoiceError, short_repr
 from workbench.runs.process import run_store
 from workbench.runs.process.follow_run import Run
 
@@ -56,15 +56,17 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
         If a text names nothing that can be read.
     """
     if names and (len(names) != len(subjects) or len(set(names)) < len(names)):
-        raise ChoiceError(f"names are one for each of the {len(subjects)} columns, all unlike; given {shown(names)}")
+        raise ChoiceError(
+            f"names are one for each of the {len(subjects)} columns, all unlike; given {short_repr(names)}"
+        )
     sides = list[ColumnState]()
     for i, subject in enumerate(subjects):
-        named, opened = _opened(subject)
-        sides.append(_side(unlike(names[i] if names else named, sides), opened))
-    return side_by_side(sides, base)
+        named, opened = _open_subject(subject)
+        sides.append(_side(unique_name(names[i] if names else named, sides), opened))
+    return compare_columns(sides, base)
 
 
-def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
+def _open_subject(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
     """Return the opened subject, and its own name if no name is given."""
     if isinstance(subject, Workbench):
         return subject.program.name, subject
@@ -76,22 +78,22 @@ def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
         return subject.program, open_bench(subject.program, config=subject, settings=subject.settings)
     path = Path(subject)
     if path.name.endswith(".plan.json"):
-        return path.name.removesuffix(".plan.json"), open_saved_plan.read(path)
+        return path.name.removesuffix(".plan.json"), open_saved_plan.read_saved_plan(path)
     if path.suffix == ".py" and not path.is_dir():
-        return path.stem, _opened(load(path))[1]
+        return path.stem, _open_subject(load(path))[1]
     run = run_store.open(str(subject))
     return run.name or run.run_dir.name, run
 
 
 def _side(name: str, subject: Workbench | SavedPlan | Run) -> ColumnState:
     if isinstance(subject, Run):
-        return of_run(name, subject)
+        return column_of_run(name, subject)
     if isinstance(subject, Workbench):
-        return of_plan(name, subject.program.name, subject.plan)
-    return _of_saved(name, subject)
+        return column_of_plan(name, subject.program.name, subject.plan)
+    return _column_of_saved(name, subject)
 
 
-def _of_saved(name: str, subject: SavedPlan) -> ColumnState:
+def _column_of_saved(name: str, subject: SavedPlan) -> ColumnState:
     whole = dict(subject.document["figures"])
     notes = [f"{id}: {reason}" for id, reason in subject.unpredicted.items()]
     over = subject.timeline if subject.has_statements else None
@@ -111,7 +113,7 @@ def _of_saved(name: str, subject: SavedPlan) -> ColumnState:
         predicted=figures,
         measured={},
         sites={site.id: site.choice for site in subject.sites()},
-        statements=None if over is None else statements(subject.graph, over),
+        statements=None if over is None else statements_of(subject.graph, over),
         notes=tuple(notes),
     )
     return ColumnState(column, subject.sites())

@@ -86,7 +86,7 @@ def lab(context: typer.Context) -> int:
         try:
             paths.write(here, _quickstart().read_bytes())
         except OSError as error:
-            raise ConfigError(f"no quickstart notebook can be written here: {paths.reason(error)}") from error
+            raise ConfigError(f"no quickstart notebook can be written here: {paths.reason_of(error)}") from error
     # Jupyter refuses to run as root unless told otherwise; in a container there is often no other user.
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     # The printed address also opens the notebook. The user's own arguments come later and take precedence.

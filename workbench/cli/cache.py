@@ -13,7 +13,7 @@ from workbench.cli.statuses import DONE
 from workbench.errors import ConfigError
 from workbench.summary import human_bytes
 from workbench.util.disk_cache import CAPTURES, REFERENCES, Contents, DiskCache
-from workbench.util.paths import reason
+from workbench.util.paths import reason_of
 
 
 def cache(
@@ -30,7 +30,7 @@ def cache(
         try:
             found[kept.name] = kept.clear() if clear else kept.contents()
         except OSError as error:
-            raise ConfigError(f"{error.filename or kept.folder()} cannot be removed: {reason(error)}") from error
+            raise ConfigError(f"{error.filename or kept.folder()} cannot be removed: {reason_of(error)}") from error
     if as_json:
         captures = _as_json(CAPTURES, found[CAPTURES.name])
         print_json({**captures, "cleared": clear, "references": _as_json(REFERENCES, found[REFERENCES.name])})
@@ -49,6 +49,6 @@ def cache(
     return DONE
 
 
-def _as_json(kept: DiskCache, contents: Contents) -> dict[str, Any]:
+def _as_json(disk_cache: DiskCache, contents: Contents) -> dict[str, Any]:
     folder = None if contents.folder is None else str(contents.folder)
-    return {**dataclasses.asdict(contents), "folder": folder, "most_bytes": kept.most_bytes}
+    return {**dataclasses.asdict(contents), "folder": folder, "most_bytes": disk_cache.most_bytes}

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench.cli.opening import staying
+from workbench.cli.opening import keep_folder
 from workbench.cli.options import JsonOption
 from workbench.cli.output import print_json, print_line
 from workbench.cli.statuses import DONE, FAILED
-from workbench.errors import Advice, ConfigError, ConfigWarning, shown
+from workbench.errors import Advice, ConfigError, ConfigWarning, short_repr
 
 
-def _growth(figure: str, what: str) -> Any:
-    return typer.Option(f"--{figure}-growth", metavar="HOW", help=f"How far {what} may grow.")
+def _growth(figure: str, quantity: str) -> Any:
+    return typer.Option(f"--{figure}-growth", metavar="HOW", help=f"How far {quantity} may grow.")
 
 
 def check(
@@ -47,17 +47,17 @@ def check(
         for figure, text in zip(regression_check.FIGURES, given, strict=True)
     }
     path = baseline if baseline is not None else config.with_suffix(".baseline.json")
-    kept = None if write else regression_check.read(path)
+    kept = None if write else regression_check.read_baseline(path)
     chosen = wb.load(config)
     name = program or chosen.program
     if ":" not in name and name not in {info.name for info in describe()}:
         raise ConfigError(
-            f"{config} is for {shown(name)}, which is no built-in program",
+            f"{config} is for {short_repr(name)}, which is no built-in program",
             advice=Advice(
                 "open it, and use workbench.bench.report.regression_check", "--program file.py:factory says where it is"
             ),
         )
-    with staying(), warnings.catch_warnings():
+    with keep_folder(), warnings.catch_warnings():
         # Choices that do not fit are reported below, with the figures.
         warnings.simplefilter("ignore", ConfigWarning)
         bench = wb.open(name, config=chosen, settings=chosen.settings)
@@ -65,16 +65,16 @@ def check(
     if kept is None:
         if left_out:
             raise ConfigError(f"no baseline is kept of a config that does not fit: {'; '.join(left_out)}")
-        written = regression_check.write(bench, path, overwrite=force)
+        written = regression_check.write_baseline(bench, path, overwrite=force)
         if as_json:
-            print_json({"ok": True, "baseline": str(written), "figures": regression_check.figures(bench)})
+            print_json({"ok": True, "baseline": str(written), "figures": regression_check.figures_of_plan(bench)})
             return DONE
         for figure in regression_check.FIGURES:
-            value = regression_check.figures(bench)[figure.name]
+            value = regression_check.figures_of_plan(bench)[figure.name]
             print_line(f"kept  {figure.title:<25}  {'none' if value is None else figure.text(value)}")
         print_line(f"baseline: {written}")
         return DONE
-    held = regression_check.hold(bench, kept, allowed)
+    held = regression_check.compare_with_baseline(bench, kept, allowed)
     changed = regression_check.differences(bench, kept)
     ok = not left_out and all(each.ok for each in held)
     if as_json:

@@ -40,7 +40,7 @@ def compare(
 
     if not base and html is None and not any(_is_plan(subject) for subject in subjects):
         opened = [run_store.open(run) for run in subjects]
-        from workbench.runs.sweep.compare import compare as compare_runs
+        from workbench.runs.sweep.compare import compare_runs as compare_runs
 
         runs = compare_runs(*opened)
         if as_json:
@@ -57,7 +57,7 @@ def compare(
         page = {"html": str(written)} if written is not None else {}
         print_json({**found.to_json(), "runs": runs_json, **page})
         return DONE
-    _print_all(found)
+    _print_comparison(found)
     if found.runs is not None:
         _print_runs(found.runs)
     if written is not None:
@@ -69,22 +69,22 @@ def _is_plan(subject: str) -> bool:
     return subject.endswith((".plan.json", ".py"))
 
 
-def _print_all(found: SideBySide) -> None:
-    for title, (heads, *rows) in found.tables().items():
+def _print_comparison(comparison: SideBySide) -> None:
+    for title, (heads, *rows) in comparison.tables().items():
         print_line(title)
         table = new_table(*heads)
         for row in rows:
             add_row(table, *row)
         print_table(table)
-    for note in found.notes:
+    for note in comparison.notes:
         complain(f"warning: {note}")
 
 
-def _print_runs(found: Comparison) -> None:
+def _print_runs(comparison: Comparison) -> None:
     from workbench.summary import human_bytes
 
-    table = new_table("run", "figure", "value", f"of {found.base}", "ratio", "95 % interval", "verdict")
-    for each in found.differences:
+    table = new_table("run", "figure", "value", f"of {comparison.base}", "ratio", "95 % interval", "verdict")
+    for each in comparison.differences:
         show = human_bytes if each.figure.endswith("_bytes") else seconds_text
         interval = f"{each.low:.3f} to {each.high:.3f}" if each.low is not None and each.low != each.high else ""
         add_row(
@@ -98,6 +98,6 @@ def _print_runs(found: Comparison) -> None:
             each.verdict,
         )
     print_table(table)
-    print_line(found.words)
-    for warning in found.warnings:
+    print_line(comparison.words)
+    for warning in comparison.warnings:
         complain(f"warning: {warning}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.opening import check_program, open_bench
+from workbench.cli.opening import check_program_name, open_bench
 from workbench.cli.options import (
     CaptureOption,
     ChooseOption,
@@ -39,11 +39,11 @@ def cuts(
     as_json: JsonOption = False,
 ) -> int:
     """Weigh cuts between fusions: compilations against peak, saved bytes and step. Nothing runs."""
-    check_program(program, settings)
+    check_program_name(program, settings)
     from workbench.runs.measure import measured_rates
 
     if machine is not None:
-        measured_rates.checked(machine)
+        measured_rates.check_machine(machine)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     table = bench.cuts(machine=machine)
     if as_json:

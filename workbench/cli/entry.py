@@ -56,12 +56,12 @@ for name, command in (
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
 
 
-def run(given: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run a command line, report errors, and return the exit status."""
-    as_json = "--json" in given
+    as_json = "--json" in arguments
     with output.short_warnings(), output.own_output(as_json):
         try:
-            status = _reported(list(given), as_json)
+            status = _run_reported(list(arguments), as_json)
             output.flush()
         except output.OutputError as error:
             if error.unread:
@@ -71,9 +71,9 @@ def run(given: Sequence[str]) -> int:
         return status
 
 
-def _reported(given: list[str], as_json: bool) -> int:
+def _run_reported(arguments: list[str], as_json: bool) -> int:
     try:
-        return _invoked(given)
+        return _invoke(arguments)
     except output.OutputError:
         raise
     except WorkbenchError as error:
@@ -83,7 +83,7 @@ def _reported(given: list[str], as_json: bool) -> int:
         return FAILED if failed else BAD_USAGE
     except typer.TyperException as error:
         # Without a command the help was printed, and nothing needs to be added.
-        if given:
+        if arguments:
             output.report(error.format_message(), as_json)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort) as error:
@@ -98,12 +98,12 @@ def _reported(given: list[str], as_json: bool) -> int:
         return FAILED
 
 
-def _invoked(given: list[str]) -> int:
+def _invoke(arguments: list[str]) -> int:
     """Parse and run. Do not use typer's own `main`, which handles Ctrl-C and a broken pipe differently."""
     try:
         command = _command()
         # Copy the list, because parsing removes arguments from it and the original is needed afterwards.
-        with command.make_context(NAME, list(given)) as context:
+        with command.make_context(NAME, list(arguments)) as context:
             return int(command.invoke(context) or DONE)
     except typer.Exit as stop:
         return stop.exit_code

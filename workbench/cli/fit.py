@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.opening import check_program, open_bench
+from workbench.cli.opening import check_program_name, open_bench
 from workbench.cli.options import (
     CaptureOption,
     ChooseOption,
@@ -68,8 +68,14 @@ def fit(
     as_json: JsonOption = False,
 ) -> int:
     """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
-    check_program(program, settings)
-    from workbench.bench.session.fit_request import checked_peak, compilations_of, points_of, seconds, uses
+    check_program_name(program, settings)
+    from workbench.bench.session.fit_request import (
+        check_compilations,
+        check_peak,
+        check_points,
+        check_using,
+        step_seconds,
+    )
     from workbench.runs.measure import measured_rates
 
     asked = (peak is not None) + (step is not None) + (curve is not None)
@@ -81,17 +87,17 @@ def fit(
     if curve is not None and compilations is not None:
         raise ChoiceError("--compilations is for --peak and --step, or alone: a curve keeps to no number")
     if compilations is not None:
-        compilations_of(compilations)
+        check_compilations(compilations)
     if curve is not None and export is not None:
         raise ChoiceError("a curve is of many plans: --export goes with --peak or --step, which choose one")
     if each and curve is None:
         raise ChoiceError("--each is for --curve, which has a line for each")
-    limit = None if peak is None else checked_peak(peak)
-    step_s = None if step is None else seconds(step)
+    limit = None if peak is None else check_peak(peak)
+    step_s = None if step is None else step_seconds(step)
     if machine is not None:
-        measured_rates.checked(machine)
-    points = None if curve is None else points_of(curve)
-    may_use = None if using is None else uses(tuple(name.strip() for name in using.split(",") if name.strip()))
+        measured_rates.check_machine(machine)
+    points = None if curve is None else check_points(curve)
+    may_use = None if using is None else check_using(tuple(name.strip() for name in using.split(",") if name.strip()))
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     if points is not None:
         line = bench.curve(points=points, using=may_use, each=each, machine=machine).wait()

@@ -31,14 +31,14 @@ def gpu_check(
     from workbench.gpu_check import suite
     from workbench.summary import human_seconds
 
-    parts = suite.chosen(only or [])
+    parts = suite.choose_parts(only or [])
     folder = out or Path("gpu-check-rehearsal" if rehearse else "gpu-check")
     # PyTorch is imported here first.
-    with suite.bytecode_apart():
+    with suite.share_bytecode():
         suite.conditions_of(folder, rehearse=rehearse)
         console = Console(stderr=True)
         if not as_json:
-            elsewhere = suite.elsewhere(rehearse=rehearse)
+            elsewhere = suite.latest_recorded(rehearse=rehearse)
             table = new_table("part", "what it does", f"took elsewhere ({elsewhere.machine})" if elsewhere else "took")
             for part in parts:
                 seconds = elsewhere.seconds.get(part.name) if elsewhere else None
@@ -46,7 +46,7 @@ def gpu_check(
             print_table(table)
             print_line(f"{minutes:g} minutes at most; results after each step in {folder}; the same command goes on")
         with console.status("starting") as status:
-            result = suite.check(
+            result = suite.run_check(
                 folder,
                 minutes=minutes,
                 only=only or [],

@@ -65,7 +65,7 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
     received = _pass_on(child)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     _, how = os.waitpid(child, 0)
-    reported = _reported(ended)
+    reported = _reported_status(ended)
     if reported is not None:
         return reported
     return _notify(os.waitstatus_to_exitcode(how), received, as_json)
@@ -124,15 +124,15 @@ def _pass_on(child: int) -> list[int]:
     return received
 
 
-def _reported(ended: int) -> int | None:
+def _reported_status(descriptor: int) -> int | None:
     # The child's own children may hold the other end open, so read only the data that is there now.
-    os.set_blocking(ended, False)
+    os.set_blocking(descriptor, False)
     try:
-        status = os.read(ended, 1)
+        status = os.read(descriptor, 1)
     except BlockingIOError:
         return None
     finally:
-        os.close(ended)
+        os.close(descriptor)
     return status[0] if status else None
 
 
@@ -150,11 +150,11 @@ def _notify(code: int, received: list[int], as_json: bool) -> int:
         if -code == signal.SIGINT:
             output.report("interrupted", as_json)
             return INTERRUPTED
-        output.report(f"the command ended before it was done: {_how(code)}", as_json)
+        output.report(f"the command ended before it was done: {_describe_end(code)}", as_json)
     return FAILED
 
 
-def _how(code: int) -> str:
+def _describe_end(code: int) -> str:
     if code >= 0:
         return f"what it loaded or ran ended the process, with exit status {code}"
     try:

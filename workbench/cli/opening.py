@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.options import Capture, Device
-from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, nearest, shown
+from workbench.cli.options import CaptureMethod, Device
+from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, short_repr, suggest_names
 from workbench.programs import files, registry
 from workbench.programs.files import is_file_name
 from workbench.util import paths
@@ -28,16 +28,16 @@ def open_bench(
     ranks: int | None = None,
     parallel: str = "",
     machine: str = "H100",
-    capture: Capture | None = None,
+    capture: CaptureMethod | None = None,
 ) -> Workbench:
     """Open a bench with all options of a command."""
     import workbench as wb
 
-    check_program(program, settings)
+    check_program_name(program, settings)
     config = wb.load(config_path) if config_path is not None else None
-    chosen = pairs_of("--choose", choices, ChoiceError)
+    chosen = parse_pairs("--choose", choices, ChoiceError)
     # Named files are relative to the folder of the command, even if the program changes the folder.
-    with staying():
+    with keep_folder():
         bench = wb.open(
             program,
             device=device.value if device else None,
@@ -47,29 +47,29 @@ def open_bench(
             parallel=parallel,
             machine=machine,
             capture=capture.value if capture else None,
-            settings=pairs_of("--set", settings, ProgramError),
+            settings=parse_pairs("--set", settings, ProgramError),
         )
         if chosen:
             bench.choose(chosen)
     return bench
 
 
-def check_program(program: str, settings: list[str] | None) -> None:
+def check_program_name(program: str, settings: list[str] | None) -> None:
     """Refuse an unknown program or settings before importing PyTorch and Thunder takes seconds."""
-    check_named(program, [pairs_of("--set", settings, ProgramError)])
+    check_named(program, [parse_pairs("--set", settings, ProgramError)])
 
 
 def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
-    """Check a program as `check_program` does, for several kinds of settings."""
+    """Check a program as `check_program_name` does, for several kinds of settings."""
     if is_file_name(program):
         files.check_file(program)
         return
     for given in all_given:
-        registry.check(program, given)
+        registry.check_built_in(program, given)
 
 
 @contextlib.contextmanager
-def staying() -> Iterator[None]:
+def keep_folder() -> Iterator[None]:
     """Return to the present folder afterwards, even if a program changes it."""
     # Use a descriptor, because a deleted folder has no name.
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -80,16 +80,16 @@ def staying() -> Iterator[None]:
         os.close(here)
 
 
-def pairs_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, str]:
+def parse_pairs(option: str, texts: list[str] | None, error: type[WorkbenchError]) -> dict[str, str]:
     """Parse ``NAME=VALUE`` of a repeated option into a dict."""
     pairs: dict[str, str] = {}
-    for pair in given or []:
+    for pair in texts or []:
         name, equals, value = _split(pair) if option == "--choose" else pair.partition("=")
         if not equals or not name:
             form = "ID=OPTION" if option == "--choose" else "NAME=VALUE"
-            raise error(f"{option} {shown(pair)[1:-1]}: the form is {option} {form}")
+            raise error(f"{option} {short_repr(pair)[1:-1]}: the form is {option} {form}")
         if name in pairs:
-            raise error(f"{option} {shown(pair)[1:-1]}: {shown(name)[1:-1]} is given twice")
+            raise error(f"{option} {short_repr(pair)[1:-1]}: {short_repr(name)[1:-1]} is given twice")
         pairs[name] = value
     return pairs
 
@@ -100,9 +100,9 @@ def _split(pair: str) -> tuple[str, str, str]:
     return pair.rpartition("=") if is_place else pair.partition("=")
 
 
-def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, list[str]]:
+def parse_lists(option: str, texts: list[str] | None, error: type[WorkbenchError]) -> dict[str, list[str]]:
     """Parse ``NAME=ONE,ANOTHER`` of a repeated option into a dict of lists."""
-    pairs = pairs_of(option, given, error)
+    pairs = parse_pairs(option, texts, error)
     found = {name: [value for value in values.split(",") if value] for name, values in pairs.items()}
     empty = next((name for name, values in found.items() if not values), None)
     if empty is not None:
@@ -117,14 +117,15 @@ def check_lever(name: str) -> None:
     known = [lever.name for lever in all_levers()]
     if name not in known:
         raise ChoiceError(
-            f"--sites {shown(name)[1:-1]}: there is no such lever; legal: {', '.join(known)}{nearest(name, known)}"
+            f"--sites {short_repr(name)[1:-1]}: there is no such lever; legal: {', '.join(known)}"
+            f"{suggest_names(name, known)}"
         )
 
 
-def check_writable(path: Path | None) -> None:
+def refuse_unwritable(path: Path | None) -> None:
     """Refuse a file that cannot be written, before hours are spent on its content."""
     try:
         if path is not None:
             paths.check_writable(path)
     except OSError as error:
-        raise RunError(f"{shown(str(path))[1:-1]} cannot be written: {paths.reason(error)}") from error
+        raise RunError(f"{short_repr(str(path))[1:-1]} cannot be written: {paths.reason_of(error)}") from error

@@ -26,8 +26,8 @@ def executor_name(value: str) -> str:
     return value
 
 
-class Capture(enum.StrEnum):
-    """Capture methods, as `workbench.open` takes them."""
+class CaptureMethod(enum.StrEnum):
+    """CaptureMethod methods, as `workbench.open` takes them."""
 
     auto = "auto"
     dynamo = "dynamo"
@@ -59,7 +59,7 @@ ParallelOption = Annotated[
     str, typer.Option("--parallel", metavar="HOW", help="How they share it: fsdp, fsdp_zero3, ddp or tensor.")
 ]
 CaptureOption = Annotated[
-    Capture | None,
+    CaptureMethod | None,
     typer.Option(
         "--capture",
         help="How it comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo in parts.",

@@ -40,7 +40,7 @@ class OutputError(Exception):
     """
 
     def __init__(self, error: Exception) -> None:
-        why = paths.reason(error) if isinstance(error, OSError) else str(error)
+        why = paths.reason_of(error) if isinstance(error, OSError) else str(error)
         super().__init__(f"standard output cannot be written: {why}")
         self.unread = isinstance(error, OSError) and error.errno == errno.EPIPE
 
@@ -83,13 +83,13 @@ def print_line(text: str, style: str = "") -> None:
     _print(Text(printable(text), style=style), soft_wrap=True)
 
 
-def _print(what: RenderableType, *, soft_wrap: bool) -> None:
+def _print(renderable: RenderableType, *, soft_wrap: bool) -> None:
     # A pipe has no width of its own, so lines are not wrapped, for grep.
     on_terminal = _on_terminal()
     # Separate, because rich ends the process if it cannot write.
     rendered = io.StringIO()
     console = Console(file=rendered, force_terminal=on_terminal, width=None if on_terminal else _PIPE_COLUMNS)
-    console.print(what, soft_wrap=soft_wrap)
+    console.print(renderable, soft_wrap=soft_wrap)
     _write(rendered.getvalue())
 
 
@@ -106,11 +106,11 @@ def print_json(document: dict[str, Any]) -> None:
         document = {**document, "warnings": [*document.get("warnings", ()), *_said]}
     text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
     if not text.isprintable():
-        text = "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+        text = "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
     _write(text + "\n")
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     units = memoryview(character.encode("utf-16-be", "surrogatepass"))
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 

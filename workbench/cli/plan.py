@@ -87,7 +87,7 @@ def plan(
     if trace is not None:
         if overlap is None:
             raise PlanError(f"{bench.program.name} has no collectives: no step is simulated, and {trace} not written")
-        document["trace"] = str(chrome_trace.write(chrome_trace.simulated_step(bench.plan.graph, overlap), trace))
+        document["trace"] = str(chrome_trace.write_trace(chrome_trace.simulated_step(bench.plan.graph, overlap), trace))
     if sites is not None:
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
     if export is not None:
@@ -218,13 +218,13 @@ def _sites_table(sites: list[dict[str, Any]]) -> Table:
     table = new_table("site", "what", "size", "choice", "legal", "refused", "notes", "source")
     for site in sites:
         legal = " ".join(option for option in site["options"] if option not in site["illegal"])
-        refused = _by_option(site["illegal"])
-        notes = _by_option(site["notes"])
+        refused = _join_options(site["illegal"])
+        notes = _join_options(site["notes"])
         label = site["label"] if site["label"] not in site["id"] else ""
         size = human_bytes(site["bytes"]) if site["bytes"] else ""
         add_row(table, site["id"], label, size, site["choice"], legal, refused, notes, site["source"])
     return table
 
 
-def _by_option(told: Mapping[str, str]) -> str:
-    return "; ".join(f"{option}: {text}" for option, text in told.items())
+def _join_options(texts: Mapping[str, str]) -> str:
+    return "; ".join(f"{option}: {text}" for option, text in texts.items())

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from workbench.cli.opening import check_writable, open_bench, pairs_of
+from workbench.cli.opening import open_bench, parse_pairs, refuse_unwritable
 from workbench.cli.options import (
     CaptureOption,
     ChooseOption,
@@ -26,7 +26,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import complain, print_json, print_line, print_table, rows_table, seconds_text
 from workbench.cli.statuses import DONE, FAILED
-from workbench.errors import ChoiceError, DeviceError, RunError, shown
+from workbench.errors import ChoiceError, DeviceError, RunError, short_repr
 
 if TYPE_CHECKING:
     from workbench.core.config import Config
@@ -75,7 +75,7 @@ def run(
 ) -> int:
     """Compile a program and run it in processes of its own, checked against unmodified Thunder."""
     for path in (trace, memory_snapshot):
-        check_writable(path)
+        refuse_unwritable(path)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     from workbench.runs.process.request import RunOptions
 
@@ -83,12 +83,12 @@ def run(
     if samples is not None:
         options = dataclasses.replace(options, samples=samples)
     if submit is not None:
-        return _submit(bench.prepare(options=options, against=_ways(against)), submit, as_json)
+        return _submit(bench.prepare(options=options, against=_variants(against)), submit, as_json)
     if bench.program.device == "planned":
         raise DeviceError(
             f"{bench.program.name} is planned for a GPU that is not there: plan it, or run it with --device cpu"
         )
-    running = bench.run(options=options, against=_ways(against))
+    running = bench.run(options=options, against=_variants(against))
     try:
         if as_json:
             running.wait()
@@ -130,21 +130,21 @@ def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
     return DONE
 
 
-def _ways(given: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
+def _variants(texts: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
     """Return the variants of ``--against``, each under its given name."""
     import workbench as wb
 
     found: dict[str, dict[str, str] | Config | None] = {}
-    for what in given or []:
+    for what in texts or []:
         if what in ("stock", "thunder"):
             found[what] = {} if what == "stock" else None
         elif what.endswith(".py"):
             found[what] = wb.load(what)
         elif "=" in what:
-            found[what] = pairs_of("--choose", what.split(","), ChoiceError)
+            found[what] = parse_pairs("--choose", what.split(","), ChoiceError)
         else:
             raise ChoiceError(
-                f"--against {shown(what)[1:-1]}: legal: stock, thunder, a config file (.py), or choices as "
+                f"--against {short_repr(what)[1:-1]}: legal: stock, thunder, a config file (.py), or choices as "
                 "ID=OPTION,ID=OPTION"
             )
     return found
@@ -157,7 +157,7 @@ def _write_records(run: Run, trace: Path | None, memory_snapshot: Path | None) -
     if trace is not None:
         statement_times.write_chrome_trace(run, trace)
     if memory_snapshot is not None:
-        snapshot.write(run, memory_snapshot)
+        snapshot.write_snapshot(run, memory_snapshot)
 
 
 def _run_table(document: dict[str, Any]) -> Table:
@@ -184,7 +184,9 @@ def _run_table(document: dict[str, Any]) -> Table:
     return rows_table("measured", {name: value for name, value in rows.items() if value})
 
 
-def _ratio_text(other: dict[str, Any]) -> str:
-    times = f"{other['ratio']:.3g} of this run's time ({other['low']:.3g} to {other['high']:.3g})"
-    verdict = "a difference within the noise" if other["verdict"] == "noise" else f"{other['verdict']} than this run"
-    return f"{seconds_text(other['step_s'])}, {times}, interleaved: {verdict}"
+def _ratio_text(variant: dict[str, Any]) -> str:
+    times = f"{variant['ratio']:.3g} of this run's time ({variant['low']:.3g} to {variant['high']:.3g})"
+    verdict = (
+        "a difference within the noise" if variant["verdict"] == "noise" else f"{variant['verdict']} than this run"
+    )
+    return f"{seconds_text(variant['step_s'])}, {times}, interleaved: {verdict}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from workbench.cli.opening import check_named, check_writable, lists_of
+from workbench.cli.opening import check_named, parse_lists, refuse_unwritable
 from workbench.cli.options import DeviceOption, ExecutorOption, JsonOption, ProgramArgument
 from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, seconds_text
 from workbench.cli.statuses import DONE, FAILED
@@ -45,10 +45,10 @@ def sweep(
     as_json: JsonOption = False,
 ) -> int:
     """Compile and run a program over values of settings and choices, each point in a cold process."""
-    values, options = lists_of("--set", settings, ProgramError), lists_of("--choose", choices, ChoiceError)
+    values, options = parse_lists("--set", settings, ProgramError), parse_lists("--choose", choices, ChoiceError)
     check_named(program, [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())])
     for path in (csv, plot):
-        check_writable(path)
+        refuse_unwritable(path)
 
     from workbench.compiler.interop import devices
     from workbench.runs.process import run_store
@@ -66,7 +66,7 @@ def sweep(
         executor=executor or devices.default_executor(device_name),
         timeout_s=timeout_s,
     )
-    sweeps.check(wanted)
+    sweeps.check_sweep(wanted)
     folder = out or run_store.new_folder(f"sweep-{program}")
     workers = contextlib.nullcontext() if dask is None else dask_runs.dask(dask)
     try:
@@ -80,11 +80,11 @@ def sweep(
         try:
             paths.write(csv, found.csv().encode())
         except OSError as error:
-            raise RunError(f"the table {csv} cannot be written: {paths.reason(error)}") from error
+            raise RunError(f"the table {csv} cannot be written: {paths.reason_of(error)}") from error
     if plot is not None:
         from workbench.ui.html_pages import sweep_plot
 
-        sweep_plot.write(found, plot)
+        sweep_plot.write_plot(found, plot)
     document = {**found.to_json(), "out": str(folder)}
     if as_json:
         print_json(document)
@@ -110,12 +110,12 @@ def _cell(name: str, value: object) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _print_sweep(found: SweepResult, folder: Path) -> None:
-    rows = found.rows()
+def _print_sweep(result: SweepResult, folder: Path) -> None:
+    rows = result.rows()
     table = new_table(*(rows[0] if rows else ()))
     for row in rows:
         add_row(table, *(_cell(name, value) for name, value in row.items()))
     print_table(table)
-    for label, exponent in found.exponents().items():
+    for label, exponent in result.exponents().items():
         print_line(f"compile time grows with exponent {exponent:.2f}: {label}")
     print_line(f"sweep: {folder}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.executor import executor_names
-from workbench.errors import Advice, ConfigError, nearest, one_line, shown
+from workbench.errors import Advice, ConfigError, one_line, short_repr, suggest_names
 from workbench.util import paths
 
 FORMAT_VERSION = 1
@@ -119,38 +119,38 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("program", "executor", "device", "fingerprint", "parallel", "capture"):
-            _check(name, getattr(self, name), str, "a text")
-        _check("ranks", self.ranks, int, "a whole number")
+            _check_type(name, getattr(self, name), str, "a text")
+        _check_type("ranks", self.ranks, int, "a whole number")
         for name in ("choices", "versions", "settings", "modes", "parts"):
             mapping = getattr(self, name)
-            _check(name, mapping, Mapping, "a dict")
+            _check_type(name, mapping, Mapping, "a dict")
             for key, value in mapping.items():
-                _check(f"a key of {name}", key, str, "a text")
+                _check_type(f"a key of {name}", key, str, "a text")
                 if name == "settings":
                     _check_setting(key, value)
                 else:
-                    _check(f"{name}[{shown(key)}]", value, str, "a text")
+                    _check_type(f"{name}[{short_repr(key)}]", value, str, "a text")
             # Copy, so that later changes of the caller's mapping do not change this config.
             object.__setattr__(self, name, dict(mapping))
         _check_version(self.format_version)
         if self.executor not in executor_names():
-            raise ConfigError(f"there is no executor {shown(self.executor)}; legal: {', '.join(executor_names())}")
+            raise ConfigError(f"there is no executor {short_repr(self.executor)}; legal: {', '.join(executor_names())}")
         if self.device not in DEVICES:
-            raise ConfigError(f"there is no device {shown(self.device)}; legal: {', '.join(DEVICES)}")
+            raise ConfigError(f"there is no device {short_repr(self.device)}; legal: {', '.join(DEVICES)}")
         if not 1 <= self.ranks <= MOST_RANKS:
-            raise ConfigError(f"ranks must be 1 to {MOST_RANKS}, given {shown(self.ranks)}")
+            raise ConfigError(f"ranks must be 1 to {MOST_RANKS}, given {short_repr(self.ranks)}")
         if self.parallel and self.parallel not in PARALLEL:
-            raise ConfigError(f"there is no parallel {shown(self.parallel)}; legal: {', '.join(PARALLEL)}")
+            raise ConfigError(f"there is no parallel {short_repr(self.parallel)}; legal: {', '.join(PARALLEL)}")
         for mode, given in self.modes.items():
             if given not in MODES.get(mode, ()):
                 legal = "; ".join(f"{name}: {', '.join(values)}" for name, values in MODES.items())
-                raise ConfigError(f"there is no mode {shown(mode)}: {shown(given)}; legal: {legal}")
+                raise ConfigError(f"there is no mode {short_repr(mode)}: {short_repr(given)}; legal: {legal}")
         if self.capture not in CAPTURES:
-            raise ConfigError(f"there is no capture {shown(self.capture)}; legal: {', '.join(CAPTURES)}")
+            raise ConfigError(f"there is no capture {short_repr(self.capture)}; legal: {', '.join(CAPTURES)}")
         for part, told in self.parts.items():
             if not re.fullmatch(r"part[1-9][0-9]{0,5}", part) or not re.fullmatch(r"(thunder|eager):[0-9a-f.]+", told):
                 raise ConfigError(
-                    f"parts[{shown(part)}] is {shown(told)}; legal: 'part1': 'thunder:KEY', or 'eager:KEY'"
+                    f"parts[{short_repr(part)}] is {short_repr(told)}; legal: 'part1': 'thunder:KEY', or 'eager:KEY'"
                 )
         if bool(self.parts) is not (self.capture == "parts"):
             raise ConfigError("a config has parts where its capture is 'parts', and only there")
@@ -201,7 +201,7 @@ class Config:
             return ""
         more = f" and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
         return (
-            f"the config for {shown(self.program)} was {'; '.join(found[:_MOST_DIFFERENCES])}{more}: "
+            f"the config for {short_repr(self.program)} was {'; '.join(found[:_MOST_DIFFERENCES])}{more}: "
             "what it chooses may do something else here"
         )
 
@@ -300,7 +300,7 @@ class Config:
             return paths.write(path, self.text(notes, file=target.name).encode(), may_replace=may_replace)
         except FileExistsError as error:
             raise ConfigError(
-                f"cannot write {one_line(str(path))}: {paths.reason(error)}; {unchanged}",
+                f"cannot write {one_line(str(path))}: {paths.reason_of(error)}; {unchanged}",
                 advice=Advice(
                     "give another name, or overwrite=True to replace it",
                     "give another name, or --force to replace it",
@@ -308,7 +308,7 @@ class Config:
                 ),
             ) from error
         except OSError as error:
-            raise ConfigError(f"cannot write {one_line(str(path))}: {paths.reason(error)}; {unchanged}") from error
+            raise ConfigError(f"cannot write {one_line(str(path))}: {paths.reason_of(error)}; {unchanged}") from error
 
     def _rank_lines(self) -> list[str]:
         if not self.parallel:
@@ -323,7 +323,7 @@ class Config:
         if not self.choices:
             return ["    choices={},"]
         lines, last = ["    choices={"], ""
-        for site in sorted(self.choices, key=_place):
+        for site in sorted(self.choices, key=_site_order):
             if last and lever_of(site) != last:
                 lines.append("")
             last = lever_of(site)
@@ -345,8 +345,8 @@ def load(path: str | os.PathLike[str]) -> Config:
     try:
         data = paths.read(path, MOST_BYTES)
     except OSError as error:
-        raise ConfigError(f"cannot read the config {name}: {paths.reason(error)}") from error
-    return parse(_decoded(data, name), name)
+        raise ConfigError(f"cannot read the config {name}: {paths.reason_of(error)}") from error
+    return parse(_decode(data, name), name)
 
 
 def parse(text: str, name: str = "choices.py") -> Config:
@@ -386,7 +386,7 @@ def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
     return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
 
 
-def _decoded(data: bytes, name: str) -> str:
+def _decode(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -400,7 +400,7 @@ def _is_config(path: Path) -> bool:
     try:
         data = paths.read(path, MOST_BYTES)
         if data.strip():
-            _find_call(_decoded(data, path.name), path.name)
+            _find_call(_decode(data, path.name), path.name)
     except (OSError, ConfigError):
         return False
     return True
@@ -427,7 +427,7 @@ def _check_lexemes(text: str, name: str) -> None:
     for count, lexeme in enumerate(_LEXEME.finditer(text)):
         if "f" in (lexeme["prefix"] or "").lower():
             line = text.count("\n", 0, lexeme.start()) + 1
-            raise _code(name, line, lexeme[0])
+            raise _code_error(name, line, lexeme[0])
         if count == _MOST_LEXEMES:
             raise ConfigError(f"the config {name} is too large: it holds more than {_MOST_LEXEMES} words and signs")
 
@@ -484,8 +484,8 @@ def _read_call(call: ast.Call, text: str, name: str) -> Config:
         unknown = next((keyword for keyword in given if keyword not in fields), None)
         if unknown:
             raise ConfigError(
-                f"unknown keyword {shown(unknown)} in wb.Config(...); legal: {', '.join(fields)}"
-                f"{nearest(unknown, list(fields))}"
+                f"unknown keyword {short_repr(unknown)} in wb.Config(...); legal: {', '.join(fields)}"
+                f"{suggest_names(unknown, list(fields))}"
             )
         missing = [field.name for field in fields.values() if _is_required(field) and field.name not in given]
         if missing:
@@ -511,7 +511,7 @@ def _read_literal(node: ast.expr, text: str, name: str) -> Any:
             for key in part.keys:
                 if isinstance(key, ast.Constant):
                     if key.value in seen:
-                        raise ConfigError(f"{name}:{key.lineno}: {shown(key.value)} is given twice")
+                        raise ConfigError(f"{name}:{key.lineno}: {short_repr(key.value)} is given twice")
                     seen.add(key.value)
     try:
         return ast.literal_eval(node)
@@ -520,35 +520,35 @@ def _read_literal(node: ast.expr, text: str, name: str) -> Any:
 
 
 def _code_at(name: str, text: str, node: ast.stmt | ast.expr) -> ConfigError:
-    return _code(name, node.lineno, ast.get_source_segment(text, node) or "")
+    return _code_error(name, node.lineno, ast.get_source_segment(text, node) or "")
 
 
-def _code(name: str, line: int, found: str) -> ConfigError:
-    found = one_line(found.partition("\n")[0][:60])
-    return ConfigError(f"{name}:{line}: code in it, not executed: `{found}`; {_LEGAL}")
+def _code_error(name: str, line: int, code: str) -> ConfigError:
+    code = one_line(code.partition("\n")[0][:60])
+    return ConfigError(f"{name}:{line}: code in it, not executed: `{code}`; {_LEGAL}")
 
 
-def _check(what: str, given: Any, type_: type, legal: str) -> None:
-    if not isinstance(given, type_) or (isinstance(given, bool) and type_ is int):
-        raise ConfigError(f"{what} must be {legal}, given {shown(given)}")
+def _check_type(label: str, value: Any, type_: type, legal: str) -> None:
+    if not isinstance(value, type_) or (isinstance(value, bool) and type_ is int):
+        raise ConfigError(f"{label} must be {legal}, given {short_repr(value)}")
 
 
-def _check_version(given: Any) -> None:
-    _check("format_version", given, int, "a whole number")
-    if given != FORMAT_VERSION:
-        age = "newer than this workbench, which reads" if given > FORMAT_VERSION else "unknown; legal:"
-        raise ConfigError(f"format_version {shown(given)} is {age} {FORMAT_VERSION}")
+def _check_version(version: Any) -> None:
+    _check_type("format_version", version, int, "a whole number")
+    if version != FORMAT_VERSION:
+        age = "newer than this workbench, which reads" if version > FORMAT_VERSION else "unknown; legal:"
+        raise ConfigError(f"format_version {short_repr(version)} is {age} {FORMAT_VERSION}")
 
 
-def _check_setting(key: str, given: Any) -> None:
-    what = f"settings[{shown(key)}]"
-    if not isinstance(given, str | int | float) or (isinstance(given, float) and not math.isfinite(given)):
-        raise ConfigError(f"{what} must be a text, a finite number, or True or False, given {shown(given)}")
-    if isinstance(given, int) and abs(given) >= 10**_MOST_DIGITS:
-        raise ConfigError(f"{what} must have at most {_MOST_DIGITS} digits, given {shown(given)}")
+def _check_setting(key: str, value: Any) -> None:
+    what = f"settings[{short_repr(key)}]"
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"{what} must be a text, a finite number, or True or False, given {short_repr(value)}")
+    if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+        raise ConfigError(f"{what} must have at most {_MOST_DIGITS} digits, given {short_repr(value)}")
 
 
-def _place(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
+def _site_order(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
     """Sort sites by lever, settings first, and numbers by value: layer 2 before layer 10."""
     lever = lever_of(site)
     parts = re.findall(r"[0-9]+|[^0-9]+", site, re.ASCII)

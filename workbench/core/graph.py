@@ -141,7 +141,7 @@ class Ragged:
         offsets, items = self.offsets.tolist(), self.items.tolist()
         return [items[begin:end] for begin, end in itertools.pairwise(offsets)]
 
-    def taken(self, rows: NDArray[np.intp]) -> Ragged:
+    def take_rows(self, rows: NDArray[np.intp]) -> Ragged:
         """Return these rows, in the given order."""
         lengths = np.diff(self.offsets)[rows]
         ends = np.cumsum(lengths)
@@ -150,7 +150,7 @@ class Ragged:
 
     def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
         """Return all items of some rows; and for each item, the position of its row among `rows`."""
-        taken = self.taken(rows)
+        taken = self.take_rows(rows)
         return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from workbench.errors import Advice, ChoiceError, nearest, shown
+from workbench.errors import Advice, ChoiceError, short_repr, suggest_names
 
 if TYPE_CHECKING:
     from workbench.analysis.cost.collective_overlap import OverlapChange
@@ -121,13 +121,13 @@ class Site:
 
     def under(self, choice: str, outcome: str) -> Site:
         """Return the site with another choice and outcome; the same arguments give the same object."""
-        found = self._under.get((choice, outcome))
+        found = self._variants.get((choice, outcome))
         if found is None:
-            found = self._under[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
+            found = self._variants[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
         return found
 
     @cached_property
-    def _under(self) -> dict[tuple[str, str], Site]:
+    def _variants(self) -> dict[tuple[str, str], Site]:
         return {}
 
     def check(self, option: str) -> str:
@@ -139,11 +139,11 @@ class Site:
             With the given option, the legal ones, and the reason for a refusal.
         """
         if option in self.illegal:
-            raise refused(self.id, option, self.illegal[option])
+            raise refused_option_error(self.id, option, self.illegal[option])
         if option not in self.options:
             legal = ", ".join(o for o in self.options if o not in self.illegal)
             also = f" or {self.range}" if self.range else ""
-            raise ChoiceError(f"{self.id}: {shown(option)} is no option here; legal: {legal}{also}", self.id)
+            raise ChoiceError(f"{self.id}: {short_repr(option)} is no option here; legal: {legal}{also}", self.id)
         return option
 
 
@@ -222,7 +222,7 @@ class Lever:
         """Return the settings: choices for the whole lever."""
         return ()
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
         """Return the single places at which the lever can be set in this program, under the current choices."""
         return []
 
@@ -239,29 +239,29 @@ class Lever:
         return ()
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
         """Return the options of the fusion executor, with this lever's options replaced."""
         return options
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome) -> Any:
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome) -> Any:
         """Edit the joint trace after fusion."""
         return trace
 
     def after_split(
-        self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[Any, LeverOutcome]:
         """Edit the forward trace and, in a second call, the backward trace.
 
-        Return it with `made`, possibly extended.
+        Return it with `result`, possibly extended.
         """
-        return trace, made
+        return trace, result
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
         """Return the ids in `choices` that `replanner` can add to a plan that was made without them."""
         return ()
 
-    def replanner(self, plan: Plan, stage: LeverContext, made: LeverOutcome) -> Replanner:
+    def replanner(self, plan: Plan, stage: LeverContext, result: LeverOutcome) -> Replanner:
         """Return the replanner that puts `plan` under its `quick` choices; called once for each plan.
 
         Parameters
@@ -269,7 +269,7 @@ class Lever:
         plan : Plan
             Made without them.
         stage : LeverContext
-        made : LeverOutcome
+        result : LeverOutcome
             Result of the plan's choices.
         """
         raise NotImplementedError(f"{self.name}: no choice is quick")
@@ -306,7 +306,7 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
     for id, option in choices.items():
         sites = [sites[id] for sites in known if id in sites]
         if any(option not in site.options for site in sites):
-            sites = [widened(site, option) for site in sites]
+            sites = [widen_site(site, option) for site in sites]
         if sites and all(option not in site.options or (legal and option in site.illegal) for site in sites):
             sites[0].check(option)
 
@@ -315,13 +315,15 @@ def check_texts(choices: Mapping[str, str]) -> None:
     """Refuse choices that are not texts."""
     for id, option in choices.items():
         if not all(isinstance(given, str) for given in (id, option)):
-            raise ChoiceError(f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}")
+            raise ChoiceError(
+                f"a choice is a site id and an option, both texts; given {short_repr(id)}: {short_repr(option)}"
+            )
 
 
-def no_site(program: str, id: str, known: Collection[str]) -> ChoiceError:
+def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> ChoiceError:
     """Return the error for an id that no site of a program has; it names the closest ids."""
     return ChoiceError(
-        f"{program} has no site {shown(id)}{nearest(id, list(known))}",
+        f"{program} has no site {short_repr(id)}{suggest_names(id, list(site_ids))}",
         id,
         advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
     )
@@ -337,9 +339,9 @@ def lever_of(id: str) -> str:
     return re.split(r"[.:]", id, maxsplit=1)[0]
 
 
-def refused(id: str, option: str, reason: str) -> ChoiceError:
+def refused_option_error(id: str, option: str, reason: str) -> ChoiceError:
     """Return the error for an option that is illegal at a site."""
-    return ChoiceError(f"{id}: {shown(option)} is refused: {reason}", id)
+    return ChoiceError(f"{id}: {short_repr(option)} is refused: {reason}", id)
 
 
 _REGISTRY: dict[str, Lever] = {}
@@ -375,7 +377,7 @@ def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
         importlib.import_module(f"workbench.levers.{module.name}")
 
 
-def widened(site: Site, option: str) -> Site:
+def widen_site(site: Site, option: str) -> Site:
     """Return a site with one more option if its lever accepts the option, for example a number that is not listed."""
     for lever in all_levers():
         for setting in lever.settings():

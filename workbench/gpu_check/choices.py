@@ -45,21 +45,21 @@ _RANDOM_SHARE = 3
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Yield one set of choices after another, for the programs in turn, and then the sum."""
     count = conditions.size(SETS, SETS_REHEARSED)
-    named = _REHEARSED if conditions.rehearse else tuple(_built_in())
+    named = _REHEARSED if conditions.rehearse else tuple(_built_in_names())
     drawn = random_programs()
     for i in range(count):
         if drawn is not None and i % _RANDOM_SHARE == _RANDOM_SHARE - 1:
             # A random program is used with two sets.
-            subject = functools.partial(_random, conditions, i // (2 * _RANDOM_SHARE))
+            subject = functools.partial(_random_subject, conditions, i // (2 * _RANDOM_SHARE))
             name = f"random program {i // (2 * _RANDOM_SHARE)}"
         else:
             program = named[i // 4 % len(named)]
-            subject, name = functools.partial(_named, conditions, program), program
-        yield CheckStep(f"{i} {name}", functools.partial(_one, subject, i), first=i < FIRST)
+            subject, name = functools.partial(_built_in_subject, conditions, program), program
+        yield CheckStep(f"{i} {name}", functools.partial(_run_choices, subject, i), first=i < FIRST)
     yield CheckStep("all", lambda known: _sum(known, drawn is not None))
 
 
-def _built_in() -> Iterator[str]:
+def _built_in_names() -> Iterator[str]:
     for info in programs.describe():
         if not programs.parallel_of(info.name) and info.name not in _NOT_HELD:
             yield info.name
@@ -99,7 +99,7 @@ class Subject:
         except Exception as error:
             raise Unusable(f"unmodified Thunder refuses it: {type(error).__name__}: {error}") from error
         self.kernels = set(kernel_identity.kernels_of(jitted))
-        self.unsteady = tensor_diff.other_bits(other, self.expected)
+        self.unsteady = tensor_diff.tensors_with_other_bits(other, self.expected)
 
     def run(self) -> tuple[dict[str, RecordedTensor], tuple[str, ...]]:
         """Return the results of the exported choices, and the kernels that differ from unmodified Thunder's."""
@@ -112,7 +112,7 @@ class Subject:
 
 
 @functools.lru_cache(maxsize=2)
-def _named(conditions: Conditions, name: str) -> Subject:
+def _built_in_subject(conditions: Conditions, name: str) -> Subject:
     bench = workbench.open(
         name, device=conditions.device, executor=conditions.executor, settings=_SETTINGS.get(name, {}),
         capture="interpreter",
@@ -121,7 +121,7 @@ def _named(conditions: Conditions, name: str) -> Subject:
 
 
 @functools.lru_cache(maxsize=2)
-def _random(conditions: Conditions, number: int) -> Subject:
+def _random_subject(conditions: Conditions, number: int) -> Subject:
     drawn = random_programs().drawn(Random(f"gpu {number}"), draws=False, writes=number % 2 == 0, most_lines=8)
     function, args, kwargs = drawn.build()
     try:
@@ -140,7 +140,7 @@ def _random(conditions: Conditions, number: int) -> Subject:
     return Subject(bench, build)
 
 
-def _one(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
+def _run_choices(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
     try:
         found = subject()
     except Unusable as reason:
@@ -148,17 +148,17 @@ def _one(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
     bench = found.bench
     while bench.choices:
         bench.undo()
-    refused = _chosen(bench, Random(f"choices {seed}"))
+    refused = _choose_randomly(bench, Random(f"choices {seed}"))
     recorded, changed = found.run()
     exactly = not changed
     errors = [
         error
-        for error in tensor_diff.compare(
+        for error in tensor_diff.compare_tensors(
             recorded, found.expected, accuracy.THUNDER, exact=exactly, unsteady=found.unsteady
         )
         if not error.ok
     ]
-    other = tensor_diff.other_bits(recorded, found.expected)
+    other = tensor_diff.tensors_with_other_bits(recorded, found.expected)
     wrong = ", ".join(f"{error.name} differs by {error.max_abs_error:.3g}" for error in errors[:3])
     return {
         "choices": len(bench.choices),
@@ -169,7 +169,7 @@ def _one(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
     }
 
 
-def _chosen(bench: Workbench, random: Random) -> str:
+def _choose_randomly(bench: Workbench, random: Random) -> str:
     """Make some legal choices at random; return a description of the refused ones."""
     sites = [site for site in bench.sites() if _options(site)]
     if not sites:
@@ -196,8 +196,8 @@ def _options(site: Site) -> list[str]:
     return [option for option in site.options if option not in site.illegal and option != site.choice]
 
 
-def _sum(known: Known, with_random: bool) -> Figures:
-    sets = [figures for step, figures in known.items() if step != "all" and figures.get("bitwise") is not None]
+def _sum(results: Known, with_random: bool) -> Figures:
+    sets = [figures for step, figures in results.items() if step != "all" and figures.get("bitwise") is not None]
     return {
         "sets": len(sets),
         "right": sum(not figures.get(WRONG) for figures in sets),

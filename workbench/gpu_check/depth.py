@@ -39,7 +39,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: Known) -> Figures:
-    planned = runs.as_planned(conditions, "residual_chain", choices, layers=layers, grad=True)
+    planned = runs.open_planned(conditions, "residual_chain", choices, layers=layers, grad=True)
     census = planned.plan.census if planned is not None else None
     fusions = {
         "fusions": census.count if census is not None else None,
@@ -51,8 +51,8 @@ def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: K
         # On a CPU nothing is fused and there is no cut to choose, so the stock plan runs.
         return fusions
     else:
-        bench = runs.opened(conditions, "residual_chain", layers=layers, grad=True)
-    run = runs.ran(bench, runs.QUICK)
+        bench = runs.open_program(conditions, "residual_chain", layers=layers, grad=True)
+    run = runs.run_to_end(bench, runs.QUICK)
     slowest = sorted(run.stages, key=lambda stage: -stage["seconds"])[:3]
     return {
         **fusions,
@@ -61,12 +61,12 @@ def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: K
         "step_s": run.step_s,
         **runs.memory_of(run),
         "most of it": ", ".join(f"{stage['name']} {stage['seconds']:.2f} s" for stage in slowest),
-        **runs.wrong_of(run),
+        **runs.fault_of(run),
     }
 
 
-def _exponent(layers: tuple[int, ...], policy: str, known: Known) -> Figures:
-    points = [(count, known.get(f"{count} layers, {policy}", {}).get("compile_s")) for count in layers]
+def _exponent(layers: tuple[int, ...], policy: str, results: Known) -> Figures:
+    points = [(count, results.get(f"{count} layers, {policy}", {}).get("compile_s")) for count in layers]
     fitted = [(count, seconds) for count, seconds in points if seconds and count >= FIT_FROM]
     if len(fitted) < 2:
         return {"exponent": None, "points": len(fitted)}

@@ -17,14 +17,14 @@ from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Check installed packages and the GPUs, whether nvFuser's definitions build, and whether a fusion runs."""
-    yield CheckStep("installed", lambda _: _installed(), first=True)
+    yield CheckStep("installed", lambda _: _check_installed(), first=True)
     yield CheckStep("devices", lambda _: _devices(conditions), first=True)
     yield CheckStep("nvFuser builds", lambda _: _builds(conditions), first=True)
     if not conditions.rehearse:
         yield CheckStep("a program runs", lambda _: _runs(conditions), first=True)
 
 
-def _installed() -> Figures:
+def _check_installed() -> Figures:
     checks = doctor.examine()
     missing = [f"{check.name}: {check.note or 'missing'}" for check in checks if not check.ok]
     found = {check.name: check.found for check in checks if check.found}
@@ -58,19 +58,19 @@ def _builds(conditions: Conditions) -> Figures:
     if reason := why_no_nvfuser():
         # Without a GPU, nvFuser is only used for planning, and a rehearsal can do without it.
         return {"fusions": None, "reason": reason, **({} if conditions.rehearse else {WRONG: reason})}
-    bench = runs.as_planned(conditions, "mlp", layers=1)
+    bench = runs.open_planned(conditions, "mlp", layers=1)
     assert bench is not None, "nvFuser is there"
     return {"fusions": bench.plan.census.count, "reason": ""}
 
 
 def _runs(conditions: Conditions) -> Figures:
-    bench = runs.opened(conditions, "mlp", layers=1)
-    run = runs.ran(bench, runs.QUICK)
+    bench = runs.open_program(conditions, "mlp", layers=1)
+    run = runs.run_to_end(bench, runs.QUICK)
     return {
         "executor": conditions.executor,
         "fusions": bench.plan.census.count,
         "compile_s": run.compile_s,
         "step_s": run.step_s,
         **runs.memory_of(run),
-        **runs.wrong_of(run),
+        **runs.fault_of(run),
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import WorkbenchError
-from workbench.gpu_check.log import Log, line_of
+from workbench.gpu_check.log import Log, record_of
 from workbench.gpu_check.part import CheckPart, CheckStep, CheckTurn, Conditions, Figures
 from workbench.runs.log import untrusted_files
 from workbench.runs.process.worker_process import die_with_parent
@@ -32,7 +32,7 @@ LATE = 77
 _LOST = ("CUDA error", "CUDA driver error", "device-side assert", "INTERNAL ASSERT")
 
 
-def carry_out(part: CheckPart, conditions: Conditions, turn: CheckTurn) -> int:
+def execute_turn(part: CheckPart, conditions: Conditions, turn: CheckTurn) -> int:
     """Execute the steps of a turn that are not done; return the exit status."""
     log = Log(conditions.folder, part.name)
     known: dict[str, Figures] = {line["step"]: line["figures"] for line in log.lines()}
@@ -46,7 +46,7 @@ def carry_out(part: CheckPart, conditions: Conditions, turn: CheckTurn) -> int:
             left = True
             continue
         log.begin(step.id)
-        line, lost = _acted(step, known)
+        line, lost = _execute_step(step, known)
         log.append(line)
         known[step.id] = line["figures"]
         if lost:
@@ -54,13 +54,13 @@ def carry_out(part: CheckPart, conditions: Conditions, turn: CheckTurn) -> int:
     return LEFT if left else 0
 
 
-def _acted(step: CheckStep, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]:
+def _execute_step(step: CheckStep, results: dict[str, Figures]) -> tuple[dict[str, Any], bool]:
     at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     begun_s = time.perf_counter()
     figures: Figures = {}
     error, lost = "", False
     try:
-        figures = untrusted_files.finite(step.act(known))
+        figures = untrusted_files.finite(step.act(results))
     except WorkbenchError as refusal:
         error = str(refusal)
     except Exception as failure:  # noqa: BLE001 - every error of a step on a new machine is a result
@@ -68,14 +68,16 @@ def _acted(step: CheckStep, known: dict[str, Figures]) -> tuple[dict[str, Any], 
         lost = any(sign in error for sign in _LOST)
         traceback.print_exc()
     seconds = time.perf_counter() - begun_s
-    return line_of(step.id, seconds=seconds, at=at, figures=figures, error=untrusted_files.one_line(error)), lost
+    return record_of(
+        step.id, seconds=seconds, timestamp=at, figures=figures, error=untrusted_files.one_line(error)
+    ), lost
 
 
 def main(part: str, conditions: str, turn: str) -> None:
     """Execute a part; ends the process."""
     die_with_parent()
     given = json.loads(conditions)
-    status = carry_out(
+    status = execute_turn(
         CheckPart(**json.loads(part)),
         Conditions(**{**given, "folder": Path(given["folder"])}),
         CheckTurn(**json.loads(turn)),

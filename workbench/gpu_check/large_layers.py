@@ -42,28 +42,28 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
     for sequence in sequences:
         name = f"2 layers, {sequence} tokens"
         if not conditions.rehearse:
-            act = functools.partial(_recomputed, conditions, sequence)
+            act = functools.partial(_run_recomputed, conditions, sequence)
             yield CheckStep(f"{name}, recomputed", act, first=sequence == sequences[0])
         for ahead in conditions.size(_AHEAD, _AHEAD[:1]):
-            act = functools.partial(_offloaded, conditions, sequence, ahead)
+            act = functools.partial(_run_offloaded, conditions, sequence, ahead)
             yield CheckStep(f"{name}, offloaded, {ahead} ahead", act, first=conditions.rehearse)
-    yield CheckStep("depth that fits", functools.partial(_fits, conditions, sequences[-1]))
+    yield CheckStep("depth that fits", functools.partial(_find_depth, conditions, sequences[-1]))
     if not conditions.rehearse:
-        yield CheckStep("one layer more", functools.partial(_more, conditions, sequences[-1]))
+        yield CheckStep("one layer more", functools.partial(_run_deeper, conditions, sequences[-1]))
 
 
 def _bench(conditions: Conditions, layers: int, sequence: int, batch: int = 1) -> Workbench:
     if conditions.rehearse:
-        return runs.opened(conditions, "mlp", layers=layers, batch=batch * sequence, **_REHEARSED)
-    return runs.opened(conditions, "llama", layers=layers, sequence=sequence, batch=batch, **LLAMA_7B)
+        return runs.open_program(conditions, "mlp", layers=layers, batch=batch * sequence, **_REHEARSED)
+    return runs.open_program(conditions, "llama", layers=layers, sequence=sequence, batch=batch, **LLAMA_7B)
 
 
 def _stock(conditions: Conditions, layers: int, sequence: int, _: Known) -> Figures:
-    return _ran(_bench(conditions, layers, sequence))
+    return _run_bench(_bench(conditions, layers, sequence))
 
 
-def _ran(bench: Workbench, against: Mapping[str, Any] | None = None) -> Figures:
-    run = runs.ran(bench, runs.QUICK, against)
+def _run_bench(bench: Workbench, variants: Mapping[str, Any] | None = None) -> Figures:
+    run = runs.run_to_end(bench, runs.QUICK, variants)
     reserved = bench.plan.reserved
     return {
         "saved_bytes": bench.plan.saved_bytes,
@@ -73,7 +73,7 @@ def _ran(bench: Workbench, against: Mapping[str, Any] | None = None) -> Figures:
         "compile_s": run.compile_s,
         "step_s": run.step_s,
         **{f"{name}: takes times as long": outcome["ratio"] for name, outcome in run.against.items()},
-        **runs.wrong_of(run),
+        **runs.fault_of(run),
     }
 
 
@@ -90,21 +90,21 @@ def _bytes(bench: Workbench, value: str) -> int:
     return 0 if index is None else int(graph.values.bytes[index])
 
 
-def _recomputed(conditions: Conditions, sequence: int, _: Known) -> Figures:
+def _run_recomputed(conditions: Conditions, sequence: int, _: Known) -> Figures:
     bench = _bench(conditions, 2, sequence)
     bench.choose(_largest(bench, "recompute"))
-    return _ran(bench, {"stock": {}})
+    return _run_bench(bench, {"stock": {}})
 
 
-def _offloaded(conditions: Conditions, sequence: int, ahead: str, _: Known) -> Figures:
+def _run_offloaded(conditions: Conditions, sequence: int, ahead: str, _: Known) -> Figures:
     bench = _bench(conditions, 2, sequence)
     bench.choose({**_largest(bench, "offload"), "saved.ahead": ahead})
     moved = bench.plan.counts.get("offloaded_bytes", 0)
-    figures = _ran(bench, {"stock": {}})
+    figures = _run_bench(bench, {"stock": {}})
     return {"offloaded_bytes": moved, **figures}
 
 
-def _fits(conditions: Conditions, sequence: int, _: Known) -> Figures:
+def _find_depth(conditions: Conditions, sequence: int, _: Known) -> Figures:
     """Return a batch and the depth that fits by the predicted peak, found only by plans; and whether it fits."""
     peaks = {
         (layers, batch): _bench(conditions, layers, sequence, batch).plan.peak_bytes
@@ -149,9 +149,9 @@ def _free_bytes(conditions: Conditions, peaks: Mapping[tuple[int, int], int]) ->
     return int(torch.cuda.mem_get_info()[0] * (1 - _KEPT_SHARE))
 
 
-def _more(conditions: Conditions, sequence: int, known: Known) -> Figures:
+def _run_deeper(conditions: Conditions, sequence: int, results: Known) -> Figures:
     """Beyond what fits: how far the prediction is from the limit."""
-    found = known.get("depth that fits", {})
+    found = results.get("depth that fits", {})
     if not found.get("layers"):
         raise RunError("the depth that fits is not known")
     bench = _bench(conditions, found["layers"] + 1, sequence, found["batch"])

@@ -28,14 +28,14 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """
     for width in conditions.size(WIDTHS, WIDTHS[:1]):
         yield CheckStep(f"mlp, width {width}", functools.partial(_sizes, conditions, width), first=width in _FIRST)
-    yield CheckStep("with syncs and without", lambda _: _ranked(conditions), first=True)
+    yield CheckStep("with syncs and without", lambda _: _rank_variants(conditions), first=True)
 
 
 def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
-    bench = runs.opened(
+    bench = runs.open_program(
         conditions, "mlp", layers=conditions.size(4, 1), width=width, hidden=4 * width, batch=max(32, width)
     )
-    run = runs.ran(
+    run = runs.run_to_end(
         bench, RunOptions(samples=conditions.size(20, 5), cuda_graph=not conditions.rehearse, check_accuracy=False)
     )
     times, clocked = run.times or {}, run.statements
@@ -58,17 +58,17 @@ def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
     }
 
 
-def _ranked(conditions: Conditions) -> Figures:
+def _rank_variants(conditions: Conditions) -> Figures:
     if conditions.rehearse:
         deception = Deception()
         found = sync_ranking.rank(deception.variants, deception.synchronize, samples=10, budget_s=2.0)
         deception.close()
     else:
-        found = sync_ranking.rank(_on_streams(), torch.cuda.synchronize)
+        found = sync_ranking.rank(_stream_variants(), torch.cuda.synchronize)
     return {"with syncs": list(found.names), "without": list(found.unsynced), "in words": found.words}
 
 
-def _on_streams() -> dict[str, Callable[[], object]]:
+def _stream_variants() -> dict[str, Callable[[], object]]:
     """Make two variants: gathered and multiplied as a whole, with the host reading a figure of it.
 
     Or in chunks on streams, without a wait.
@@ -80,11 +80,11 @@ def _on_streams() -> dict[str, Callable[[], object]]:
     output = torch.empty(_CHUNKS * rows, hidden, device="cuda")
     streams = [torch.cuda.Stream() for _ in range(2)]
 
-    def whole() -> None:
+    def run_whole() -> None:
         torch.matmul(torch.cat(tuple(shards)), weight, out=output)
         output[0, 0].item()
 
-    def chunked() -> None:
+    def run_chunked() -> None:
         for at in range(_CHUNKS):
             copying, multiplying = streams
             with torch.cuda.stream(copying):
@@ -93,4 +93,4 @@ def _on_streams() -> dict[str, Callable[[], object]]:
             with torch.cuda.stream(multiplying):
                 output[at * rows : (at + 1) * rows].copy_(gathered[at] @ weight)
 
-    return {"whole": whole, "chunked": chunked}
+    return {"whole": run_whole, "chunked": run_chunked}

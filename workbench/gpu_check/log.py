@@ -18,9 +18,11 @@ NOTE_FILE = "check.json"
 LOCK_FILE = "lock"
 
 
-def line_of(step: str, *, seconds: float, at: str, figures: Figures | None = None, error: str = "") -> dict[str, Any]:
+def record_of(
+    step: str, *, seconds: float, timestamp: str, figures: Figures | None = None, error: str = ""
+) -> dict[str, Any]:
     """One step's record; `error` is the reason if it has no figures."""
-    return {"step": step, "seconds": round(seconds, 3), "at": at, "error": error, "figures": figures or {}}
+    return {"step": step, "seconds": round(seconds, 3), "at": timestamp, "error": error, "figures": figures or {}}
 
 
 def is_right(line: dict[str, Any]) -> bool:
@@ -67,7 +69,7 @@ class Log:
             kept = [line for line in self.lines() if line not in wrong]
             untrusted_files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
-    def first_done(self) -> bool:
+    def is_first_done(self) -> bool:
         """Return whether the log says that all first steps are done.
 
         Checking this in another way would take a process seconds.
@@ -82,7 +84,7 @@ class Log:
         """Record the step in progress, so that a step that ends its process is known."""
         untrusted_files.write(self._begun, step)
 
-    def begun(self) -> str:
+    def step_in_progress(self) -> str:
         """Return the step that is in progress, or that was when the process ended; empty if there is none."""
         try:
             return untrusted_files.read(self._begun).decode(errors="replace")
@@ -96,7 +98,7 @@ class Log:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, note: dict[str, Any]) -> Iterator[None]:
+def claim_folder(folder: Path, note: dict[str, Any]) -> Iterator[None]:
     """Take exclusive use of the folder, for a check of exactly this.
 
     Raises
@@ -114,13 +116,13 @@ def claimed(folder: Path, note: dict[str, Any]) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunError(f"another check is being carried out in {folder}: wait, or give another folder") from None
-        _agree(folder, note)
+        _check_note(folder, note)
         yield
     finally:
         os.close(lock)
 
 
-def _agree(folder: Path, note: dict[str, Any]) -> None:
+def _check_note(folder: Path, note: dict[str, Any]) -> None:
     path = folder / NOTE_FILE
     if not untrusted_files.exists(path):
         if any(each.suffix == ".jsonl" for each in folder.iterdir()):

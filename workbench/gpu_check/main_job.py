@@ -24,7 +24,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
     yield CheckStep("run, float32", lambda _: _run(conditions, small, {}), first=True)
     yield CheckStep("cancel", lambda _: _cancel(conditions, small), first=True)
     if not conditions.rehearse:
-        yield CheckStep("run, recomputed", lambda _: _recomputed(conditions, small), first=True)
+        yield CheckStep("run, recomputed", lambda _: _run_recomputed(conditions, small), first=True)
         large = {"layers": 4, "dim": 2048, "heads": 16, "batch": 2, "sequence": 2048, "dtype": "bfloat16"}
         yield CheckStep("run, bfloat16", lambda _: _run(conditions, large, {}))
 
@@ -36,7 +36,7 @@ def _program(conditions: Conditions) -> str:
 
 def _plan(conditions: Conditions, settings: dict[str, Any]) -> Figures:
     begun = time.perf_counter()
-    bench = runs.opened(conditions, _program(conditions), **settings)
+    bench = runs.open_program(conditions, _program(conditions), **settings)
     seconds = time.perf_counter() - begun
     plan, proof = bench.plan, bench.plan.proof
     return {
@@ -52,13 +52,13 @@ def _plan(conditions: Conditions, settings: dict[str, Any]) -> Figures:
 
 
 def _run(conditions: Conditions, settings: dict[str, Any], choices: dict[str, str]) -> Figures:
-    bench = runs.opened(conditions, _program(conditions), choices, **settings)
-    run = runs.ran(bench, RunOptions(samples=conditions.size(20, 5)))
+    bench = runs.open_program(conditions, _program(conditions), choices, **settings)
+    run = runs.run_to_end(bench, RunOptions(samples=conditions.size(20, 5)))
     sampled = [event.t_s for event in run.events if isinstance(event, MemorySample)]
     lasted = sampled[-1] - sampled[0] if len(sampled) > 1 else 0.0
     rate = (len(sampled) - 1) / lasted if lasted else 0.0
     accuracy = run.accuracy
-    found = runs.wrong_of(run)
+    found = runs.fault_of(run)
     if rate < _LEAST_SAMPLES_PER_S:
         slow = f"{rate:.1f} memory samples a second, {_LEAST_SAMPLES_PER_S:g} wanted"
         found = {WRONG: "; ".join(filter(None, (found.get(WRONG, ""), slow)))}
@@ -75,15 +75,15 @@ def _run(conditions: Conditions, settings: dict[str, Any], choices: dict[str, st
     }
 
 
-def _recomputed(conditions: Conditions, settings: dict[str, Any]) -> Figures:
+def _run_recomputed(conditions: Conditions, settings: dict[str, Any]) -> Figures:
     """Return the largest storages, recomputed if that is legal."""
-    bench = runs.opened(conditions, _program(conditions), **settings)
+    bench = runs.open_program(conditions, _program(conditions), **settings)
     legal = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
     return _run(conditions, settings, {site.id: "recompute" for site in legal[:2]})
 
 
 def _cancel(conditions: Conditions, settings: dict[str, Any]) -> Figures:
-    bench = runs.opened(conditions, _program(conditions), **settings)
+    bench = runs.open_program(conditions, _program(conditions), **settings)
     run = bench.run()
     give_up_s = time.monotonic() + _CANCEL_AT_S
     while run.state != "compiling":

@@ -26,14 +26,14 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
             "tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True
         )
         return
-    names = collected()
+    names = collect_tests()
     yield CheckStep("collected", lambda _: {"tests": names}, first=True)
     if not conditions.rehearse:
         for name in names:
             yield CheckStep(name, functools.partial(_test, name), first=True)
 
 
-def collected() -> list[str]:
+def collect_tests() -> list[str]:
     """Return the ids of the tests that need a GPU.
 
     Raises

@@ -44,11 +44,11 @@ def _order(conditions: Conditions, ranks: int, choices: Mapping[str, str], _: Kn
         executor=conditions.executor,
         ranks=ranks,
         settings=settings,
-        machine=measured_rates.machine_of(machine, ranks),
+        machine=measured_rates.machine_by_name(machine, ranks),
     )
     if choices:
         bench.choose(choices)
-    run = runs.ran(bench, RunOptions(samples=10))
+    run = runs.run_to_end(bench, RunOptions(samples=10))
     simulated = bench.overlap()
     return {
         "ranks": ranks,
@@ -56,5 +56,5 @@ def _order(conditions: Conditions, ranks: int, choices: Mapping[str, str], _: Kn
         "simulated_step_s": simulated.simulation.step_s if simulated is not None else None,
         "exposed, simulated_s": simulated.simulation.exposed_communication_s if simulated is not None else None,
         **runs.memory_of(run),
-        **runs.wrong_of(run, most_off_share=0.05),
+        **runs.fault_of(run, most_off_share=0.05),
     }

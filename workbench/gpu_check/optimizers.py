@@ -41,10 +41,10 @@ def _choices(policy: str, fences: str) -> dict[str, str]:
 
 
 def _optimizer(
-    conditions: Conditions, program: str, policy: str, fences: str, size: int, parameters: int, known: Known
+    conditions: Conditions, program: str, policy: str, fences: str, size: int, parameters: int, results: Known
 ) -> Figures:
     choices = _choices(policy, fences)
-    planned = runs.as_planned(conditions, program, choices, size=size, parameters=parameters)
+    planned = runs.open_planned(conditions, program, choices, size=size, parameters=parameters)
     counts = planned.plan.counts if planned is not None else {}
     figures = {
         "fusions": planned.plan.census.count if planned is not None else None,
@@ -54,38 +54,38 @@ def _optimizer(
     same = {"compile_s": None, "step_s": None, "bitwise": None}
     if conditions.rehearse:
         # A CPU has no sets, so one run is enough.
-        if known:
+        if results:
             return {**figures, **same}
-        bench = runs.opened(conditions, program, size=size, parameters=parameters)
+        bench = runs.open_program(conditions, program, size=size, parameters=parameters)
     else:
         assert planned is not None, "it is a GPU's"
         bench = planned
-    run = runs.ran(bench, _OPTIONS)
+    run = runs.run_to_end(bench, _OPTIONS)
     accuracy = run.accuracy
     return {
         **figures,
         "compile_s": run.compile_s,
         "step_s": run.step_s,
         "bitwise": accuracy.bitwise if accuracy is not None else None,
-        **runs.wrong_of(run),
+        **runs.fault_of(run),
     }
 
 
 def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Figures:
     """Check values that are returned, or read after a write, because they show a missing `set`."""
     try:
-        bench = runs.as_planned(conditions, program, _choices(policy, "drop"))
+        bench = runs.open_planned(conditions, program, _choices(policy, "drop"))
     except ChoiceError as error:
         return {"refused": str(error), "step_s": None, "bitwise": None}
     if conditions.rehearse:
         # The CPU has no sets, so there is nothing to run.
         return {"refused": "", "step_s": None, "bitwise": None}
     assert bench is not None, "it is a GPU's"
-    run = runs.ran(bench, _OPTIONS)
+    run = runs.run_to_end(bench, _OPTIONS)
     accuracy = run.accuracy
     return {
         "refused": "",
         "step_s": run.step_s,
         "bitwise": accuracy.bitwise if accuracy is not None else None,
-        **runs.wrong_of(run),
+        **runs.fault_of(run),
     }

@@ -18,13 +18,13 @@ _MOST_CELL = 160
 _RATE = "_per_s"
 
 
-def page(results: Sequence[Mapping[str, Any]]) -> str:
+def results_page(results: Sequence[Mapping[str, Any]]) -> str:
     """Return all results as Markdown, each under its machine.
 
     Parameters
     ----------
     results : sequence of mapping
-        As `workbench.gpu_check.suite.check` gives them.
+        As `workbench.gpu_check.suite.run_check` gives them.
     """
     lines: list[str] = []
     for result in results:

@@ -40,7 +40,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def _rates(conditions: Conditions) -> Figures:
-    machine = measured_rates.machine_of(_name(conditions))
+    machine = measured_rates.machine_by_name(_name(conditions))
     found = dataclasses.asdict(machine)
     return {"machine": found.pop("name"), **{name: value for name, value in found.items() if name != "source"}}
 
@@ -50,7 +50,7 @@ def _name(conditions: Conditions) -> str:
 
 
 def _program(conditions: Conditions, program: str, settings: dict[str, Any], _: Known) -> Figures:
-    bench = runs.opened(conditions, program, **settings)
+    bench = runs.open_program(conditions, program, **settings)
     stock = bench.plan
     legal = [
         site.id for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal
@@ -58,8 +58,8 @@ def _program(conditions: Conditions, program: str, settings: dict[str, Any], _: 
     recomputed = dict.fromkeys(legal[:3], "recompute")
     other = bench.plan_under(recomputed)
     options = RunOptions(samples=conditions.size(20, 5), measure_peak=False, check_accuracy=False)
-    run = runs.ran(bench, options, {_VARIANT: recomputed})
-    machine = measured_rates.machine_of(_name(conditions))
+    run = runs.run_to_end(bench, options, {_VARIANT: recomputed})
+    machine = measured_rates.machine_by_name(_name(conditions))
     simulated_s = collective_overlap.simulate(stock.graph, collective_overlap.costs(stock.graph, machine, 1)).step_s
     replanned = predict_step(other.graph, calibration(run, stock.graph))
     measured_s, variant_s = run.step_s, run.against[_VARIANT]["step_s"]

@@ -22,7 +22,7 @@ LEAST_ATTRIBUTED_SHARE = 0.95
 QUICK = RunOptions(samples=10, sampling_s=5.0, clocks=False, check_accuracy=False)
 
 
-def opened(
+def open_program(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench:
     """A program on the device of the check, under choices."""
@@ -32,14 +32,14 @@ def opened(
     return bench
 
 
-def as_planned(
+def open_planned(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench | None:
     """Return the same program as on a GPU with nvFuser; in a rehearsal, on a planned GPU. None without nvFuser."""
     from workbench.core.executor import why_no_nvfuser
 
     if not conditions.rehearse:
-        return opened(conditions, program, choices, **settings)
+        return open_program(conditions, program, choices, **settings)
     if why_no_nvfuser():
         return None
     bench = workbench.open(program, device="planned", executor="nvfuser", settings=settings)
@@ -48,7 +48,7 @@ def as_planned(
     return bench
 
 
-def ran(bench: Workbench, options: RunOptions, against: Mapping[str, Any] | None = None) -> Run:
+def run_to_end(bench: Workbench, options: RunOptions, variants: Mapping[str, Any] | None = None) -> Run:
     """A run that is over.
 
     Raises
@@ -56,7 +56,7 @@ def ran(bench: Workbench, options: RunOptions, against: Mapping[str, Any] | None
     RunError
         If it failed.
     """
-    run = bench.run(wait=True, options=options, against=against)
+    run = bench.run(wait=True, options=options, against=variants)
     if run.state != "done":
         raise RunError(f"{run.error}; {run.run_dir}")
     return run
@@ -69,7 +69,7 @@ def memory_of(run: Run) -> Figures:
     return {"predicted_peak_bytes": predicted, "measured_peak_bytes": measured, "off_share": off}
 
 
-def wrong_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
+def fault_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
     """Add ``wrong`` if results are not right, the peak is too far off, or too little compile time is attributed."""
     found = []
     if not run.ok:

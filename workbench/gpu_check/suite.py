@@ -1,4 +1,4 @@
-"""`check`: the parts of a check, each in separate processes, until all are done or the time is up."""
+"""`run_check`: the parts of a check, each in separate processes, until all are done or the time is up."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import Advice, DeviceError, RunError, nearest
+from workbench.errors import Advice, DeviceError, RunError, suggest_names
 from workbench.gpu_check import page
 from workbench.gpu_check.execute_steps import AGAIN, LATE, LEFT
-from workbench.gpu_check.log import Log, claimed, line_of
+from workbench.gpu_check.log import Log, claim_folder, record_of
 from workbench.gpu_check.log import is_right as is_right
 from workbench.gpu_check.part import WRONG as WRONG
 from workbench.gpu_check.part import CheckPart, CheckTurn, Conditions
@@ -70,7 +70,7 @@ class CheckProgress:
     left_s: float
 
 
-def chosen(only: Sequence[str], parts: Sequence[CheckPart] = PARTS) -> tuple[CheckPart, ...]:
+def choose_parts(only: Sequence[str], parts: Sequence[CheckPart] = PARTS) -> tuple[CheckPart, ...]:
     """Return the requested parts; all of them if none is requested.
 
     Raises
@@ -81,7 +81,7 @@ def chosen(only: Sequence[str], parts: Sequence[CheckPart] = PARTS) -> tuple[Che
     known = {part.name: part for part in parts}
     for name in only:
         if name not in known:
-            raise RunError(f"there is no part {name!r}; legal: {', '.join(known)}{nearest(name, list(known))}")
+            raise RunError(f"there is no part {name!r}; legal: {', '.join(known)}{suggest_names(name, list(known))}")
     return tuple(part for part in parts if not only or part.name in only)
 
 
@@ -109,7 +109,7 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
     return Conditions(device="cuda", executor=devices.default_executor("cuda"), rehearse=False, folder=folder)
 
 
-def machine_of(conditions: Conditions) -> str:
+def checked_machine(conditions: Conditions) -> str:
     """Return the name of the checked machine: its GPUs, or its processor."""
     if conditions.device == "cpu":
         return f"{platform.machine()} CPU, {len(os.sched_getaffinity(0))} cores"
@@ -130,7 +130,7 @@ def versions_of() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def check(
+def run_check(
     folder: Path,
     *,
     minutes: float = 40.0,
@@ -172,21 +172,21 @@ def check(
     DeviceError
         If there is no GPU.
     """
-    wanted = chosen(only, parts)
+    wanted = choose_parts(only, parts)
     folder = folder.resolve()
     conditions = conditions_of(folder, rehearse=rehearse)
     note = {
-        "machine": machine_of(conditions),
+        "machine": checked_machine(conditions),
         "versions": versions_of(),
         "rehearsal": rehearse,
         "executor": conditions.executor,
     }
     give_up_s = time.monotonic() + 60 * minutes
-    with claimed(folder, note):
+    with claim_folder(folder, note):
         if retry:
             for part in wanted:
                 Log(folder, part.name).forget_wrong()
-        result = _result_so_far(folder, note, parts)
+        result = _current_result(folder, note, parts)
         missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
         keeping, stop = threading.Lock(), threading.Event()
         # Measurements on a GPU run one at a time, most informative first. Figures of a rehearsal have no meaning. It
@@ -195,13 +195,13 @@ def check(
         order = longest_first(missing) if rehearse else missing
         left = {part.name: part for part in order}
 
-        def carry_out(part: CheckPart, pass_: str, after: Sequence[CheckPart]) -> None:
+        def carry_out(part: CheckPart, pass_: str, following: Sequence[CheckPart]) -> None:
             began_s = time.monotonic()
             if began_s >= give_up_s or stop.is_set():
                 return
-            turn, part_s = _turn(pass_, part, after, began_s, give_up_s, at_once)
+            turn, part_s = _turn(pass_, part, following, began_s, give_up_s, at_once)
             limits = _Limits(part_s=part_s, all_s=give_up_s, stop=stop)
-            whole = _carried_out(part, conditions, turn, limits, environment, on_progress)
+            whole = _run_part(part, conditions, turn, limits, environment, on_progress)
             with keeping:
                 if whole:
                     del left[part.name]
@@ -209,12 +209,14 @@ def check(
                 outcome["state"] = "done" if whole else "out of time"
                 outcome["seconds"] = round(outcome["seconds"] + time.monotonic() - began_s, 1)
                 outcome["steps"] = Log(folder, part.name).lines()
-                _keep(folder, result)
+                _store_result(folder, result)
 
-        with bytecode_apart() as environment, ThreadPoolExecutor(at_once) as pool:
+        with share_bytecode() as environment, ThreadPoolExecutor(at_once) as pool:
             try:
                 for pass_ in _PASSES if len(order) > 1 else _PASSES[-1:]:
-                    now = [part for part in left.values() if pass_ != _FIRST or not Log(folder, part.name).first_done()]
+                    now = [
+                        part for part in left.values() if pass_ != _FIRST or not Log(folder, part.name).is_first_done()
+                    ]
                     begun = [pool.submit(carry_out, part, pass_, now[i + 1 :]) for i, part in enumerate(now)]
                     for each in begun:
                         each.result()
@@ -226,7 +228,7 @@ def check(
 
 
 def _turn(
-    pass_: str, part: CheckPart, after: Sequence[CheckPart], now_s: float, all_s: float, at_once: int
+    pass_: str, part: CheckPart, following: Sequence[CheckPart], now_s: float, all_s: float, at_once: int
 ) -> tuple[CheckTurn, float]:
     """Return a part's turn in a pass, if other parts follow, and the time at which it is stopped."""
     if pass_ == _FIRST:
@@ -236,13 +238,13 @@ def _turn(
     if pass_ == _SHARED:
         # Steps that have begun are not stopped. If one part takes more or less than its share, all later parts share
         # the difference.
-        share = part.limit_s / sum(each.limit_s for each in (part, *after))
+        share = part.limit_s / sum(each.limit_s for each in (part, *following))
         until_s = now_s + min(1.0, at_once * share) * (all_s - now_s)
     return CheckTurn(first=False, until_s=until_s), min(now_s + part.limit_s, all_s)
 
 
 @contextlib.contextmanager
-def bytecode_apart() -> Iterator[dict[str, str]]:
+def share_bytecode() -> Iterator[dict[str, str]]:
     """Share compiled bytecode among the processes that run with the given environment.
 
     Otherwise, if the source folder is not writable, each process would spend 5 s on compilation, as long as the rest of
@@ -256,7 +258,7 @@ def bytecode_apart() -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as place:
         sys.dont_write_bytecode, sys.pycache_prefix = False, place
         try:
-            with bytecode_apart() as environment:
+            with share_bytecode() as environment:
                 yield environment
         finally:
             sys.dont_write_bytecode, sys.pycache_prefix = True, before
@@ -281,7 +283,7 @@ class ReferenceDurations:
     seconds: dict[str, float]
 
 
-def elsewhere(*, rehearse: bool) -> ReferenceDurations | None:
+def latest_recorded(*, rehearse: bool) -> ReferenceDurations | None:
     """Return the latest recorded check of this kind, on a GPU or a rehearsal; None if there is none."""
     kept = json.loads((Path(__file__).with_name(ELSEWHERE_FILE)).read_text())
     of_kind = [each for each in kept if each["rehearsal"] == rehearse]
@@ -293,7 +295,7 @@ def elsewhere(*, rehearse: bool) -> ReferenceDurations | None:
 
 def longest_first(parts: Iterable[CheckPart]) -> list[CheckPart]:
     """Return parts by decreasing duration in a rehearsal on another machine; parts of unknown duration come first."""
-    known = elsewhere(rehearse=True)
+    known = latest_recorded(rehearse=True)
     seconds = known.seconds if known is not None else {}
     return sorted(parts, key=lambda part: -seconds.get(part.name, float("inf")))
 
@@ -303,7 +305,7 @@ def is_all_right(result: dict[str, Any]) -> bool:
     return not any(count_wrong(outcome) for outcome in result["parts"].values())
 
 
-def _result_so_far(folder: Path, note: dict[str, Any], parts: Iterable[CheckPart]) -> dict[str, Any]:
+def _current_result(folder: Path, note: dict[str, Any], parts: Iterable[CheckPart]) -> dict[str, Any]:
     """Return the result so far: the steps' own records, with the last states of the parts."""
     before: dict[str, Any] = {}
     path = folder / RESULT_FILE
@@ -328,15 +330,15 @@ def _result_so_far(folder: Path, note: dict[str, Any], parts: Iterable[CheckPart
     return {**note, "date": today, "parts": found}
 
 
-def _keep(folder: Path, result: dict[str, Any]) -> None:
+def _store_result(folder: Path, result: dict[str, Any]) -> None:
     try:
         untrusted_files.write(folder / RESULT_FILE, json.dumps(result, indent=1, allow_nan=False) + "\n")
-        untrusted_files.write(folder / PAGE_FILE, page.page([result]))
+        untrusted_files.write(folder / PAGE_FILE, page.results_page([result]))
     except OSError as error:
         raise RunError(f"{folder / RESULT_FILE} cannot be written: {error.strerror}; each step is kept") from error
 
 
-def _carried_out(
+def _run_part(
     part: CheckPart,
     conditions: Conditions,
     turn: CheckTurn,
@@ -360,7 +362,7 @@ def _carried_out(
             reason = f"it took more than {part.step_limit_s:g} s" if ended is None else how_ended(ended, "in this step")
             at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             # If no step was begun, the part itself failed, and would fail again.
-            log.append(line_of(step or "begin", seconds=took_s, at=at, error=reason))
+            log.append(record_of(step or "begin", seconds=took_s, timestamp=at, error=reason))
             if not step:
                 return True
         assert len(log.lines()) > before, "a part that goes on has one step more done"
@@ -407,11 +409,11 @@ def _process(
         while True:
             try:
                 status = child.wait(_LOOK_S)
-                return status, log.begun(), time.monotonic() - since_s
+                return status, log.step_in_progress(), time.monotonic() - since_s
             except subprocess.TimeoutExpired:
                 pass
             now_s = time.monotonic()
-            if (step := log.begun()) != at:
+            if (step := log.step_in_progress()) != at:
                 at, since_s = step, now_s
             if on_progress is not None:
                 on_progress(CheckProgress(part, len(log.lines()), at, max(0.0, limits.all_s - now_s)))

@@ -52,7 +52,7 @@ class PrivateApi:
     members: Mapping[str, Sequence[str]]
 
     @property
-    def found(self) -> str:
+    def installed_version(self) -> str:
         """Installed version; empty if it is not installed."""
         for distribution in self.distributions:
             try:
@@ -98,13 +98,17 @@ class PrivateApi:
                 gone.append(MissingName(f"{target}{'.' if attribute else ':'}{member}", str(error)))
         return value, gone
 
-    def without(self, where: str, what: str) -> SeamError:
+    def missing_name_error(self, where: str, name: str) -> SeamError:
         """Return the error that the installed version lacks a name in the table."""
-        return SeamError(self._message([MissingName(f"{where}: {what}", "not found")]))
+        return SeamError(self._message([MissingName(f"{where}: {name}", "not found")]))
 
     def _message(self, missing: Sequence[MissingName]) -> str:
         gone = ", ".join(each.name for each in missing)
-        found = f"{self.package} {self.found}" if self.found else f"{self.package}, which is not installed,"
+        found = (
+            f"{self.package} {self.installed_version}"
+            if self.installed_version
+            else f"{self.package}, which is not installed,"
+        )
         return (
             f"{found} does not have {gone}, which the workbench uses; it is made for {self.wanted}. "
             f"Install that version, or follow docs/upgrading.md"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.graph import FORWARD
-from workbench.errors import LessonError, nearest, shown
+from workbench.errors import LessonError, short_repr, suggest_names
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import operation, rewritten, rows_of, same_results
+from workbench.lessons.plans import open_rewritten, operation, same_results, statement_rows
 from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def sees_the_write(bench: Workbench) -> Predict:
     def answer() -> set[str]:
         graph = bench.plan.graph
         written = graph.values.storage[graph.value_index["a"]]
-        made = [(operation(graph, row), graph.statements.outputs[row]) for row in rows_of(graph, FORWARD)]
+        made = [(operation(graph, row), graph.statements.outputs[row]) for row in statement_rows(graph, FORWARD)]
         return {NAMES[op] for op, values in made if op in NAMES and written in graph.values.storage[values]}
 
     return Predict(
@@ -101,9 +101,11 @@ def kept_out(bench: Workbench) -> Exercise:
     def attempt(id: Any) -> Site:
         known = [site.id for site in _copies(bench)]
         if not isinstance(id, str):
-            raise LessonError(f"a site's id is a text; given {shown(id)}")
+            raise LessonError(f"a site's id is a text; given {short_repr(id)}")
         if id not in known:
-            raise LessonError(f"{shown(id)} is no copy's site{nearest(id, known)}; there are {', '.join(known)}")
+            raise LessonError(
+                f"{short_repr(id)} is no copy's site{suggest_names(id, known)}; there are {', '.join(known)}"
+            )
         return bench.site(id)
 
     return Exercise(
@@ -137,7 +139,7 @@ def swapped(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
 
     return Exercise(
         "Write the swap so that both copies may run inside the region.",
-        lambda given: rewritten(given, example, "torchcompile"),
+        lambda given: open_rewritten(given, example, "torchcompile"),
         [
             Wrong(
                 lambda given, bench: not same_results(given, program, example),

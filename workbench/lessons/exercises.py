@@ -115,11 +115,11 @@ class Exercise:
         """
         if answer is ...:
             return Verdict(None, "No answer yet.")
-        verdict = self._judged(answer)
+        verdict = self._judge(answer)
         self.verdicts.append(verdict)
         return verdict
 
-    def _judged(self, answer: Any) -> Verdict:
+    def _judge(self, answer: Any) -> Verdict:
         try:
             outcome = self._attempt(answer)
         except LessonError as error:

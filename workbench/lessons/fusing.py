@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.graph import FORWARD, StatementFlag
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import fusions, planned, rewritten, rows_of
+from workbench.lessons.plans import fusions, open_rewritten, plan_choices, statement_rows
 from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def compiled_once(bench: Workbench) -> Exercise:
 
     return Exercise(
         "Choose so that each different fusion is compiled once. Leave the fusions as they are.",
-        lambda choices: planned(bench, choices),
+        lambda choices: plan_choices(bench, choices),
         [
             Wrong(
                 lambda choices, plan: (
@@ -126,12 +126,12 @@ def one_fusion(example: tuple[Any, ...]) -> Exercise:
 
     def products(bench: Workbench) -> int:
         flags = bench.plan.graph.statements.flags
-        return sum(bool(flags[row] & StatementFlag.MATMUL) for row in rows_of(bench.plan.graph, FORWARD))
+        return sum(bool(flags[row] & StatementFlag.MATMUL) for row in statement_rows(bench.plan.graph, FORWARD))
 
     return Exercise(
         "Write a function of `x` and `w` with one matrix product, at least three other operations, and a single "
         "fusion.",
-        lambda program: rewritten(program, example, "torchcompile"),
+        lambda program: open_rewritten(program, example, "torchcompile"),
         [
             Wrong(
                 lambda program, bench: products(bench) != 1,

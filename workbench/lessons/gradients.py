@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.graph import BACKWARD, FORWARD, Graph
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import made_by, operation, rewritten, rows_of, same_results
+from workbench.lessons.plans import made_by, open_rewritten, operation, same_results, statement_rows
 from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ NAMES = {"x": "x", "w": "w", "sin": "a", "tanh": "b", "add": "c"}
 """Names of the values in the lesson's program, by the operation that makes them."""
 
 
-def _kept(graph: Graph) -> list[str]:
+def _saved_producers(graph: Graph) -> list[str]:
     """Return the producer of each value that the forward passes to the backward, arguments included."""
     return [made_by(graph, int(value)) for value in graph.saved()]
 
@@ -27,7 +27,7 @@ def saved(bench: Workbench) -> Predict:
     return Predict(
         "Which of these does the forward keep for the backward?",
         {"x": "an argument", "w": "an argument", "a": "`torch.sin(x)`", "b": "`torch.tanh(a)`", "c": "`b + a`"},
-        lambda: {NAMES[made] for made in _kept(bench.stock_plan.graph) if made in NAMES},
+        lambda: {NAMES[made] for made in _saved_producers(bench.stock_plan.graph) if made in NAMES},
         wrong={
             "a": "who would need it? The gradient of tanh can be had from its result, `1 - b * b`, and that of a sum "
             "needs neither of its inputs."
@@ -47,7 +47,7 @@ def sums(bench: Workbench) -> PredictNumber:
 
     def count() -> int:
         graph = bench.stock_plan.graph
-        return sum(operation(graph, row) == "add" for row in rows_of(graph, BACKWARD))
+        return sum(operation(graph, row) == "add" for row in statement_rows(graph, BACKWARD))
 
     return PredictNumber(
         "The forward has one `add`. How many has the backward?",
@@ -78,18 +78,18 @@ def nothing_kept(example: tuple[Any, ...]) -> Exercise:
     """
 
     def operations(bench: Workbench) -> int:
-        return len(rows_of(bench.plan.graph, FORWARD))
+        return len(statement_rows(bench.plan.graph, FORWARD))
 
-    def made(bench: Workbench) -> str:
+    def saved_text(bench: Workbench) -> str:
         graph = bench.plan.graph
-        return ", ".join(f"`{name}`" for name in _kept(graph) if name not in graph.values.name)
+        return ", ".join(f"`{name}`" for name in _saved_producers(graph) if name not in graph.values.name)
 
     return Exercise(
         "Write a function of `x` of at least three operations, whose backward needs none of the values in between.",
-        lambda program: rewritten(program, example),
+        lambda program: open_rewritten(program, example),
         [
             Wrong(
-                lambda program, bench: not rows_of(bench.plan.graph, BACKWARD),
+                lambda program, bench: not statement_rows(bench.plan.graph, BACKWARD),
                 "This has no backward at all: what is returned has to depend on `x`.",
             ),
             Wrong(
@@ -100,7 +100,7 @@ def nothing_kept(example: tuple[Any, ...]) -> Exercise:
             ),
             Wrong(
                 lambda program, bench: len(bench.plan.graph.saved_storages()) > 0,
-                lambda program, bench: f"The backward needs what {made(bench)} makes. Whose rule asks for it?",
+                lambda program, bench: f"The backward needs what {saved_text(bench)} makes. Whose rule asks for it?",
             ),
         ],
         "Right: a rule that needs no values has a derivative that is the same everywhere.",
@@ -117,14 +117,14 @@ def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise
         One tensor that requires a gradient.
     """
 
-    def kept(bench: Workbench) -> str:
+    def saved_text(bench: Workbench) -> str:
         graph = bench.plan.graph
-        makers = [name for name in _kept(graph) if name not in graph.values.name]
+        makers = [name for name in _saved_producers(graph) if name not in graph.values.name]
         return f"The forward keeps {len(graph.saved_storages())} tensors: what {', '.join(makers)} make."
 
     return Exercise(
         "Write `logistic` so that the forward keeps a single tensor beside its arguments.",
-        lambda given: rewritten(given, example),
+        lambda given: open_rewritten(given, example),
         [
             Wrong(
                 lambda given, bench: not same_results(given, program, example),
@@ -133,9 +133,8 @@ def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise
             Wrong(
                 lambda given, bench: len(bench.plan.graph.saved_storages()) > 1,
                 lambda given, bench: (
-                    f"The result is right. {kept(bench)} Which operation has a rule that needs its own result alone, "
-                    "and "
-                    "nearly the same curve?"
+                    f"The result is right. {saved_text(bench)} Which operation has a rule that needs its own result "
+                    "alone, and nearly the same curve?"
                 ),
             ),
         ],

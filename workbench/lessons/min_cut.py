@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import LessonError, shown
+from workbench.errors import LessonError, short_repr
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import PlanFusion, fusions, planned
+from workbench.lessons.plans import PlanFusion, fusions, plan_choices
 from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _pair(plan: Plan) -> tuple[PlanFusion, PlanFusion]:
     return found[0], found[1]
 
 
-def _taken(plan: Plan) -> set[str]:
+def _variables_read(plan: Plan) -> set[str]:
     """Return the variables that the second fusion reads, without the matmul's result."""
     return {NAMES[name] for name in _pair(plan)[1].reads if name in NAMES}
 
@@ -48,7 +48,7 @@ def handed_over(bench: Workbench) -> Predict:
     return Predict(
         "Which of these does the second fusion read, beside `m`?",
         _WHAT,
-        lambda: _taken(bench.stock_plan),
+        lambda: _variables_read(bench.stock_plan),
         wrong={
             "x": _TIE,
             "y": _TIE,
@@ -103,7 +103,7 @@ def small_arguments(bench: Workbench) -> Predict:
         "`x` is now a column of 64 numbers, `y` a row of 64, and `s` still a matrix of 4096. With `remat.weight` at "
         "0.6, what does the second fusion read?",
         {"x and y": "128 numbers in all", "s": "4096 numbers", "a and b": "8192 numbers"},
-        lambda: {" and ".join(sorted(_taken(bench.plan_under({"remat.weight": "0.6"}))))},
+        lambda: {" and ".join(sorted(_variables_read(bench.plan_under({"remat.weight": "0.6"}))))},
         wrong={
             "x and y": "it would be the better choice by far. But the cut's measure knows no shapes: at 0.6 the two "
             "arguments cost 2 × 4 × 0.6, and `s` costs 4.",
@@ -118,12 +118,12 @@ def small_arguments(bench: Workbench) -> Predict:
 def tipping_point(bench: Workbench) -> Exercise:
     """Ask for the largest argument weight, in hundredths, at which the second fusion reads the arguments."""
 
-    def attempt(given: Any) -> tuple[set[str], set[str]]:
-        if not isinstance(given, int | float | str):
-            raise LessonError(f"a weight is a number, such as 0.25; given {shown(given)}")
-        here = bench.plan_under({"remat.weight": str(given)})
-        above = min(1.0, round(float(given) + 0.01, 2))
-        return _taken(here), _taken(bench.plan_under({"remat.weight": str(above)}))
+    def attempt(weight: Any) -> tuple[set[str], set[str]]:
+        if not isinstance(weight, int | float | str):
+            raise LessonError(f"a weight is a number, such as 0.25; given {short_repr(weight)}")
+        here = bench.plan_under({"remat.weight": str(weight)})
+        above = min(1.0, round(float(weight) + 0.01, 2))
+        return _variables_read(here), _variables_read(bench.plan_under({"remat.weight": str(above)}))
 
     return Exercise(
         "Give the largest weight of an argument, in hundredths, at which the second fusion reads `x` and `y`.",
@@ -148,14 +148,14 @@ def tipping_point(bench: Workbench) -> Exercise:
 def as_written(bench: Workbench) -> Exercise:
     """Ask for choices at single sites with which the second fusion reads the variables named in the program's text."""
 
-    def made_again(plan: Plan) -> Collection[str]:
+    def recomputed_names(plan: Plan) -> Collection[str]:
         first, second = _pair(plan)
         return set(first.holds) & set(second.holds) - {"add", "mul"}
 
     return Exercise(
         "Choose so that `a` and `b` are handed over and nothing is computed twice. Leave the settings of the whole "
         "lever alone: no site whose name begins with `remat.`",
-        lambda choices: planned(bench, choices),
+        lambda choices: plan_choices(bench, choices),
         [
             Wrong(
                 lambda choices, plan: any(id.startswith("remat.") for id in choices),
@@ -167,13 +167,13 @@ def as_written(bench: Workbench) -> Exercise:
                 "`recompute` is what Thunder does already. Which option makes the first fusion write a variable?",
             ),
             Wrong(
-                lambda choices, plan: _taken(plan) == {"s"},
+                lambda choices, plan: _variables_read(plan) == {"s"},
                 "The second fusion still reads `s` alone: choose an option for a variable that it makes again.",
             ),
             Wrong(
-                lambda choices, plan: _taken(plan) != {"a", "b"} or bool(made_again(plan)),
+                lambda choices, plan: _variables_read(plan) != {"a", "b"} or bool(recomputed_names(plan)),
                 lambda choices, plan: (
-                    f"The second fusion now reads {', '.join(sorted(_taken(plan)))}. It should be a and b."
+                    f"The second fusion now reads {', '.join(sorted(_variables_read(plan)))}. It should be a and b."
                 ),
             ),
         ],
@@ -193,7 +193,7 @@ def refused(example: tuple[Any, ...]) -> Exercise:
 
     def attempt(program: Callable[..., Any]) -> Workbench:
         if not callable(program):
-            raise LessonError(f"the answer is a function of {len(example)} tensors; given {shown(program)}")
+            raise LessonError(f"the answer is a function of {len(example)} tensors; given {short_repr(program)}")
         return open_program(program, *example, executor="torchcompile")
 
     def sines(bench: Workbench) -> list[Any]:

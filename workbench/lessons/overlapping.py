@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.core.graph import FORWARD, Kind
 from workbench.errors import LessonError
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import planned
+from workbench.lessons.plans import plan_choices
 from workbench.lessons.predictions import Predict
 from workbench.summary import human_bytes, human_seconds
 
@@ -97,12 +97,12 @@ class _Outcome(NamedTuple):
     stock: Overlap
 
 
-def _tried(bench: Workbench, choices: Any) -> _Outcome:
-    planned(bench, choices)
+def _simulate_choices(bench: Workbench, choices: Any) -> _Outcome:
+    plan_choices(bench, choices)
     return _Outcome(_overlap(bench, choices), _overlap(bench, {}))
 
 
-def _exposed(simulation: Simulation) -> str:
+def _exposed_s(simulation: Simulation) -> str:
     return human_seconds(simulation.exposed_communication_s)
 
 
@@ -110,7 +110,7 @@ def hidden(bench: Workbench) -> Exercise:
     """Make choices so that little of the communication is exposed."""
     return Exercise(
         "Choose so that at most a third of the communication that is exposed now stays exposed, in simulation.",
-        lambda choices: _tried(bench, choices),
+        lambda choices: _simulate_choices(bench, choices),
         [
             Wrong(
                 lambda choices, tried: tried.now.order.inversions > 0,
@@ -131,16 +131,15 @@ def hidden(bench: Workbench) -> Exercise:
                     > EXPOSED * tried.stock.simulation.exposed_communication_s
                 ),
                 lambda choices, tried: (
-                    f"{_exposed(tried.now.simulation)} of {_exposed(tried.stock.simulation)} are still exposed. With "
-                    "fewer "
-                    "gathers in flight the compute stream waits a little for each."
+                    f"{_exposed_s(tried.now.simulation)} of {_exposed_s(tried.stock.simulation)} are still "
+                    "exposed. With fewer gathers in flight the compute stream waits a little for each."
                 ),
             ),
         ],
         lambda choices, tried: (
-            f"Right: {_exposed(tried.now.simulation)} of {_exposed(tried.stock.simulation)} are left, and a step takes "
-            f"{human_seconds(tried.now.simulation.step_s)} instead of {human_seconds(tried.stock.simulation.step_s)}, "
-            "all simulated."
+            f"Right: {_exposed_s(tried.now.simulation)} of {_exposed_s(tried.stock.simulation)} are left, and a step "
+            f"takes {human_seconds(tried.now.simulation.step_s)} instead of "
+            f"{human_seconds(tried.stock.simulation.step_s)}, all simulated."
         ),
     )
 
@@ -158,7 +157,7 @@ def few_in_flight(bench: Workbench) -> Exercise:
         "A gathered weight takes memory from its issue on. Choose so that never more than one is on its way, with a "
         "step no "
         "longer than that of your last answer.",
-        lambda choices: _tried(bench, choices),
+        lambda choices: _simulate_choices(bench, choices),
         [
             Wrong(
                 lambda choices, tried: tried.now.simulation.ahead_peak_bytes > one_weight(),

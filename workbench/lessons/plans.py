@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind
-from workbench.errors import LessonError, nearest, shown
+from workbench.errors import LessonError, short_repr, suggest_names
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -48,7 +48,7 @@ def operation(graph: Graph, row: int) -> str:
     return graph.statements.name[row].rpartition(".")[2]
 
 
-def rows_of(graph: Graph, side: int) -> list[int]:
+def statement_rows(graph: Graph, side: int) -> list[int]:
     """Return the statements of the forward or backward that run by themselves.
 
     Each fusion counts as one; arguments and return are left out.
@@ -78,12 +78,12 @@ def fusions(plan: Plan, side: int | None = None) -> tuple[PlanFusion, ...]:
             holds=tuple(operation(graph, int(member)) for member in np.flatnonzero(statements.parent == row)),
         )
         for chosen in sides
-        for row in rows_of(graph, chosen)
+        for row in statement_rows(graph, chosen)
         if statements.kind[row] == Kind.FUSION
     )
 
 
-def planned(bench: Workbench, choices: Any) -> Plan:
+def plan_choices(bench: Workbench, choices: Any) -> Plan:
     """Return a plan under a student's choices; the present choices do not change.
 
     Raises
@@ -94,14 +94,14 @@ def planned(bench: Workbench, choices: Any) -> Plan:
         If one is refused.
     """
     if not isinstance(choices, Mapping) or not all(isinstance(text, str) for pair in choices.items() for text in pair):
-        raise LessonError(f"choices are a dict of site to option, both texts; given {shown(choices)}")
+        raise LessonError(f"choices are a dict of site to option, both texts; given {short_repr(choices)}")
     for id in choices:
         if id not in bench.plan.site_of:
-            raise LessonError(f"there is no site {shown(id)}{nearest(id, list(bench.plan.site_of))}")
+            raise LessonError(f"there is no site {short_repr(id)}{suggest_names(id, list(bench.plan.site_of))}")
     return bench.plan_under(choices)
 
 
-def rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -> Workbench:
+def open_rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -> Workbench:
     """Open a program that a student wrote.
 
     Raises
@@ -114,25 +114,25 @@ def rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -
     from workbench.bench import open as open_program
 
     if not callable(program):
-        raise LessonError(f"the answer is a function of {len(example)} tensor(s); given {shown(program)}")
+        raise LessonError(f"the answer is a function of {len(example)} tensor(s); given {short_repr(program)}")
     return open_program(program, *example, executor=executor)
 
 
-def same_results(program: Any, other: Any, example: tuple[Any, ...]) -> bool:
+def same_results(program: Any, variant: Any, example: tuple[Any, ...]) -> bool:
     """Return whether two programs return equal values, and leave equal inputs, up to rounding."""
 
-    def called(fn: Any) -> list[Any]:
+    def call(fn: Any) -> list[Any]:
         given = [tensor.detach().clone() for tensor in example]
         returned = fn(*given)
         return [*(returned if isinstance(returned, tuple | list) else [returned]), *given]
 
-    ours, theirs = called(program), called(other)
-    return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+    ours, theirs = call(program), call(variant)
+    return len(ours) == len(theirs) and all(map(_is_close, ours, theirs))
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _is_close(first: Any, second: Any) -> bool:
     import torch
 
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
-        return one is other
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+    if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
+        return first is second
+    return first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-5)

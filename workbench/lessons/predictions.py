@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from workbench.errors import LessonError, nearest, shown
+from workbench.errors import LessonError, short_repr, suggest_names
 from workbench.lessons.exercises import RIGHT, WRONG, Verdict, Wrong
 from workbench.lessons.notebook_text import Text, plain
 
@@ -71,16 +71,16 @@ class LockedPrediction:
         LessonError
             If the given value is not an answer to the question, or another prediction is locked in.
         """
-        wanted = self._read(given)
+        wanted = self._parse_answer(given)
         with self._lock:
             if self._locked is not None and self._locked != wanted:
                 raise LessonError(
-                    f"{self._written(self._locked)} is locked in and cannot be changed; given {self._written(wanted)}. "
+                    f"{self._text_of(self._locked)} is locked in and cannot be changed; given {self._text_of(wanted)}. "
                     "Run the cell that asks the question again to begin anew"
                 )
             self._locked = wanted
         self._notify()
-        return Text(f"Locked in: {self._written(wanted)}")
+        return Text(f"Locked in: {self._text_of(wanted)}")
 
     def reveal(self) -> Verdict:
         """Show the workbench's answer beside the prediction; if there is no prediction, ask for one."""
@@ -93,17 +93,17 @@ class LockedPrediction:
             self._notify()
         return self._verdict
 
-    def see(self, thing: Any) -> Any:
+    def see(self, view: Any) -> Any:
         """Something that reveals the answer; shown once a prediction is locked in.
 
         Parameters
         ----------
-        thing : Any
+        view : Any
             The object to show; a callable is called only then, so that nothing is computed before.
         """
         if self._locked is None:
             return self.reveal()
-        found = thing() if callable(thing) else thing
+        found = view() if callable(view) else view
         return Text(found) if isinstance(found, str) else found
 
     def _notify(self) -> None:
@@ -111,28 +111,30 @@ class LockedPrediction:
             callback()
 
     def _ipython_display_(self) -> None:
-        from workbench.ui.controls.lesson import show
+        from workbench.ui.controls.lesson import show_prediction
 
-        show(self)
+        show_prediction(self)
 
     def __repr__(self) -> str:
         state = (
-            f"Locked in: {self._written(self._locked)}" if self.locked else f"Lock in your prediction: {self._how()}"
+            f"Locked in: {self._text_of(self._locked)}"
+            if self.locked
+            else f"Lock in your prediction: {self._instruction()}"
         )
         return plain("\n".join([self.question, *self._lines(), state]))
 
     # Methods that each kind of question defines.
 
-    def _read(self, given: tuple[Any, ...]) -> Any:
+    def _parse_answer(self, values: tuple[Any, ...]) -> Any:
         raise NotImplementedError
 
     def _list(self, value: Any) -> list[Any]:
         return [value]
 
-    def _written(self, value: Any) -> str:
+    def _text_of(self, value: Any) -> str:
         raise NotImplementedError
 
-    def _how(self) -> str:
+    def _instruction(self) -> str:
         raise NotImplementedError
 
     def form(self) -> dict[str, Any]:
@@ -142,7 +144,7 @@ class LockedPrediction:
     def _lines(self) -> list[str]:
         return []
 
-    def _judge(self, given: Any, answer: Any, why: str) -> Verdict:
+    def _judge(self, prediction: Any, answer: Any, why: str) -> Verdict:
         raise NotImplementedError
 
 
@@ -192,14 +194,14 @@ class Predict(LockedPrediction):
         self._wrong = dict(wrong)
         self._missed = dict(missed or {})
 
-    def _read(self, given: tuple[Any, ...]) -> frozenset[str]:
-        for name in given:
+    def _parse_answer(self, values: tuple[Any, ...]) -> frozenset[str]:
+        for name in values:
             if not isinstance(name, str) or name not in self.options:
-                near = nearest(name, list(self.options)) if isinstance(name, str) else ""
-                raise LessonError(f"{shown(name)} is none of the options{near}; legal: {', '.join(self.options)}")
-        if self.one and len(set(given)) != 1:
-            raise LessonError(f"one option is to be chosen, and {len(set(given))} were given; {self._how()}")
-        return frozenset(given)
+                near = suggest_names(name, list(self.options)) if isinstance(name, str) else ""
+                raise LessonError(f"{short_repr(name)} is none of the options{near}; legal: {', '.join(self.options)}")
+        if self.one and len(set(values)) != 1:
+            raise LessonError(f"one option is to be chosen, and {len(set(values))} were given; {self._instruction()}")
+        return frozenset(values)
 
     def form(self) -> dict[str, Any]:
         """``kind`` is ``one`` or ``several``; ``options`` are pairs of name and meaning."""
@@ -208,10 +210,10 @@ class Predict(LockedPrediction):
     def _list(self, value: Collection[str]) -> list[str]:
         return [name for name in self.options if name in value]
 
-    def _written(self, value: Collection[str]) -> str:
+    def _text_of(self, value: Collection[str]) -> str:
         return ", ".join(self._list(value)) or "none of them"
 
-    def _how(self) -> str:
+    def _instruction(self) -> str:
         names = list(self.options)
         if self.one:
             return f"choose one and press **Lock in**, or call `.lock({names[0]!r})`"
@@ -220,25 +222,27 @@ class Predict(LockedPrediction):
     def _lines(self) -> list[str]:
         return [f"  {name}: {text}" if text else f"  {name}" for name, text in self.options.items()]
 
-    def _judge(self, given: Collection[str], answer: Collection[str], why: str) -> Verdict:
+    def _judge(self, prediction: Collection[str], answer: Collection[str], why: str) -> Verdict:
         answer = frozenset(answer)
         if not answer <= self.options.keys() or (self.one and len(answer) != 1):
-            raise LessonError(f"the workbench's answer, {shown(sorted(answer))}, is not among the options")
-        head = f"You predicted {self._written(given)}; the workbench says **{self._written(answer)}**."
-        if given == answer:
+            raise LessonError(f"the workbench's answer, {short_repr(sorted(answer))}, is not among the options")
+        head = f"You predicted {self._text_of(prediction)}; the workbench says **{self._text_of(answer)}**."
+        if prediction == answer:
             return Verdict(True, " ".join(text for text in (head, why) if text))
         right, wrong, missed = (
-            [name for name in self.options if (name in given, name in answer) == which]
+            [name for name in self.options if (name in prediction, name in answer) == which]
             for which in ((True, True), (True, False), (False, True))
         )
-        hints = [f"{RIGHT} {_listed(right)}"] if right else []
-        hints += [f"{WRONG} {_listed(names)}: {hint}" for hint, names in _by_hint(wrong, self._wrong)]
+        hints = [f"{RIGHT} {_join_names(right)}"] if right else []
+        hints += [f"{WRONG} {_join_names(names)}: {hint}" for hint, names in _by_hint(wrong, self._wrong)]
         if not self.one:
-            hints += [f"{WRONG} {_listed(names)} left out: {hint}" for hint, names in _by_hint(missed, self._missed)]
+            hints += [
+                f"{WRONG} {_join_names(names)} left out: {hint}" for hint, names in _by_hint(missed, self._missed)
+            ]
         return Verdict(False, "\n\n".join([head, *hints, *([why] if why else [])]))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -288,30 +292,30 @@ class PredictNumber(LockedPrediction):
         self._within = within
         self._wrong = tuple(wrong)
 
-    def _read(self, given: tuple[Any, ...]) -> float:
-        number = given[0] if len(given) == 1 else given
+    def _parse_answer(self, values: tuple[Any, ...]) -> float:
+        number = values[0] if len(values) == 1 else values
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            raise LessonError(f"a prediction is one number{self._in_units()}; given {shown(number)}")
+            raise LessonError(f"a prediction is one number{self._unit_text()}; given {short_repr(number)}")
         return number
 
-    def _written(self, value: float) -> str:
+    def _text_of(self, value: float) -> str:
         return " ".join(text for text in (f"{value:,.6g}" if value % 1 else f"{value:,.0f}", self.unit) if text)
 
-    def _how(self) -> str:
-        return f"enter a number{self._in_units()} and press **Lock in**, or call `.lock(NUMBER)`"
+    def _instruction(self) -> str:
+        return f"enter a number{self._unit_text()} and press **Lock in**, or call `.lock(NUMBER)`"
 
     def form(self) -> dict[str, Any]:
         """``kind`` is ``number``; ``unit`` is shown after the input."""
         return {"kind": "number", "unit": self.unit}
 
-    def _in_units(self) -> str:
+    def _unit_text(self) -> str:
         return f" ({self.unit})" if self.unit else ""
 
-    def _judge(self, given: float, answer: float, why: str) -> Verdict:
-        head = f"You predicted {self._written(given)}; the workbench says **{self._written(answer)}**."
-        if abs(given - answer) <= self._within * abs(answer):
+    def _judge(self, prediction: float, answer: float, why: str) -> Verdict:
+        head = f"You predicted {self._text_of(prediction)}; the workbench says **{self._text_of(answer)}**."
+        if abs(prediction - answer) <= self._within * abs(answer):
             return Verdict(True, " ".join(text for text in (head, why) if text))
-        hint = next((way.says(given, answer) for way in self._wrong if way.when(given, answer)), None)
+        hint = next((way.says(prediction, answer) for way in self._wrong if way.when(prediction, answer)), None)
         if hint is None:
-            raise LessonError(f"the question {shown(self.question)} has no hint for {self._written(given)}")
+            raise LessonError(f"the question {short_repr(self.question)} has no hint for {self._text_of(prediction)}")
         return Verdict(False, "\n\n".join([head, f"{WRONG} {hint}", *([why] if why else [])]))

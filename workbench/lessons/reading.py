@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.core.graph import FORWARD, Graph
-from workbench.errors import LessonError, nearest, shown
+from workbench.errors import LessonError, short_repr, suggest_names
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import made_by, operation, rewritten, rows_of, same_results
+from workbench.lessons.plans import made_by, open_rewritten, operation, same_results, statement_rows
 from workbench.lessons.predictions import Predict, PredictNumber
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ NAMES = {"tanh": "h", "reshape": "r", "mul": "h * 2", "add": "z", "softmax": "so
 """Names of the values in the lesson's program, by the operations that make them."""
 
 
-def _value(graph: Graph, made: str) -> int:
+def _value(graph: Graph, name: str) -> int:
     """Return the value that an operation makes."""
-    rows = [row for row in rows_of(graph, FORWARD) if operation(graph, row) == made]
+    rows = [row for row in statement_rows(graph, FORWARD) if operation(graph, row) == name]
     if len(rows) != 1:
-        raise LessonError(f"this lesson is about a program with one {made}, and this one has {len(rows)}")
+        raise LessonError(f"this lesson is about a program with one {name}, and this one has {len(rows)}")
     return int(graph.statements.outputs[rows[0]][0])
 
 
@@ -34,7 +34,7 @@ def statements(bench: Workbench) -> PredictNumber:
     lines = len({origin.line for origin in graph.origins})
     return PredictNumber(
         "How many statements does the trace have, `del` and `return` not counted?",
-        lambda: len(rows_of(bench.plan.graph, FORWARD)),
+        lambda: len(statement_rows(bench.plan.graph, FORWARD)),
         wrong=[
             Wrong(
                 lambda given, answer: given == lines,
@@ -91,7 +91,9 @@ def given_back(bench: Workbench) -> Predict:
         graph = bench.plan.graph
         own = graph.values.storage[_value(graph, "tanh")]
         last = max(
-            row for row in rows_of(graph, FORWARD) if np.any(graph.values.storage[graph.statements.frees[row]] == own)
+            row
+            for row in statement_rows(graph, FORWARD)
+            if np.any(graph.values.storage[graph.statements.frees[row]] == own)
         )
         return {operation(graph, last)}
 
@@ -123,9 +125,11 @@ def holding(bench: Workbench) -> Exercise:
     def attempt(name: Any) -> str:
         graph = bench.plan.graph
         if not isinstance(name, str):
-            raise LessonError(f"a name is a text, such as 't0'; given {shown(name)}")
+            raise LessonError(f"a name is a text, such as 't0'; given {short_repr(name)}")
         if name not in graph.value_index:
-            raise LessonError(f"the trace has no value {shown(name)}{nearest(name, list(graph.value_index))}")
+            raise LessonError(
+                f"the trace has no value {short_repr(name)}{suggest_names(name, list(graph.value_index))}"
+            )
         return made_by(graph, graph.value_index[name])
 
     return Exercise(
@@ -164,12 +168,12 @@ def shorter(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
     """
 
     def count(bench: Workbench) -> int:
-        return len(rows_of(bench.plan.graph, FORWARD))
+        return len(statement_rows(bench.plan.graph, FORWARD))
 
-    stock = rewritten(program, example)
+    stock = open_rewritten(program, example)
     return Exercise(
         "Write the program with one statement less, and the same two results.",
-        lambda given: rewritten(given, example),
+        lambda given: open_rewritten(given, example),
         [
             Wrong(
                 lambda given, bench: not same_results(given, program, example),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.graph import StatementFlag
 from workbench.lessons.exercises import Exercise, Wrong
-from workbench.lessons.plans import planned
+from workbench.lessons.plans import plan_choices
 from workbench.lessons.predictions import Predict, PredictNumber
 from workbench.summary import human_bytes
 
@@ -129,7 +129,7 @@ def lower(bench: Workbench) -> Exercise:
     """Make choices so that the peak is at most the goal."""
     return Exercise(
         f"Choose what is recomputed so that the peak is at most {GOAL:.0%} of what it is now.",
-        lambda choices: planned(bench, choices),
+        lambda choices: plan_choices(bench, choices),
         [
             Wrong(_offloads, _OFFLOADED),
             Wrong(
@@ -157,7 +157,7 @@ def lower_and_cheap(bench: Workbench) -> Exercise:
     """The same without recomputing a matrix product."""
     return Exercise(
         f"The same, at most {GOAL:.0%} of the peak, without computing a matrix product a second time.",
-        lambda choices: planned(bench, choices),
+        lambda choices: plan_choices(bench, choices),
         [
             Wrong(_offloads, _OFFLOADED),
             Wrong(

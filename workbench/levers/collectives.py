@@ -16,7 +16,7 @@ from workbench.compiler.pipeline.collective_constraints import (
     Key,
 )
 from workbench.compiler.pipeline.lever_context import LeverContext
-from workbench.core.lever import Setting, Site, refused
+from workbench.core.lever import Setting, Site, refused_option_error
 
 WAITS = "waits"
 """The lever's name."""
@@ -61,7 +61,7 @@ _FIRST, _BY_HAND, _AT_WAIT, _VIEW = 0, 1, 2, 3
 ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("issue", "wait", "gradients"))
 
 
-def together_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[list[Collective]]:
+def buckets_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[list[Collective]]:
     """Return the requested buckets, without collectives that have a place of their own."""
     option = choices.get(f"{WAITS}.bucket", NONE)
     if option == NONE:
@@ -78,12 +78,12 @@ def site_ids(collective: Collective) -> tuple[str, str]:
 
 
 @lru_cache(4096)
-def _site_ids(place: str) -> tuple[str, str]:
-    id = f"{WAITS}:{place}"
+def _site_ids(issue: str) -> tuple[str, str]:
+    id = f"{WAITS}:{issue}"
     return id, f"{id}!wait"
 
 
-def keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[Key]:
+def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[Key]:
     """Return the sort key of each statement of a schedule under `choices`.
 
     Raises
@@ -91,7 +91,7 @@ def keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[Key]:
     ChoiceError
         If a place chosen by hand is outside its legal range; the message names the bound.
     """
-    choices = left_to_order(choices)
+    choices = choices_left(choices)
     found: list[Key] = [
         (high, _VIEW, i, 1.0, i)
         if role is CollectiveRole.VIEW
@@ -145,7 +145,7 @@ def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], li
     return len(in_flight)
 
 
-def left_to_order(choices: Mapping[str, str]) -> Mapping[str, str]:
+def choices_left(choices: Mapping[str, str]) -> Mapping[str, str]:
     """Return the choices without those that have already acted before fusion."""
     if choices.get(STAGE) != BEFORE_FUSION:
         return choices
@@ -159,7 +159,7 @@ def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, s
     issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
     wait = choices.get(wait_id, POLICY)
     if not collective.read and (own in (CONSUMER, JUST_IN_TIME)):
-        raise refused(issue_id, own, _NOT_READ)
+        raise refused_option_error(issue_id, own, _NOT_READ)
     return own, issue, choices.get(_WAIT, STOCK) if wait == POLICY else wait
 
 
@@ -181,13 +181,17 @@ def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option:
     names = (*schedule.names, END)
     if match[1] not in names:
         legal = legal_range(schedule, collective)
-        raise refused(id, option, f"there is no statement {match[1]!r} beside it; legal: {legal}")
+        raise refused_option_error(id, option, f"there is no statement {match[1]!r} beside it; legal: {legal}")
     slot = names.index(match[1])
     low, high = schedule.low[collective.issue], schedule.high[collective.wait]
     if slot < low:
-        raise refused(id, option, f"it sends what {names[low - 1]} makes; the earliest is at({names[low]})")
+        raise refused_option_error(
+            id, option, f"it sends what {names[low - 1]} makes; the earliest is at({names[low]})"
+        )
     if slot > high:
-        raise refused(id, option, f"{names[high]} reads or changes its memory; the latest is at({names[high]})")
+        raise refused_option_error(
+            id, option, f"{names[high]} reads or changes its memory; the latest is at({names[high]})"
+        )
     return slot
 
 
@@ -201,7 +205,9 @@ def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> No
         if AT.fullmatch(issue) and AT.fullmatch(wait):
             least = _slot(schedule, collective, issue_id, issue)
             if _slot(schedule, collective, wait_id, wait) < least:
-                raise refused(wait_id, wait, f"the collective is issued at {issue}, and its wait comes after")
+                raise refused_option_error(
+                    wait_id, wait, f"the collective is issued at {issue}, and its wait comes after"
+                )
 
 
 def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
@@ -248,7 +254,7 @@ def sites_of(
     return found
 
 
-def orders(id: str, choices: Mapping[str, str]) -> bool:
+def only_orders(id: str, choices: Mapping[str, str]) -> bool:
     """Return whether a choice at this site only orders the statements that the other choices leave."""
     if id in ORDERING:
         return choices.get(STAGE) != BEFORE_FUSION
@@ -280,9 +286,9 @@ def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
     )
 
 
-def free_of_order(choices: Mapping[str, str]) -> dict[str, str]:
+def drop_order(choices: Mapping[str, str]) -> dict[str, str]:
     """Return the choices without those that order collectives."""
-    return {id: option for id, option in choices.items() if not orders(id, choices)}
+    return {id: option for id, option in choices.items() if not only_orders(id, choices)}
 
 
 def sites_under(
@@ -321,7 +327,7 @@ def sites_under(
         choice, outcome = moved.get(site.id, (site.choice, site.outcome))
         if site.id in known and choice != site.default:
             if site.illegal:
-                raise refused(site.id, choice, next(iter(site.illegal.values())))
+                raise refused_option_error(site.id, choice, next(iter(site.illegal.values())))
             known[site.id].widen(site, choice).check(choice)
         if (choice, outcome) != (site.choice, site.outcome):
             options = site.options if choice in site.options else (*site.options, choice)

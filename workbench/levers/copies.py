@@ -27,7 +27,7 @@ from workbench.compiler.memory.fake_execution import runs_whole
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace import copy_sets
 from workbench.core.executor import executor_named
-from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
 
 KEEP, DROP = "keep", "drop"
 IN, OUT = "in", "out"
@@ -37,13 +37,13 @@ SETS, REGIONS = "sets", "regions"
 """Kinds of choices about a copy, by executor."""
 
 
-def _about(stage: LeverContext) -> str:
+def _subject_of(stage: LeverContext) -> str:
     return executor_named(stage.executor).copies
 
 
-def _only(about: str, what: str) -> Any:
+def _applies_to(about: str, reason: str) -> Any:
     def applies(stage: LeverContext) -> str:
-        return only_with_fusions(stage) or ("" if _about(stage) == about else what)
+        return only_with_fusions(stage) or ("" if _subject_of(stage) == about else reason)
 
     return applies
 
@@ -71,15 +71,15 @@ def _find_fences(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol]]:
             yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
 
 
-def _why_no_drop(fence: BoundSymbol, beside: Mapping[str, tuple[str, str]]) -> str:
+def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> str:
     members = [a.name for a in fence.flat_proxy_args]
     if len(members) > 1:
         return (
             f"{', '.join(members)} share memory: what is written through one has to be seen through the others, "
             "and only the fence says so"
         )
-    if members[0] in beside:
-        view, whole = beside[members[0]]
+    if members[0] in views:
+        view, whole = views[members[0]]
         return (
             f"{view} is a view of {whole} and made beside it: without the fence it may be made inside a fusion, where "
             "nvFuser gives it memory of its own, and what is written through one is not seen through the other"
@@ -87,7 +87,7 @@ def _why_no_drop(fence: BoundSymbol, beside: Mapping[str, tuple[str, str]]) -> s
     return ""
 
 
-def _beside_views(stage: LeverContext) -> dict[str, tuple[str, str]]:
+def _views_beside_fences(stage: LeverContext) -> dict[str, tuple[str, str]]:
     """For each droppable fence of a single value, the view that the fence keeps out of a fusion, and its base.
 
     Only fences that name several values certainly stay; statements between two of these may be in one fusion.
@@ -136,13 +136,13 @@ class _CopySite:
     why_not: dict[str, str]
 
 
-def _placed(stage: LeverContext) -> Sequence[_CopySite]:
-    return stage.once("placed", lambda stage: tuple(_find_placed(stage)))
+def _placed_copies(stage: LeverContext) -> Sequence[_CopySite]:
+    return stage.once("placed", lambda stage: tuple(_find_placed_copies(stage)))
 
 
-def _find_placed(stage: LeverContext) -> Iterator[_CopySite]:
+def _find_placed_copies(stage: LeverContext) -> Iterator[_CopySite]:
     why_not_in = {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
-    put_off = _put_off(stage)
+    put_off = _deferred_copies(stage)
     # A batch norm has two copies, but one place.
     for _, group in itertools.groupby(_copies(stage), lambda copy: id(copy[2])):
         found = list(group)
@@ -164,14 +164,14 @@ _PUT_OFF = (
 )
 
 
-def _put_off(stage: LeverContext) -> set[str]:
+def _deferred_copies(stage: LeverContext) -> set[str]:
     returned = stage.claimed.bound_symbols[-1].args[0]
     if "fw_flat_out" not in returned:
         # Nothing requires a gradient, so there is no split.
         return set()
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
     inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
-    opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _opened(bsym, inside)]
+    opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _open_statement(bsym, inside)]
     return copy_sets.put_off(opened, needed)
 
 
@@ -184,7 +184,7 @@ class Copies(Lever):
 
     def settings(self) -> tuple[Setting, ...]:
         """Return the policy for all copies, all fences, all regions."""
-        nvfuser = _only(SETS, "torch.compile puts no set before a copy and does not split at fences")
+        nvfuser = _applies_to(SETS, "torch.compile puts no set before a copy and does not split at fences")
         return (
             Setting(
                 name="policy",
@@ -205,20 +205,20 @@ class Copies(Lever):
                 label="copies inside torch.compile's regions or outside",
                 default=IN,
                 options=(IN, OUT),
-                applies=_only(REGIONS, "nvFuser's copies are aliases of its outputs: see the set policy"),
+                applies=_applies_to(REGIONS, "nvFuser's copies are aliases of its outputs: see the set policy"),
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
         """Return one site per copy and, under nvFuser, one per fence."""
-        if _about(stage) == REGIONS:
+        if _subject_of(stage) == REGIONS:
             return list(self._region_sites(stage, choices))
-        if _about(stage) == SETS:
-            return [*self._set_sites(stage, choices, made), *self._fence_sites(stage, choices)]
+        if _subject_of(stage) == SETS:
+            return [*self._set_sites(stage, choices, result), *self._fence_sites(stage, choices)]
         return []
 
     def _region_sites(self, stage: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
-        for placed in _placed(stage):
+        for placed in _placed_copies(stage):
             label, source = stage.describe(placed.statement.flat_proxy_outs[0].name)
             default = _legal(choices.get("copies.region", IN), placed.why_not)
             yield Site(
@@ -234,9 +234,9 @@ class Copies(Lever):
                 values=placed.names,
             )
 
-    def _set_sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> Iterator[Site]:
+    def _set_sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> Iterator[Site]:
         default = choices.get("copies.policy", copy_sets.ALWAYS)
-        facts = _facts(made)
+        facts = _copy_facts(result)
         for id, leaf, bsym in _copies(stage):
             label, source = stage.describe(bsym.flat_proxy_outs[0].name)
             fact = facts.get(leaf.output.name)
@@ -260,7 +260,7 @@ class Copies(Lever):
             )
 
     def _fence_sites(self, stage: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
-        beside = stage.once("beside views", _beside_views)
+        beside = stage.once("beside views", _views_beside_fences)
         for id, fence in _fences(stage):
             label, source = stage.describe(fence.flat_proxy_outs[0].name)
             reason = _why_no_drop(fence, beside)
@@ -280,20 +280,20 @@ class Copies(Lever):
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         """Drop fences, or take copies out of regions."""
-        if _about(stage) == SETS:
-            return self._without_fences(trace, choices, stage)
-        if _about(stage) == REGIONS:
+        if _subject_of(stage) == SETS:
+            return self._drop_fences(trace, choices, stage)
+        if _subject_of(stage) == REGIONS:
             return self._copies_out(trace, choices, stage)
         return trace
 
-    def _without_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
+    def _drop_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         policy = choices.get("copies.fences", KEEP)
         dropped: set[str] = set()
-        beside = stage.once("beside views", _beside_views)
+        beside = stage.once("beside views", _views_beside_fences)
         for id, fence in _fences(stage):
             reason = _why_no_drop(fence, beside)
             if reason and choices.get(id) == DROP:
-                raise refused(id, DROP, reason)
+                raise refused_option_error(id, DROP, reason)
             if not reason and choices.get(id, policy) == DROP:
                 dropped.add(fence.flat_proxy_outs[0].name)
         if not dropped:
@@ -317,14 +317,14 @@ class Copies(Lever):
         ChoiceError
             If a copy may not be in a region, but the choice puts it there.
         """
-        if _about(stage) != REGIONS:
+        if _subject_of(stage) != REGIONS:
             return set()
         policy = choices.get("copies.region", IN)
         out: set[str] = set()
-        for placed in _placed(stage):
+        for placed in _placed_copies(stage):
             choice = choices.get(placed.id, _legal(policy, placed.why_not))
             if choice in placed.why_not:
-                raise refused(placed.id, choice, placed.why_not[choice])
+                raise refused_option_error(placed.id, choice, placed.why_not[choice])
             if choice == OUT:
                 out.update(placed.names)
         return out
@@ -335,23 +335,23 @@ class Copies(Lever):
             return trace
         edited = from_trace(trace)
         for bsym in trace.bound_symbols:
-            edited.bound_symbols.extend(_opened(bsym, out))
+            edited.bound_symbols.extend(_open_statement(bsym, out))
         edited.set_provenance(TraceProvenance("Copies taken out of regions"))
         return edited
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
         """The `set` policies."""
-        if _about(stage) != SETS:
+        if _subject_of(stage) != SETS:
             return options
         single: dict[str, str] = {}
-        facts = _facts(made)
+        facts = _copy_facts(result)
         for id, leaf, _ in _copies(stage):
             if id in choices:
                 fact = facts.get(leaf.output.name)
                 if fact is not None and fact.needs_set and not copy_sets.has_set(choices[id], fact):
-                    raise refused(id, choices[id], fact.needs_set)
+                    raise refused_option_error(id, choices[id], fact.needs_set)
                 single[leaf.output.name] = choices[id]
         policy = choices.get("copies.policy", copy_sets.ALWAYS)
         return dataclasses.replace(options, set_policy=policy, set_policies=single)
@@ -362,18 +362,18 @@ def _legal(option: str, illegal: Mapping[str, str]) -> str:
     return option if option not in illegal else IN if option == OUT else OUT
 
 
-def _facts(made: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
-    if made.partitioned is None:
+def _copy_facts(result: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
+    if result.partitioned is None:
         return {}
     return {
         fact.output: fact
-        for bsym in made.partitioned.bound_symbols
+        for bsym in result.partitioned.bound_symbols
         if bsym.sym.is_fusion
         for fact in copy_sets.facts(bsym)
     }
 
 
-def _opened(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
+def _open_statement(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
     """Return the statement, or its parts if a copy in it must be separate and can be."""
     if not bsym.subsymbols or copy_sets.is_copy(bsym) or runs_whole(bsym):
         yield bsym
@@ -382,4 +382,4 @@ def _opened(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
         yield bsym
         return
     for member in bsym.subsymbols:
-        yield from _opened(member, out)
+        yield from _open_statement(member, out)

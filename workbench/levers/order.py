@@ -15,14 +15,14 @@ from workbench.analysis.graphs.reorder_graph import top_rows
 from workbench.analysis.order import order_groups
 from workbench.analysis.order.min_peak_order import (
     HalfStep,
-    early,
-    held_of,
-    in_place,
+    changes_order_late,
     just_in_time,
-    late,
     least_peak,
-    order_of,
-    stands_late,
+    order_constraints,
+    order_early,
+    order_late,
+    reorder_sides,
+    unchanged_order,
 )
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
 from workbench.compiler.memory.graph_builder import read_execution
@@ -43,7 +43,7 @@ AS_ALL, STOCK, LEAST_PEAK, JUST_IN_TIME, AT_ONCE = (
 )
 
 _WAYS: dict[str, Callable[[HalfStep], list[int]]] = {
-    STOCK: in_place,
+    STOCK: unchanged_order,
     LEAST_PEAK: least_peak,
     JUST_IN_TIME: just_in_time,
 }
@@ -97,43 +97,43 @@ class Order(Lever):
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
         """Return one site per layer for its recomputed statements."""
-        graph = made.execution
+        graph = result.execution
         if graph is None:
             # A replayed config has no plan that could be inspected.
-            return [_site(id, choices, outcome) for id, outcome in made.ordered.items()]
+            return [_site(id, choices, outcome) for id, outcome in result.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []
-        half, way = held_of(graph, BACKWARD), _way(choices, BACKWARD)
+        half, way = order_constraints(graph, BACKWARD), _order_of_side(choices, BACKWARD)
         found = []
-        for layer, members in order_groups.recomputed(graph, half).items():
+        for layer, members in order_groups.recomputed_by_layer(graph, half).items():
             id = RECOMPUTED + layer
             choice = choices.get(id, AS_ALL)
-            outcome = made.ordered.get(id, STOCK)
+            outcome = result.ordered.get(id, STOCK)
             illegal: dict[str, str] = {}
             if way == LEAST_PEAK:
                 why_not = f"{BACKWARDS} is {LEAST_PEAK}, which decides where it stands"
                 illegal = dict.fromkeys((STOCK, JUST_IN_TIME), why_not)
-            elif outcome == STOCK and stands_late(half, set(members)):
+            elif outcome == STOCK and changes_order_late(half, set(members)):
                 illegal = {JUST_IN_TIME: "each of its statements stands right before its first reader already"}
             illegal.pop(choice, None)
             found.append(dataclasses.replace(_site(id, choices, outcome), illegal=illegal))
         return found
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
         """Reorder the forward trace, then the backward trace."""
         if not any(id.startswith(("order.", "order:")) for id in choices):
-            return trace, made
+            return trace, result
         backward = TraceTag.BACKWARD in trace.tags
-        graph = read_execution(made.forward, trace, stage) if backward and made.forward else None
+        graph = read_execution(result.forward, trace, stage) if backward and result.forward else None
         if graph is None:
             graph = read_execution(trace, None, stage)
         side = BACKWARD if backward else FORWARD
         outcomes: dict[str, str] = {}
-        found = order_of(graph, lambda half: _arranged(graph, half, side, choices, outcomes), [side])
+        found = reorder_sides(graph, lambda half: _arrange(graph, half, side, choices, outcomes), [side])
         if found.refused:
             outcomes = dict.fromkeys(outcomes, STOCK)
         if found.moved:
@@ -143,17 +143,17 @@ class Order(Lever):
             statements = [b for b in trace.bound_symbols if is_statement(b)]
             wanted = [statements[place[int(row)]] for row in found.order[first:]]
             trace = collective_constraints.in_order(trace, wanted, "Statements in another order")
-        made = dataclasses.replace(
-            made,
-            forward=made.forward or trace,
-            moved_statements=made.moved_statements + found.moved,
-            ordered={**made.ordered, **outcomes},
+        result = dataclasses.replace(
+            result,
+            forward=result.forward or trace,
+            moved_statements=result.moved_statements + found.moved,
+            ordered={**result.ordered, **outcomes},
         )
-        return trace, made
+        return trace, result
 
 
 def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
-    choice, way = choices.get(id, AS_ALL), _way(choices, BACKWARD)
+    choice, way = choices.get(id, AS_ALL), _order_of_side(choices, BACKWARD)
     stays = outcome == STOCK and JUST_IN_TIME in (choice, way if choice == AS_ALL else "")
     return Site(
         id=id,
@@ -167,18 +167,18 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
     )
 
 
-def _way(choices: Mapping[str, str], side: int) -> str:
+def _order_of_side(choices: Mapping[str, str], side: int) -> str:
     """Return the order of a side."""
     of_all = choices.get(STATEMENTS, STOCK)
     asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, AS_ALL)
     return of_all if asked == AS_ALL else asked
 
 
-def _arranged(
+def _arrange(
     graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> list[int]:
     """Return a side's statements in their new order; `outcomes` receives the outcome of each recomputed group."""
-    way = _way(choices, side)
+    way = _order_of_side(choices, side)
     order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)
     for id, move, members in _moves(graph, half, side, choices, outcomes):
         moved = move(half, order, set(members))
@@ -195,8 +195,8 @@ type _Move = Callable[[HalfStep, Sequence[int], Collection[int]], list[int]]
 def _moves(
     graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> Iterator[tuple[str, _Move, Sequence[int]]]:
-    way = _way(choices, side)
-    groups = {RECOMPUTED + layer: members for layer, members in order_groups.recomputed(graph, half).items()}
+    way = _order_of_side(choices, side)
+    groups = {RECOMPUTED + layer: members for layer, members in order_groups.recomputed_by_layer(graph, half).items()}
     if way == LEAST_PEAK:
         outcomes.update(dict.fromkeys(groups, LEAST_PEAK))
     elif side == BACKWARD:
@@ -205,13 +205,13 @@ def _moves(
         outcomes.update(dict.fromkeys(groups, STOCK))
         late_ids = [id for id, option in asked.items() if (default if option == AS_ALL else option) == JUST_IN_TIME]
         # Move them together if the peak allows it, because the inputs for which one layer waits may belong to another.
-        yield "", late, [place for id in late_ids for place in groups[id]]
+        yield "", order_late, [place for id in late_ids for place in groups[id]]
         for id in late_ids:
-            yield id, late, groups[id]
+            yield id, order_late, groups[id]
     if side == BACKWARD and choices.get(GRADIENTS, STOCK) == AT_ONCE:
-        yield GRADIENTS, early, order_groups.gradients(graph, half)
+        yield GRADIENTS, order_early, order_groups.gradient_statements(graph, half)
     if choices.get(UPDATES, STOCK) == AT_ONCE:
-        yield UPDATES, early, order_groups.updates(graph, half)
+        yield UPDATES, order_early, order_groups.update_statements(graph, half)
 
 
 def _only_with_backward(stage: LeverContext) -> str:

@@ -10,7 +10,7 @@ from workbench.compiler.fusion.executors import FusionOptions
 from workbench.compiler.fusion.fusion_crossings import Crossing, cut_every
 from workbench.compiler.fusion.rematerialize import STOCK_ARGUMENT_WEIGHT, RematOptions
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
-from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
 from workbench.errors import ChoiceError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _weight(text: str) -> float | None:
     return weight if 0.0 <= weight <= 1.0 else None
 
 
-def _every(text: str) -> int | None:
+def _parse_every(text: str) -> int | None:
     digits = text.removeprefix(EVERY)
     return int(digits) if text.startswith(EVERY) and digits.isdigit() and int(digits) >= 1 else None
 
@@ -61,20 +61,20 @@ class Remat(Lever):
                 label="cuts between fusions as Thunder makes them, none, or with a variable saved every k",
                 default=STOCK,
                 options=(STOCK, OFF, "every=2", "every=4", "every=8"),
-                accepts=lambda text: _every(text) is not None,
+                accepts=lambda text: _parse_every(text) is not None,
                 range="every=K with a whole number K of at least 1",
                 applies=only_with_fusions,
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
         """Return one site per variable that crosses from one fusion to another."""
         found = []
-        rows_of = _rows_of(made.execution)
-        for crossing in made.crossings:
+        rows_of = _rows_of(result.execution)
+        for crossing in result.crossings:
             label, source = stage.describe(crossing.name)
             id = site_id(stage, crossing)
-            tie = made.report.ties.get(crossing.name, "")
+            tie = result.report.ties.get(crossing.name, "")
             found.append(
                 Site(
                     id=id,
@@ -85,22 +85,22 @@ class Remat(Lever):
                     options=("auto", "save", "recompute"),
                     choice=choices.get(id, "auto"),
                     default="auto",
-                    outcome=_outcome(made.execution, crossing, rows_of),
+                    outcome=_outcome(result.execution, crossing, rows_of),
                     illegal={"recompute": crossing.why_not} if crossing.why_not else {},
                     values=(crossing.name,),
                 )
             )
         return found
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome) -> Any:
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome) -> Any:
         """Refuse a pin that the cuts could not keep."""
-        for crossing in made.crossings if made.report.failed else ():
-            if reason := made.report.failed.get(crossing.name):
-                raise refused(site_id(stage, crossing), "recompute", reason)
+        for crossing in result.crossings if result.report.failed else ():
+            if reason := result.report.failed.get(crossing.name):
+                raise refused_option_error(site_id(stage, crossing), "recompute", reason)
         return trace
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
         """Weights and pins."""
         preset = choices.get("remat.preset", STOCK)
@@ -111,18 +111,18 @@ class Remat(Lever):
             raise ChoiceError(f"remat.weight: {choices['remat.weight']!r} is no number from 0 to 1", "remat.weight")
         pins: dict[str, str] = {}
         wanted = {id: option for id, option in choices.items() if id.startswith("remat:") and option != "auto"}
-        every = _every(preset)
+        every = _parse_every(preset)
         if every is None and preset != STOCK:
             raise ChoiceError(f"remat.preset: {preset!r} is no preset; legal: {STOCK}, {OFF}, {EVERY}K", "remat.preset")
         if every is not None or wanted:
-            crossings = made.crossings
+            crossings = result.crossings
             if every is not None:
                 pins.update(cut_every(every, crossings))
             for crossing in crossings:
                 id = site_id(stage, crossing)
                 if id in wanted:
                     if wanted[id] == "recompute" and crossing.why_not:
-                        raise refused(id, "recompute", crossing.why_not)
+                        raise refused_option_error(id, "recompute", crossing.why_not)
                     pins[crossing.name] = wanted[id]
         return dataclasses.replace(options, remat=RematOptions(argument_weight=weight, pins=pins))
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from workbench.analysis.cost.collective_overlap import Simulation, simulate
 from workbench.analysis.cost.machines import Machine
 from workbench.analysis.equivalence.commutes import commutes
-from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_members
+from workbench.analysis.graphs.reorder_graph import reorder_graph, top_rows, with_members
 from workbench.analysis.memory.liveness import timeline
-from workbench.analysis.order.collective_order_search import Search, tried_of
-from workbench.analysis.order.collective_order_search import search as find_order
+from workbench.analysis.order.collective_order_search import Search, simulated_order
+from workbench.analysis.order.collective_order_search import search_orders as find_order
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.interop.thunder_api import TraceCtx
 from workbench.compiler.pipeline import collective_constraints
@@ -67,23 +67,25 @@ class Orders:
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
         """Return the statements of each schedule in their order under `choices`."""
         schedules = self.communication
-        return {side: schedule.arrange(collectives.keys(schedule, choices)) for side, schedule in schedules.items()}
+        return {
+            side: schedule.arrange(collectives.sort_keys(schedule, choices)) for side, schedule in schedules.items()
+        }
 
     def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
         """Return the top-level rows of the plan's graph in their order under `orders`."""
         return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
 
-    def simulated(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
+    def simulate(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
         """Return a step under `choices`, and its lower bound for any order, without making a plan."""
         known = self.base.overlap_on(machine)
         assert known is not None
         order = self.in_order(self.orders(choices))
         return simulate(self.base.graph, known.cost, order, known.links), known.lower_bound_s
 
-    def weighed(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
+    def weigh(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
         """Return a step under `choices`, and its peak in bytes, without making a plan."""
         rows = with_members(self.base.graph, self.in_order(self.orders(choices)))
-        return self.simulated(choices, machine)[0], timeline(reordered(self.base.graph, rows)).peak_bytes
+        return self.simulate(choices, machine)[0], timeline(reorder_graph(self.base.graph, rows)).peak_bytes
 
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
         """Return the plan under all `choices`; planning began at `begun`, by `time.perf_counter`."""
@@ -93,7 +95,7 @@ class Orders:
         arranged = time.perf_counter()
         order = self.in_order(orders)
         rows = with_members(self.base.graph, order)
-        graph = reordered(self.base.graph, rows)
+        graph = reorder_graph(self.base.graph, rows)
         validate_order(graph)
         read = time.perf_counter()
 
@@ -115,7 +117,7 @@ class Orders:
             self.base,
             graph=graph,
             timeline=line,
-            census=self.base.census.reordered(moved.tolist()),
+            census=self.base.census.reorder(moved.tolist()),
             sites=sites,
             split=SplitTraces(traces),
             unmatched=unmatched(choices, sites),
@@ -131,7 +133,7 @@ class Orders:
         )
 
 
-def search(
+def search_best_order(
     captured: Capture,
     choices: Mapping[str, str],
     machine: Machine,
@@ -158,23 +160,23 @@ def search(
     """
     if not _orders(captured, choices).communication:
         raise PlanError(f"{captured.program.name} has no collectives to order")
-    kept = {id: option for id, option in collectives.free_of_order(choices).items() if not id.startswith("waits:")}
+    kept = {id: option for id, option in collectives.drop_order(choices).items() if not id.startswith("waits:")}
     followed = {id: collectives.POLICY for id in choices if id.startswith("waits:")}
     if collectives.STAGE in choices:
         # Before fusion, each order needs a separate plan.
         followed[collectives.STAGE] = collectives.AFTER_FUSION
 
-    def simulated(change: Mapping[str, str]) -> tuple[Simulation, float]:
+    def simulate(change: Mapping[str, str]) -> tuple[Simulation, float]:
         made = {id: option for id, option in change.items() if option not in _DEFAULTS}
         wanted = {**{id: option for id, option in kept.items() if id not in change}, **made}
-        return _orders(captured, wanted).simulated(wanted, machine)
+        return _orders(captured, wanted).simulate(wanted, machine)
 
     bucketed: list[dict[str, str]] = [{collectives.BUCKET: option} for option in dict.fromkeys(buckets)] or [{}]
     candidates = [
         {**followed, **each, **order} for each in bucketed for order in collectives.orders_to_try(limit_bytes)
     ]
-    now = tried_of(choices, *_orders(captured, choices).simulated(choices, machine))
-    return find_order(candidates, simulated, now, machine, limit_bytes)
+    now = simulated_order(choices, *_orders(captured, choices).simulate(choices, machine))
+    return find_order(candidates, simulate, now, machine, limit_bytes)
 
 
 FEW: Sequence[Mapping[str, str]] = [
@@ -182,10 +184,10 @@ FEW: Sequence[Mapping[str, str]] = [
     for issue in (collectives.JUST_IN_TIME, *(f"in_flight({k})" for k in (1, 2, 4, 8)), collectives.CONSUMER)
     for gradients in (collectives.EARLIEST, collectives.STOCK)
 ]
-"""Orders that a fit tries with each set of its other choices. `search` tries more, for one set."""
+"""Orders that a fit tries with each set of its other choices. `search_best_order` tries more, for one set."""
 
 
-def weighed(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
+def weigh(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
     """Return a step under choices, some of which order collectives, and its peak in bytes; this needs at most one plan.
 
     Raises
@@ -193,7 +195,7 @@ def weighed(captured: Capture, choices: Mapping[str, str], machine: Machine) -> 
     PlanError, ChoiceError
         As `workbench.compiler.planner.planner.plan`.
     """
-    return _orders(captured, choices).weighed(choices, machine)
+    return _orders(captured, choices).weigh(choices, machine)
 
 
 _DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)
@@ -201,6 +203,6 @@ _DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)
 
 def _orders(captured: Capture, choices: Mapping[str, str]) -> Orders:
     """Return the plan under the choices that do more than order collectives; it can then be reordered."""
-    found = base_of(captured, collectives.free_of_order(choices)).replanner(lever_named(collectives.WAITS))
+    found = base_of(captured, collectives.drop_order(choices)).replanner(lever_named(collectives.WAITS))
     assert isinstance(found, Orders)
     return found

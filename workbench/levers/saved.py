@@ -35,7 +35,7 @@ from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.bsym_memo import made_names, read_names
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.core.graph import Graph
-from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refused_option_error, register
 
 ALONG, CUT = "along", "cut"
 BEFORE, AFTER = "before_fusion", "after_fusion"
@@ -51,10 +51,10 @@ def site_id(stage: LeverContext, storage: int) -> str:
 
 def default_option(stage: LeverContext, storage: int) -> str:
     """Return a storage's default option: under ZeRO-3, gathered storages are gathered again."""
-    return "recompute" if stage.gathers_again and stage.recomputer.gathered(storage) else "save"
+    return "recompute" if stage.gathers_again and stage.recomputer.is_gathered_argument(storage) else "save"
 
 
-def _of_storages(stage: LeverContext) -> list[Site]:
+def _storage_sites(stage: LeverContext) -> list[Site]:
     """Return the parts of each storage's site that do not depend on choices."""
     graph, work = stage.graph, stage.recomputer
     on_cpu = all(tensor.device.type == "cpu" for tensor in stage.arguments.values())
@@ -63,7 +63,7 @@ def _of_storages(stage: LeverContext) -> list[Site]:
     for storage in map(int, work.storages()):
         label, source = stage.describe(graph.values.name[graph.storages.root[storage]])
         default = default_option(stage, storage)
-        reasons = {"recompute": work.why_not(storage), "offload": work.why_no_offload(storage)}
+        reasons = {"recompute": work.why_no_recompute(storage), "offload": work.why_no_offload(storage)}
         site = Site(
             id=site_id(stage, storage),
             lever="saved",
@@ -93,13 +93,13 @@ def recomputed_storages(stage: LeverContext, choices: Mapping[str, str]) -> list
     for storage in stage.recomputer.storages():
         id = site_id(stage, int(storage))
         if choices.get(id, default_option(stage, int(storage))) == "recompute":
-            if reason := stage.recomputer.why_not(int(storage)):
-                raise refused(id, "recompute", reason)
+            if reason := stage.recomputer.why_no_recompute(int(storage)):
+                raise refused_option_error(id, "recompute", reason)
             chosen.append(int(storage))
     return chosen
 
 
-def edit(stage: LeverContext, choices: Mapping[str, str]) -> Recompute:
+def recompute_edit(stage: LeverContext, choices: Mapping[str, str]) -> Recompute:
     """Return the edit of the joint trace for the given choices."""
     along = choices.get("saved.inputs", ALONG) == ALONG
     return stage.recomputer.edit(recomputed_storages(stage, choices), along=along, gather=stage.gathers_again)
@@ -127,14 +127,14 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     edited.names = set(trace.names)
     again: dict[str, Proxy] = {}
 
-    def handed(bsym: BoundSymbol) -> dict[Variable, Proxy]:
+    def swaps_of(bsym: BoundSymbol) -> dict[Variable, Proxy]:
         # Only its own inputs, because a fusion may itself make a value with the same name.
         if again.keys().isdisjoint(read_names(bsym)):
             return {}
         return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
 
     def clone(bsym: BoundSymbol) -> BoundSymbol:
-        swap = handed(bsym)
+        swap = swaps_of(bsym)
         with tracectx(edited):
             for proxy in _produced_names(bsym):
                 if variableify(proxy) not in swap:
@@ -146,7 +146,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     for i, bsym in enumerate(trace.bound_symbols):
         for repeated in position.get(i, ()):
             edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
-        swap = handed(bsym) if i in readers else {}
+        swap = swaps_of(bsym) if i in readers else {}
         # Only inputs; the outputs of a statement keep their names.
         edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym)
     edited.set_provenance(TraceProvenance("Recomputation in the backward"))
@@ -203,28 +203,28 @@ class Saved(Lever):
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
         """Return one site per storage that the forward saves."""
         if not stage.has_backward:
             return []
-        kept = _saved_names(made)
+        kept = _saved_names(result)
         return [
             site.under(choices.get(site.id, site.default), _outcome(kept, site.values))
-            for site in stage.once("saved sites", _of_storages)
+            for site in stage.once("saved sites", _storage_sites)
         ]
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         """Put the recomputations in."""
-        if not _any(stage, choices, "recompute") or _stage(stage, choices) == AFTER:
+        if not _has_option(stage, choices, "recompute") or _stage(stage, choices) == AFTER:
             return trace
-        change = edit(stage, choices)
+        change = recompute_edit(stage, choices)
         return _apply(trace, stage.graph, change, stage.recomputer.backward) if change.before else trace
 
     def after_fusion(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> TraceCtx:
         """Insert the recomputations, as repetitions of whole fusions."""
-        if not _any(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
+        if not _has_option(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
             return trace
         graph = stage.graph
         names = {
@@ -236,42 +236,42 @@ class Saved(Lever):
             for s in fused.storages()
             if any(fused.graph.values.name[v] in names for v in fused.values_on(int(s)))
         ]
-        chosen = [s for s in chosen if not fused.why_not(s)]
+        chosen = [s for s in chosen if not fused.why_no_recompute(s)]
         change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=stage.gathers_again)
         return _apply(trace, fused.graph, change, fused.backward) if change.before else trace
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
         """Offload: in the forward trace, then in the backward trace."""
-        if not _any(stage, choices, "offload"):
-            return trace, made
+        if not _has_option(stage, choices, "offload"):
+            return trace, result
         if TraceTag.BACKWARD in trace.tags:
-            return (made.offloader.backward(trace) if made.offloader is not None else trace), made
+            return (result.offloader.backward(trace) if result.offloader is not None else trace), result
         groups = []
         for storage in stage.recomputer.storages():
             id = site_id(stage, int(storage))
             if choices.get(id) == "offload":
                 if reason := stage.recomputer.why_no_offload(int(storage)):
-                    raise refused(id, "offload", reason)
+                    raise refused_option_error(id, "offload", reason)
                 # All values in the storage, because a recomputed statement may read another of them than the backward
                 # did.
                 held = np.flatnonzero(stage.graph.values.storage == storage)
                 values = frozenset(stage.graph.values.name[v] for v in held)
                 groups.append(OffloadedStorage(values, int(stage.graph.storages.bytes[storage])))
         offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
-        return offloader.forward(trace), dataclasses.replace(made, offloader=offloader)
+        return offloader.forward(trace), dataclasses.replace(result, offloader=offloader)
 
     def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
         """Predict memory of the joint trace with the recomputations inserted; offloading needs a plan."""
-        if _any(stage, choices, "offload"):
+        if _has_option(stage, choices, "offload"):
             return None
         if not stage.has_backward:
             return stage.predictor.predict()
-        return stage.predictor.predict(edit(stage, choices).schedule(stage.graph))
+        return stage.predictor.predict(recompute_edit(stage, choices).schedule(stage.graph))
 
 
-def _any(stage: LeverContext, choices: Mapping[str, str], option: str) -> bool:
+def _has_option(stage: LeverContext, choices: Mapping[str, str], option: str) -> bool:
     if not stage.has_backward:
         return False
     again = option == "recompute" and stage.gathers_again
@@ -282,14 +282,14 @@ def _stage(stage: LeverContext, choices: Mapping[str, str]) -> str:
     return BEFORE if not stage.fuses else choices.get("saved.stage", BEFORE)
 
 
-def _outcome(kept: set[str] | None, values: tuple[str, ...]) -> str:
-    if kept is None or not kept.isdisjoint(values):
+def _outcome(saved_names: set[str] | None, values: tuple[str, ...]) -> str:
+    if saved_names is None or not saved_names.isdisjoint(values):
         return "save"
-    return "offload" if any(STORE_PREFIX + value in kept for value in values) else "recompute"
+    return "offload" if any(STORE_PREFIX + value in saved_names for value in values) else "recompute"
 
 
-def _saved_names(made: LeverOutcome) -> set[str] | None:
+def _saved_names(result: LeverOutcome) -> set[str] | None:
     """Return the names of the values that the plan saves, if a plan is known."""
-    if made.execution is None:
+    if result.execution is None:
         return None
-    return {made.execution.values.name[v] for v in made.execution.saved()}
+    return {result.execution.values.name[v] for v in result.execution.saved()}

@@ -32,7 +32,7 @@ class Sharing(Lever):
         )
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
         """Share what is compiled."""
         return dataclasses.replace(options, share=choices.get("sharing.identical", SEPARATE) == SHARED)

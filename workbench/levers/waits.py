@@ -33,11 +33,11 @@ from workbench.levers.collectives import (
     STAGE,
     STOCK,
     WAITS,
-    keys,
-    left_to_order,
-    orders,
+    buckets_in,
+    choices_left,
+    only_orders,
     sites_of,
-    together_in,
+    sort_keys,
 )
 from workbench.levers.reorder_collectives import Orders
 
@@ -93,11 +93,11 @@ class Waits(Lever):
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], made: LeverOutcome) -> list[Site]:
+    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
         """Return two sites per collective: its issue, and its wait."""
         return [
             site
-            for schedule in made.communication.values()
+            for schedule in result.communication.values()
             for collective in schedule.collectives
             for site in sites_of(schedule, collective, choices, stage)
         ]
@@ -117,32 +117,32 @@ class Waits(Lever):
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
             return trace
         schedule = collective_constraints.joint_schedule(trace, stage)
-        return collective_constraints.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
+        return collective_constraints.reordered_joint(trace, schedule, schedule.arrange(sort_keys(schedule, policies)))
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
         """Reorder the forward trace, then the backward trace."""
         backward = TraceTag.BACKWARD in trace.tags
         if not stage.waits or not collective_constraints.has_collectives(trace):
-            return trace, made
+            return trace, result
         schedule = collective_constraints.schedule(trace, stage)
-        if together := together_in(schedule, choices):
+        if together := buckets_in(schedule, choices):
             trace = bucketing.bucketed(trace, schedule, together)
             schedule = collective_constraints.schedule(trace, stage)
         side = "backward" if backward else "forward"
-        made = dataclasses.replace(made, communication={**made.communication, side: schedule})
-        if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in left_to_order(choices)):
-            trace = collective_constraints.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
-        return trace, made
+        result = dataclasses.replace(result, communication={**result.communication, side: schedule})
+        if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in choices_left(choices)):
+            trace = collective_constraints.reordered(trace, schedule, schedule.arrange(sort_keys(schedule, choices)))
+        return trace, result
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
         """Return the choices that only reorder the statements that the other choices leave."""
-        return [id for id in choices if orders(id, choices)]
+        return [id for id in choices if only_orders(id, choices)]
 
-    def replanner(self, plan: Plan, stage: LeverContext, made: LeverOutcome) -> Orders:
+    def replanner(self, plan: Plan, stage: LeverContext, result: LeverOutcome) -> Orders:
         """Return a replanner that puts the plan's statements into other orders."""
-        return Orders(plan, made.communication, self.settings())
+        return Orders(plan, result.communication, self.settings())
 
 
 def _only_with_collectives(stage: LeverContext) -> str:

@@ -10,12 +10,12 @@ from workbench.util.lazy_import import attributes
 if TYPE_CHECKING:
     from workbench.programs.registry import ProgramInfo, describe, parallel_of, program
     from workbench.programs.resolving import Program, build, check, resolve
-    from workbench.programs.settings import Setting
+    from workbench.programs.settings import ProgramSetting
 
 __all__ = [
     "Program",
     "ProgramInfo",
-    "Setting",
+    "ProgramSetting",
     "build",
     "check",
     "describe",
@@ -27,7 +27,7 @@ __all__ = [
 _FILES = {
     "Program": "resolving",
     "ProgramInfo": "registry",
-    "Setting": "settings",
+    "ProgramSetting": "settings",
     "build": "resolving",
     "check": "resolving",
     "describe": "registry",

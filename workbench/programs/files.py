@@ -16,7 +16,7 @@ from types import CodeType
 from typing import Any
 
 import workbench
-from workbench.errors import ProgramError, WorkbenchError, nearest, shown
+from workbench.errors import ProgramError, WorkbenchError, short_repr, suggest_names
 from workbench.util import paths
 
 _MOST_CHARACTERS = 500
@@ -36,12 +36,12 @@ def is_file_name(name: str) -> bool:
     return name.partition(":")[0].endswith(".py") or "/" in name
 
 
-def absolute(name: str) -> str:
+def absolute_name(name: str) -> str:
     """Return ``file.py:factory`` with the file's full path, so that another process finds it from any folder."""
-    path, factory = _split(name)
+    path, factory = _split_name(name)
     try:
         # Not `Path.resolve`, which fails for circular links.
-        whole = os.path.realpath(paths.expanded(path))
+        whole = os.path.realpath(paths.expand_home(path))
     except OSError as error:
         raise _no_file(name, error) from error
     return f"{whole}{f':{factory}' if factory else ''}"
@@ -56,7 +56,7 @@ def check_file(name: str) -> Path:
         If the file does not exist.
     """
     try:
-        return paths.regular(_split(name)[0])
+        return paths.regular_file(_split_name(name)[0])
     except OSError as error:
         raise _no_file(name, error) from error
 
@@ -69,28 +69,32 @@ def load_factory(name: str) -> Callable[..., Any]:
     ProgramError
         If the file or the factory is missing, or running the file fails; the message names the failing line.
     """
-    path, factory_name = check_file(name), _split(name)[1]
+    path, factory_name = check_file(name), _split_name(name)[1]
     with blame(f"running {path.name}"):
         module = _run_file(path)
     public = [key for key, value in vars(module).items() if callable(value) and _is_own(value, module.__name__)]
     if not factory_name:
         having = f"; {path.name} has {', '.join(public)}" if public else ""
-        raise ProgramError(f"program {shown(name)}: name the factory in the file, as in {path.name}:factory{having}")
+        raise ProgramError(
+            f"program {short_repr(name)}: name the factory in the file, as in {path.name}:factory{having}"
+        )
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         what = "no" if factory is None else f"{type(factory).__name__}, not a function, under"
         having = f"it has {', '.join(public)}" if public else "it has no functions"
-        raise ProgramError(f"{path.name} has {what} {shown(factory_name)}; {having}{nearest(factory_name, public)}")
+        raise ProgramError(
+            f"{path.name} has {what} {short_repr(factory_name)}; {having}{suggest_names(factory_name, public)}"
+        )
     return factory  # type: ignore[no-any-return]  # `callable` does not narrow Any
 
 
 @contextlib.contextmanager
-def blame(doing: str) -> Iterator[None]:
+def blame(action: str) -> Iterator[None]:
     """Turn any error inside into a `ProgramError` that names the responsible line of the user's code.
 
     Parameters
     ----------
-    doing : str
+    action : str
         Description of the activity, such as ``running model.py``.
     """
     try:
@@ -99,11 +103,11 @@ def blame(doing: str) -> Iterator[None]:
         raise
     except SyntaxError as error:
         where = f"{Path(error.filename or '?').name}:{error.lineno}"
-        raise ProgramError(f"{doing} failed at {where}: {type(error).__name__}: {error.msg}") from error
+        raise ProgramError(f"{action} failed at {where}: {type(error).__name__}: {error.msg}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a user's code may raise any error, and may exit
-        raise ProgramError(f"{doing} failed{own_line(error)}: {what(error)}") from error
+        raise ProgramError(f"{action} failed{own_line(error)}: {describe_error(error)}") from error
 
 
 def own_line(error: BaseException) -> str:
@@ -118,14 +122,14 @@ def own_line(error: BaseException) -> str:
     return ""
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_name(name: str) -> tuple[str, str]:
     """Return the file and the factory of ``file.py:factory``; no factory if none is named."""
     folder, slash, last = name.rpartition("/")
     file, _, factory = last.partition(":")
     return f"{folder}{slash}{file}", factory
 
 
-def what(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an error of a user's code in one line."""
     try:
         first_line = str(error).strip().partition("\n")[0][:_MOST_CHARACTERS]
@@ -135,9 +139,9 @@ def what(error: BaseException) -> str:
 
 
 def _no_file(name: str, error: OSError) -> ProgramError:
-    path = _split(name)[0]
-    why = "there is no such file" if isinstance(error, FileNotFoundError) else paths.reason(error)
-    return ProgramError(f"program {shown(name)}: {why}: {shown(path)[1:-1]}; legal is file.py:factory")
+    path = _split_name(name)[0]
+    why = "there is no such file" if isinstance(error, FileNotFoundError) else paths.reason_of(error)
+    return ProgramError(f"program {short_repr(name)}: {why}: {short_repr(path)[1:-1]}; legal is file.py:factory")
 
 
 class _SourceAlone(importlib.machinery.SourceFileLoader):

@@ -113,16 +113,16 @@ class TracedFunction:
     def holds(self, kinds: frozenset[type | str]) -> bool:
         """Return whether the function that is there now has that digest, for a program with these classes."""
         try:
-            return _DigestWriter(kinds).digest(self._found()) == self.digest
+            return _DigestWriter(kinds).digest(self._resolve()) == self.digest
         except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
             return False
 
-    def _found(self) -> Any:
+    def _resolve(self) -> Any:
         at: Any = sys.modules[self.module]
         for part in self.name.split("."):
             at = _static(at, part)
         for step in self.way:
-            at = _inside(at)[step]
+            at = _wrapped_functions(at)[step]
         return at
 
 
@@ -201,7 +201,7 @@ def program_digest(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[t
 def witnesses(
     codes: Iterable[CodeType],
     functions: Iterable[FunctionType],
-    known: frozenset[CodeType],
+    known_codes: frozenset[CodeType],
     kinds: frozenset[type | str],
 ) -> tuple[TracedFunction, ...]:
     """Return the witnesses that must hold for a program to be traced to the same result.
@@ -212,7 +212,7 @@ def witnesses(
         Code that tracing visited.
     functions : iterable of FunctionType
         The same code as functions, if these are known.
-    known : set of CodeType
+    known_codes : set of CodeType
         Code that is part of the program's own digest.
     kinds : set of type and str
         The classes of the program's objects, from `program_digest`.
@@ -243,12 +243,12 @@ def witnesses(
             # Leave out results of decorators for models that are not part of this program.
             mine.update([f for f in alike if _file_of(f) in passed] or alike)
     found: dict[TracedFunction, None] = {}
-    covered, lost = set(_nested(known)), {}
+    covered, lost = set(_with_nested(known_codes)), {}
     for function in mine:
         try:
-            outer = _witness_of(function, kinds) or _around(function, kinds)
+            outer = _witness_of(function, kinds) or _witness_of_decorator(function, kinds)
             found[outer] = None
-            covered.update(_nested([outer._found().__code__]))
+            covered.update(_with_nested([outer._resolve().__code__]))
         except (UnknownError, AttributeError, KeyError) as error:
             lost[function.__code__] = error
     for code in (*left, *lost):
@@ -277,28 +277,34 @@ def _file_of(function: FunctionType) -> str:
     return str(getattr(sys.modules.get(function.__module__), "__file__", function.__code__.co_filename))
 
 
-def _nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
+def _with_nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
     for code in codes:
         yield code
-        yield from _nested(each for each in code.co_consts if isinstance(each, CodeType))
+        yield from _with_nested(each for each in code.co_consts if isinstance(each, CodeType))
 
 
 def _witness_of(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction | None:
     """Return the witness of a function that has its own name in its module; None if another function makes it."""
     name = function.__qualname__
-    return None if "<locals>" in name else _at(function.__module__, name, lambda found: found is function, kinds)
+    return (
+        None if "<locals>" in name else _find_wrapped(function.__module__, name, lambda found: found is function, kinds)
+    )
 
 
-def _around(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction:
+def _witness_of_decorator(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction:
     """Return the witness of a library's decorator; the version of the library stands for its arguments."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
         raise UnknownError("it is made while another function runs")
     name = code.co_qualname.partition(".<locals>")[0]
-    return _at(function.__globals__["__name__"], name, lambda found: code in _nested([found.__code__]), kinds)
+    return _find_wrapped(
+        function.__globals__["__name__"], name, lambda found: code in _with_nested([found.__code__]), kinds
+    )
 
 
-def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: frozenset[type | str]) -> TracedFunction:
+def _find_wrapped(
+    module: str, name: str, matches: Callable[[FunctionType], bool], kinds: frozenset[type | str]
+) -> TracedFunction:
     at: Any = sys.modules[module]
     for part in name.split("."):
         at = _static(at, part)
@@ -306,12 +312,12 @@ def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: f
     seen = set()
     while ways:
         found, way = ways.popleft()
-        if isinstance(found, FunctionType) and wanted(found):
+        if isinstance(found, FunctionType) and matches(found):
             return TracedFunction(module, name, way, _DigestWriter(kinds).digest(found))
         if id(found) in seen or len(way) > _MOST_WRAPPED:
             continue
         seen.add(id(found))
-        ways.extend((inner, (*way, step)) for step, inner in _inside(found).items())
+        ways.extend((inner, (*way, step)) for step, inner in _wrapped_functions(found).items())
     raise UnknownError("another function has its name now")
 
 
@@ -322,7 +328,7 @@ def _static(holder: Any, name: str) -> Any:
     return getattr(holder, name)
 
 
-def _inside(wrapper: Any) -> dict[str, Any]:
+def _wrapped_functions(wrapper: Any) -> dict[str, Any]:
     """Return the functions that a decorator wrapped, by the place where it keeps them."""
     found: dict[str, Any] = {}
     for name in ("__wrapped__", "__func__", "fget", "func"):
@@ -360,7 +366,7 @@ class _DigestWriter:
 
     def digest(self, objects: Any) -> str:
         try:
-            self._read(objects)
+            self._digest_value(objects)
         except RecursionError:
             raise UnknownError("it is nested too deeply") from None
         return self._hash.hexdigest()
@@ -368,7 +374,7 @@ class _DigestWriter:
     def _say(self, *words: object) -> None:
         self._hash.update(repr(words).encode(errors="backslashreplace"))
 
-    def _read(self, value: Any) -> None:
+    def _digest_value(self, value: Any) -> None:
         kind = type(value)
         if value is None or value is ... or kind in (bool, int, float, complex, str, bytes):
             self._say(kind.__name__, value)
@@ -399,17 +405,17 @@ class _DigestWriter:
             *(number, storage.nbytes(), isinstance(tensor, torch.nn.Parameter)),
         )
 
-    def _all(self, values: Iterable[Any]) -> None:
+    def _digest_all(self, values: Iterable[Any]) -> None:
         for value in values:
-            self._read(value)
+            self._digest_value(value)
         self._say("end")
 
     def _mapping(self, mapping: Mapping[Any, Any]) -> None:
         for key, value in list(mapping.items()):
             if self._is_of_another(key):
                 continue
-            self._read(key)
-            self._read(value)
+            self._digest_value(key)
+            self._digest_value(value)
         self._say("end")
         if type(mapping) not in (dict, OrderedDict, MappingProxyType):
             self._attributes(mapping)
@@ -430,7 +436,7 @@ class _DigestWriter:
 
     def _variable(self, variable: ContextVar[Any]) -> None:
         self._say(variable.name)
-        self._read(variable.get(None))
+        self._digest_value(variable.get(None))
 
     def _class(self, kind: type) -> None:
         self._say(kind.__module__, kind.__qualname__)
@@ -442,7 +448,7 @@ class _DigestWriter:
             *(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_exceptiontable),
             *(code.co_filename, code.co_firstlineno, code.co_linetable),
         )
-        self._all(code.co_consts)
+        self._digest_all(code.co_consts)
 
     def _function(self, function: FunctionType) -> None:
         self._say(function.__module__, function.__qualname__)
@@ -455,23 +461,23 @@ class _DigestWriter:
         self._contents(function, {name: known[name] for name in globals_read(function.__code__) if name in known})
         self._in_library = around
 
-    def _contents(self, function: FunctionType, read: Mapping[str, Any]) -> None:
+    def _contents(self, function: FunctionType, values: Mapping[str, Any]) -> None:
         """Digest a function's values; for global functions, classes and modules, digest only their names."""
-        for name, value in read.items():
+        for name, value in values.items():
             self._say("global", name)
             if isinstance(value, FunctionType | type | ModuleType):
                 self._say(getattr(value, "__module__", ""), getattr(value, "__qualname__", value.__name__))
             else:
-                self._read(value)
-        self._read(function.__defaults__)
-        self._read(function.__kwdefaults__)
+                self._digest_value(value)
+        self._digest_value(function.__defaults__)
+        self._digest_value(function.__kwdefaults__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 content = cell.cell_contents
             except ValueError:  # a name that the enclosing function has not yet bound
                 content = None
             self._say("closure", name)
-            self._read(content)
+            self._digest_value(content)
 
     def _object(self, value: Any) -> None:
         if type(value) is object:  # a unique marker without content
@@ -496,12 +502,12 @@ class _DigestWriter:
             self._say("attribute", name)
             if isinstance(value, torch.nn.Module) and "_hooks" in name and isinstance(content, dict):
                 # The keys are numbers that count all hooks of a process.
-                self._all(content.values())
+                self._digest_all(content.values())
             else:
-                self._read(content)
+                self._digest_value(content)
         for name in _slots(type(value)):
             self._say("slot", name)
-            self._read(getattr(value, name, None))
+            self._digest_value(getattr(value, name, None))
 
 
 def _is_installed(name: str) -> bool:
@@ -521,18 +527,18 @@ _READERS: tuple[tuple[Any, Callable[[_DigestWriter, Any], None]], ...] = (
     (enum.Enum, lambda reader, value: reader._say(value.name)),
     (_NAMED, lambda reader, value: reader._say("" if type(value).__module__ == "_thread" else str(value)[:500])),
     (ContextVar, _DigestWriter._variable),
-    (weakref.ReferenceType, lambda reader, value: reader._read(value())),
+    (weakref.ReferenceType, lambda reader, value: reader._digest_value(value())),
     (type, _DigestWriter._class),
     (ModuleType, lambda reader, value: reader._say(value.__name__)),
     (FunctionType, _DigestWriter._function),
     (CodeType, _DigestWriter._code),
-    (MethodType, lambda reader, value: reader._all((value.__self__, value.__func__))),
+    (MethodType, lambda reader, value: reader._digest_all((value.__self__, value.__func__))),
     # Identified by its registrations; its other fields only locate it in PyTorch's dispatcher.
-    (CustomOpDef, lambda reader, value: reader._all(getattr(value, name) for name in _OF_OPERATORS)),
-    (functools.partial, lambda reader, value: reader._all((value.func, value.args, value.keywords))),
+    (CustomOpDef, lambda reader, value: reader._digest_all(getattr(value, name) for name in _OF_OPERATORS)),
+    (functools.partial, lambda reader, value: reader._digest_all((value.func, value.args, value.keywords))),
     (int | float | complex | str | bytes, lambda reader, value: reader._say(repr(value))),
     (Mapping, _DigestWriter._mapping),
-    (list | tuple | deque, _DigestWriter._all),
+    (list | tuple | deque, _DigestWriter._digest_all),
     (set | frozenset, _DigestWriter._set),
 )
 """Digest method for each type; the first that matches is used."""

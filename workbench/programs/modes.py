@@ -12,7 +12,7 @@ import torch
 _AUTOCAST = {"autocast_cpu": "cpu", "autocast_cuda": "cuda"}
 
 
-def current() -> dict[str, str]:
+def current_modes() -> dict[str, str]:
     """Return the present modes that differ from PyTorch's defaults, as in `workbench.core.config.MODES`."""
     found: dict[str, str] = {}
     if torch.is_inference_mode_enabled():
@@ -29,17 +29,17 @@ def current() -> dict[str, str]:
     return found
 
 
-def restored(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+def active_modes(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
     """Context in which these modes are active; other modes do not change, and all are restored afterwards.
 
     The default data type and determinism apply to all threads of a process. Threads that need the same values run
     together here, and threads that need other values wait.
     """
-    return _restored(modes) if modes else _ModeTurn(modes)
+    return _active_modes(modes) if modes else _ModeTurn(modes)
 
 
 @contextlib.contextmanager
-def _restored(modes: Mapping[str, str]) -> Iterator[None]:
+def _active_modes(modes: Mapping[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as inside:
         inside.enter_context(_ModeTurn(modes))
         grad = modes.get("grad")
@@ -58,7 +58,7 @@ class _OfProcess(NamedTuple):
     deterministic: bool
     warns: bool
 
-    def under(self, modes: Mapping[str, str]) -> _OfProcess:
+    def with_modes(self, modes: Mapping[str, str]) -> _OfProcess:
         if not modes:
             return self
         dtype, deterministic, warns = self
@@ -68,14 +68,14 @@ class _OfProcess(NamedTuple):
             deterministic, warns = True, modes["deterministic"] == "warn"
         return _OfProcess(dtype, deterministic, warns)
 
-    def put(self, instead_of: _OfProcess) -> None:
-        if self.dtype != instead_of.dtype:
+    def apply(self, previous: _OfProcess) -> None:
+        if self.dtype != previous.dtype:
             torch.set_default_dtype(self.dtype)
-        if self[1:] != instead_of[1:]:
+        if self[1:] != previous[1:]:
             torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warns)
 
 
-def _unchanged() -> tuple[_OfProcess, _OfProcess]:
+def _process_modes() -> tuple[_OfProcess, _OfProcess]:
     now = _OfProcess(
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
@@ -100,12 +100,12 @@ class _ModeTurns:
         """
         with self._lock:
             while True:
-                before, in_force = self.put or _unchanged()
-                needs = (outside or before).under(modes)
+                before, in_force = self.put or _process_modes()
+                needs = (outside or before).with_modes(modes)
                 if needs == in_force:
                     break
                 if not self._going_on:
-                    needs.put(before)
+                    needs.apply(before)
                     self.put = before, needs
                     break
                 self._changed.wait()
@@ -120,7 +120,7 @@ class _ModeTurns:
                 if self.put is not None:
                     before, put = self.put
                     self.put = None
-                    before.put(put)
+                    before.apply(put)
                 self._changed.notify_all()
 
 
@@ -141,7 +141,7 @@ class _ModeTurn:
 
     def __enter__(self) -> None:
         outside = self._outside = getattr(_here, "needs", None)
-        self._same = outside is not None and outside.under(self._modes) == outside
+        self._same = outside is not None and outside.with_modes(self._modes) == outside
         if self._same:
             return
         # Otherwise two threads could wait for each other, each inside of one turn and waiting for another.
@@ -150,15 +150,15 @@ class _ModeTurn:
         try:
             _here.needs = _turns.enter(self._modes, outside)
         except BaseException:
-            self._back()
+            self._return_outside()
             raise
 
     def __exit__(self, *_: object) -> None:
         if not self._same:
             _turns.leave()
-            self._back()
+            self._return_outside()
 
-    def _back(self) -> None:
+    def _return_outside(self) -> None:
         _here.needs = self._outside
         if self._outside is not None:
             _turns.enter({}, self._outside)
@@ -178,7 +178,7 @@ def turn_given_up() -> Iterator[None]:
         _turns.enter({}, needs)
 
 
-def of_building(modes: Mapping[str, str]) -> dict[str, str]:
+def building_modes(modes: Mapping[str, str]) -> dict[str, str]:
     """Return the modes under which a factory is called, which affect what it makes and not how that runs."""
     return {name: mode for name, mode in modes.items() if name == "default_dtype"}
 

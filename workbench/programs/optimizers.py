@@ -15,7 +15,7 @@ def _base() -> frozenset[str]:
     return frozenset(vars(torch.optim.Optimizer([torch.zeros(1)], {})))
 
 
-def _added(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def _added_attributes(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return attributes that PyTorch's copying leaves out, but not replaced methods, such as a scheduler's `step`."""
     known = _base().union(optimizer.__getstate__())
     own = vars(optimizer).items()
@@ -24,7 +24,9 @@ def _added(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 def copy_added(optimizer: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
     """Add what `copy.deepcopy` left out to the copy that is in `memo`."""
-    vars(memo[id(optimizer)]).update({name: copy.deepcopy(value, memo) for name, value in _added(optimizer).items()})
+    vars(memo[id(optimizer)]).update(
+        {name: copy.deepcopy(value, memo) for name, value in _added_attributes(optimizer).items()}
+    )
 
 
 def _restore(optimizer: torch.optim.Optimizer, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
@@ -33,8 +35,8 @@ def _restore(optimizer: torch.optim.Optimizer, state: tuple[dict[str, Any], dict
     vars(optimizer).update(added)
 
 
-def reduced(obj: Any) -> Any:
+def reduce_optimizer(obj: Any) -> Any:
     """Return pickle's reduction of an optimizer with its additional attributes; None for any other object."""
-    if isinstance(obj, torch.optim.Optimizer) and (added := _added(obj)):
+    if isinstance(obj, torch.optim.Optimizer) and (added := _added_attributes(obj)):
         return copyreg.__newobj__, (type(obj),), (obj.__getstate__(), added), None, None, _restore  # type: ignore[attr-defined]
     return None

@@ -75,15 +75,15 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.storage.TypedStorage):
-            return _typed, (self._same(obj._untyped_storage), obj.dtype)
+            return _typed, (self._shared_storage(obj._untyped_storage), obj.dtype)
         if isinstance(obj, torch.UntypedStorage):
             return _storage, (_bytes_of(obj), str(obj.device))
-        if (reduced := optimizers.reduced(obj)) is not None:
+        if (reduced := optimizers.reduce_optimizer(obj)) is not None:
             return reduced
         reduced = _by_name(obj)
         return reduced if reduced is not None else super().reducer_override(obj)
 
-    def _same(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    def _shared_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         """Return the same object for a storage each time, by which pickle recognizes it."""
         if not storage.nbytes() or storage.device.type == "meta":
             return storage
@@ -215,7 +215,7 @@ def dumps(objects: Any, name: str = "the program") -> bytes:
     try:
         return _dumped(objects)
     except Exception as error:
-        raise ProgramError(f"{name} cannot be sent to another process: {_why(objects, error)}") from error
+        raise ProgramError(f"{name} cannot be sent to another process: {_explain(objects, error)}") from error
 
 
 def _dumped(objects: Any) -> bytes:
@@ -224,12 +224,12 @@ def _dumped(objects: Any) -> bytes:
     return file.getvalue()
 
 
-def _why(objects: Any, error: Exception) -> str:
+def _explain(objects: Any, error: Exception) -> str:
     path, held = _culprit(objects)
     for is_such, what, advice in _ADVICE:
         if is_such(held):
             return f"{path} is {what}: {advice}"
-    return f"{path}, a {type(held).__qualname__}, cannot be pickled ({files.what(error)}): {_ELSE}"
+    return f"{path}, a {type(held).__qualname__}, cannot be pickled ({files.describe_error(error)}): {_ELSE}"
 
 
 def _culprit(objects: Any) -> tuple[str, Any]:

@@ -15,7 +15,7 @@ from workbench.core.config import DEVICES
 from workbench.errors import DeviceError, ProgramError
 from workbench.interop.torch_private import _get_dispatch_mode, _TorchDispatchModeKey
 from workbench.programs.optimizers import copy_added
-from workbench.programs.tensors import globals_of, held
+from workbench.programs.tensors import find_tensors, globals_of
 from workbench.util.planning_lock import PLANNING
 
 
@@ -44,7 +44,7 @@ def torch_device(device: str) -> str:
 
 def device_of(*objects: Any) -> str | None:
     """Return ``cuda`` or ``cpu``, the device of the first tensor in `objects`; None if there is no tensor."""
-    return next(("cuda" if tensor.is_cuda else "cpu" for tensor in held(objects).tensors.values()), None)
+    return next(("cuda" if tensor.is_cuda else "cpu" for tensor in find_tensors(objects).tensors.values()), None)
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def placed(objects: Any, device: str) -> Any:
+def place_objects(objects: Any, device: str) -> Any:
     """Return `objects` (any nesting) with all tensors on a torch device; the same objects if they are already there.
 
     Modules and closures are copied, never moved, and shared objects stay shared. Under fake tensors the copies are
@@ -72,9 +72,9 @@ def placed(objects: Any, device: str) -> Any:
     """
     target = torch.device(device)
     fake = _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None
-    found = held(objects)
+    found = find_tensors(objects)
     tensors = found.tensors.values()
-    if not fake and all(_same(tensor.device, target) for tensor in tensors):
+    if not fake and all(_is_same_device(tensor.device, target) for tensor in tensors):
         return objects
     memo: dict[int, Any] = {}
     shared = Counter(_storage(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values())
@@ -88,11 +88,11 @@ def placed(objects: Any, device: str) -> Any:
         if id(tensor) not in memo:
             place = _storage(tensor)
             if place is None or shared[place] < 2:
-                memo[id(tensor)] = _like(tensor, _moved(tensor, target, fake))
+                memo[id(tensor)] = _wrap_like(tensor, _move(tensor, target, fake))
                 continue
             if place not in storages:
-                storages[place] = _moved_storage(tensor.untyped_storage(), target, fake)
-            memo[id(tensor)] = _like(tensor, _in(storages[place], tensor))
+                storages[place] = _move_storage(tensor.untyped_storage(), target, fake)
+            memo[id(tensor)] = _wrap_like(tensor, _tensor_in(storages[place], tensor))
     _copies(found.functions, memo)
     made = copy.deepcopy(objects, memo)
     for optimizer in found.optimizers:
@@ -108,7 +108,7 @@ def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
     scopes: dict[int, dict[str, Any]] = {}
     read: dict[int, dict[str, Any]] = {}
     for function in functions:
-        own = {name: value for name, value in globals_of(function).items() if held(value).tensors}
+        own = {name: value for name, value in globals_of(function).items() if find_tensors(value).tensors}
         known = function.__globals__
         if own:
             read.setdefault(id(known), {}).update(own)
@@ -132,8 +132,8 @@ def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
                 filled.cell_contents = copy.deepcopy(cell.cell_contents, memo)
 
 
-def _same(one: torch.device, other: torch.device) -> bool:
-    return one.type == other.type and (one.index or 0) == (other.index or 0)
+def _is_same_device(first: torch.device, second: torch.device) -> bool:
+    return first.type == second.type and (first.index or 0) == (second.index or 0)
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
@@ -143,13 +143,13 @@ def _storage(tensor: torch.Tensor) -> int | None:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _moved(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tensor:
+def _move(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tensor:
     if fake:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
     return tensor.detach().to(device, copy=True)
 
 
-def _moved_storage(storage: torch.UntypedStorage, device: torch.device, fake: bool) -> torch.Tensor:
+def _move_storage(storage: torch.UntypedStorage, device: torch.device, fake: bool) -> torch.Tensor:
     """Return the bytes of a storage on another device; if they are fake, without their values."""
     if fake:
         return torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
@@ -158,13 +158,13 @@ def _moved_storage(storage: torch.UntypedStorage, device: torch.device, fake: bo
     return moved
 
 
-def _in(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def _tensor_in(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor like another one, in bytes that other tensors may share."""
     whole = storage[: storage.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
 
 
-def _like(tensor: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+def _wrap_like(tensor: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(moved, tensor.requires_grad)
     return moved.requires_grad_(tensor.requires_grad)

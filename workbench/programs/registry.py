@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.errors import ProgramError, nearest, shown
+from workbench.errors import ProgramError, short_repr, suggest_names
 from workbench.programs import catalogue
-from workbench.programs.settings import Setting, check_settings, settings_of
+from workbench.programs.settings import ProgramSetting, check_settings, settings_of
 
 type Factory = Callable[..., tuple[Any, ...]]
 
@@ -24,7 +24,7 @@ class ProgramInfo:
 
     name: str
     summary: str
-    settings: tuple[Setting, ...]
+    settings: tuple[ProgramSetting, ...]
 
 
 def program[F: Factory](factory: F) -> F:
@@ -57,7 +57,7 @@ def parallel_of(name: str) -> str:
     return _PARALLEL.get(name, entry.parallel if entry is not None else "")
 
 
-def check(name: str, settings: Mapping[str, Any]) -> None:
+def check_built_in(name: str, settings: Mapping[str, Any]) -> None:
     """Refuse an unknown built-in program or settings; this imports neither PyTorch nor anything else.
 
     Raises
@@ -94,8 +94,8 @@ def _stand_in(name: str) -> Callable[..., Any]:
     known = _stand_ins()
     if name not in known:
         raise ProgramError(
-            f"there is no program {shown(name)}; built in: {', '.join(known)}; your own: file.py:factory"
-            f"{nearest(name, list(known))}"
+            f"there is no program {short_repr(name)}; built in: {', '.join(known)}; your own: file.py:factory"
+            f"{suggest_names(name, list(known))}"
         )
     return known[name]
 

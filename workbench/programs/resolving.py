@@ -78,7 +78,7 @@ class Program:
         """
         if self._objects is None:
             return build(self.spec, device=device)
-        return _placed(self._objects, placement.torch_device(device or self.device))
+        return _place(self._objects, placement.torch_device(device or self.device))
 
     def dump(self, folder: Path) -> dict[str, Any]:
         """Write the files that `build` needs besides the spec into `folder`, and return the spec.
@@ -154,7 +154,7 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
         With the given values, and the legal ones.
     """
     is_file = files.is_file_name(name)
-    spec = {"kind": "file" if is_file else "builtin", "name": files.absolute(name) if is_file else name}
+    spec = {"kind": "file" if is_file else "builtin", "name": files.absolute_name(name) if is_file else name}
     check_settings(_label(spec), _factory(spec), settings)
 
 
@@ -181,7 +181,7 @@ def build(spec: Mapping[str, Any], *, device: str | None = None, folder: Path | 
             raise ProgramError(f"{spec['name']} was given as objects: its {PICKLE_FILE} is needed to build it")
         with files.blame(f"reading {PICKLE_FILE}"):
             objects: Parts = cloudpickle.loads((folder / PICKLE_FILE).read_bytes())
-        return _placed(objects, target)
+        return _place(objects, target)
     return _make(spec, _factory(spec), target)
 
 
@@ -194,7 +194,7 @@ def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> 
     """Call `factory` with the spec's settings; its tensors are on the torch device `target`."""
     label = _label(spec)
     settings = check_settings(label, factory, spec["settings"])
-    building = modes.restored(modes.of_building(spec.get("modes", {})))
+    building = modes.active_modes(modes.building_modes(spec.get("modes", {})))
     try:
         with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target), building:
             made = factory(**settings)
@@ -202,14 +202,14 @@ def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> 
         # If a factory itself refuses a setting, its message does not name the program.
         message = str(error)
         raise ProgramError(message if label in message else f"{label}: {message}") from error.__cause__
-    return _checked(label, made)
+    return _check_parts(label, made)
 
 
 def _from_name(name: str, args: tuple[Any, ...], settings: Mapping[str, Any], device: str | None, seed: int) -> Program:
     is_file = files.is_file_name(name)
     spec: dict[str, Any] = {
         "kind": "file" if is_file else "builtin",
-        "name": files.absolute(name) if is_file else name,
+        "name": files.absolute_name(name) if is_file else name,
         "settings": {},
         "device": placement.check_device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
         "seed": seed,
@@ -238,12 +238,12 @@ def _from_objects(objects: Parts, device: str | None, seed: int) -> Program:
         **_modes(),
     }
     fake_mode = FakeTensorMode() if device == "planned" else None
-    callable_, args, kwargs = _build_under(fake_mode, lambda: _placed(objects, placement.torch_device(device)))
+    callable_, args, kwargs = _build_under(fake_mode, lambda: _place(objects, placement.torch_device(device)))
     return Program(name, callable_, args, kwargs, {}, spec, device, fake_mode, objects)
 
 
 def _modes() -> dict[str, dict[str, str]]:
-    found = modes.current()
+    found = modes.current_modes()
     return {"modes": found} if found else {}
 
 
@@ -254,19 +254,19 @@ def _build_under(fake_mode: FakeTensorMode | None, make: Callable[[], Parts]) ->
         return make()
 
 
-def _placed(objects: Parts, device: str) -> Parts:
-    placed: Parts = placement.placed(objects, device)
+def _place(objects: Parts, device: str) -> Parts:
+    placed: Parts = placement.place_objects(objects, device)
     return placed
 
 
-def _checked(label: str, made: Any) -> Parts:
+def _check_parts(label: str, result: Any) -> Parts:
     """Return a factory's result as callable, args and kwargs."""
     legal = "legal: (callable, args) or (callable, args, kwargs)"
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
-        what = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
+    if not isinstance(result, tuple) or len(result) not in (2, 3):
+        what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise ProgramError(f"the factory of {label} returned {what}; {legal}")
-    callable_, args = made[:2]
-    kwargs = made[2] if len(made) == 3 else {}
+    callable_, args = result[:2]
+    kwargs = result[2] if len(result) == 3 else {}
     if not callable(callable_):
         raise ProgramError(f"the factory of {label} returned {type(callable_).__name__} first; {legal}")
     if not isinstance(args, tuple | list):

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from workbench.errors import ProgramError, nearest, shown
+from workbench.errors import ProgramError, short_repr, suggest_names
 
 type Scalar = str | int | float | bool
 
@@ -18,7 +18,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class ProgramSetting:
     """One parameter of a factory.
 
     Attributes
@@ -48,21 +48,21 @@ class Setting:
             self.type
         ]
 
-    def parse(self, given: Any) -> Scalar:
-        """Return `given` as this setting's type; texts are parsed as on the command line.
+    def parse(self, raw: Any) -> Scalar:
+        """Return `raw` as this setting's type; texts are parsed as on the command line.
 
         Raises
         ------
         ValueError
             If the value is not legal.
         """
-        value = _convert(given, self.type)
+        value = _convert(raw, self.type)
         if self.options and value not in self.options:
             raise ValueError
         return value
 
 
-def settings_of(factory: Callable[..., Any]) -> tuple[tuple[Setting, ...], bool]:
+def settings_of(factory: Callable[..., Any]) -> tuple[tuple[ProgramSetting, ...], bool]:
     """Return the settings that `factory` takes, and whether it also takes any others (``**settings``)."""
     try:
         hints = typing.get_type_hints(factory)
@@ -77,8 +77,8 @@ def settings_of(factory: Callable[..., Any]) -> tuple[tuple[Setting, ...], bool]
     return tuple(settings), open_ended
 
 
-def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return `given`, parsed to the types of `factory`'s parameters.
+def check_settings(program: str, factory: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Return `values`, parsed to the types of `factory`'s parameters.
 
     Raises
     ------
@@ -88,15 +88,17 @@ def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str
     settings, open_ended = settings_of(factory)
     known = {setting.name: setting for setting in settings}
     parsed: dict[str, Scalar] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in known and not open_ended:
             legal = f"legal: {', '.join(known)}" if known else "it has none"
-            raise ProgramError(f"{program} has no setting {shown(name)}; {legal}{nearest(name, list(known))}")
-        setting = known.get(name, Setting(name, None, None))
+            raise ProgramError(
+                f"{program} has no setting {short_repr(name)}; {legal}{suggest_names(name, list(known))}"
+            )
+        setting = known.get(name, ProgramSetting(name, None, None))
         try:
             parsed[name] = setting.parse(value)
         except ValueError:
-            raise ProgramError(f"{program}: {name} must be {setting.legal}, given {shown(value)}") from None
+            raise ProgramError(f"{program}: {name} must be {setting.legal}, given {short_repr(value)}") from None
     missing = [setting for setting in settings if setting.required and setting.name not in parsed]
     if missing:
         need = ", ".join(f"{setting.name} ({setting.legal})" for setting in missing)
@@ -104,7 +106,7 @@ def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str
     return parsed
 
 
-def _setting(parameter: inspect.Parameter, hint: Any) -> Setting:
+def _setting(parameter: inspect.Parameter, hint: Any) -> ProgramSetting:
     required = parameter.default is _REQUIRED
     default = None if required else parameter.default
     options: tuple[Scalar, ...] = ()
@@ -115,47 +117,47 @@ def _setting(parameter: inspect.Parameter, hint: Any) -> Setting:
         hint = next((one for one in typing.get_args(hint) if one is not type(None)), None)
     if hint not in (int, float, bool, str):
         hint = type(default) if isinstance(default, str | int | float) else None
-    return Setting(parameter.name, hint, default, options, required)
+    return ProgramSetting(parameter.name, hint, default, options, required)
 
 
-def _convert(given: Any, type_: type[Scalar] | None) -> Scalar:
-    """Return `given` as `type_`; a text is parsed, and any other value must already have the type."""
-    if not isinstance(given, str | int | float):
+def _convert(raw: Any, type_: type[Scalar] | None) -> Scalar:
+    """Return `raw` as `type_`; a text is parsed, and any other value must already have the type."""
+    if not isinstance(raw, str | int | float):
         raise ValueError
-    if type_ is bool or (type_ is None and str(given).lower() in ("true", "false")):
-        return _to_bool(given)
+    if type_ is bool or (type_ is None and str(raw).lower() in ("true", "false")):
+        return _to_bool(raw)
     if type_ is str:
-        if not isinstance(given, str):
+        if not isinstance(raw, str):
             raise ValueError
-        return given
-    if isinstance(given, bool):
+        return raw
+    if isinstance(raw, bool):
         if type_ is None:
-            return given
+            return raw
         raise ValueError
     if type_ is int:
-        if isinstance(given, float):
+        if isinstance(raw, float):
             raise ValueError
-        return int(given)
+        return int(raw)
     if type_ is float:
-        return float(given)
-    return _guess(given)
+        return float(raw)
+    return _guess(raw)
 
 
-def _to_bool(given: Scalar) -> bool:
-    if isinstance(given, bool):
-        return given
-    word = given.lower() if isinstance(given, str) else ""
+def _to_bool(raw: Scalar) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    word = raw.lower() if isinstance(raw, str) else ""
     if word not in _TRUE + _FALSE:
         raise ValueError
     return word in _TRUE
 
 
-def _guess(given: str | float) -> Scalar:
+def _guess(raw: str | float) -> Scalar:
     """Return a value for a parameter without a type: a number if the text is one."""
-    if isinstance(given, str):
+    if isinstance(raw, str):
         for number in (int, float):
             try:
-                return number(given)
+                return number(raw)
             except ValueError:
                 continue
-    return given
+    return raw

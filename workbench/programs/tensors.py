@@ -44,7 +44,7 @@ class HeldTensors:
         return {path: leaf for path, leaf in self.leaves if isinstance(leaf, torch.Tensor)}
 
 
-def held(objects: Any, path: str = "") -> HeldTensors:
+def find_tensors(objects: Any, path: str = "") -> HeldTensors:
     """Find the tensors that objects hold, at any depth.
 
     The search covers containers, modules and their plain attributes, dataclasses and other objects, optimizers,
@@ -72,7 +72,7 @@ def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
     compiled : callable
         The object made from it, or the program itself.
     """
-    state = held(original).tensors
+    state = find_tensors(original).tensors
     if isinstance(compiled, torch.nn.Module):
         # A transform may replace parameters, so search a compiled module before the original module. A wrapper has the
         # same parameters under its own names.
@@ -107,54 +107,62 @@ class _TensorWalk:
         self._inside.add(id(value))
         try:
             if isinstance(value, Mapping):
-                return self._all(((f"{path}[{key!r}]", item) for key, item in list(value.items())), numbers)
+                return self._visit_all(((f"{path}[{key!r}]", item) for key, item in list(value.items())), numbers)
             if isinstance(value, list | tuple | set | frozenset):
                 names = getattr(value, "_fields", None)
                 places = [f".{name}" for name in names] if names else [f"[{i}]" for i in range(len(value))]
-                return self._all(((path + at, item) for at, item in zip(places, value, strict=True)), numbers)
+                return self._visit_all(((path + at, item) for at, item in zip(places, value, strict=True)), numbers)
             if dataclasses.is_dataclass(value):
-                return self._all(((_under(path, name), item) for name, item in _fields(value).items()), numbers)
-            holds = self._known[id(value)] = self._of_object(value, path)
+                return self._visit_all(
+                    ((_attribute_path(path, name), item) for name, item in _fields(value).items()), numbers
+                )
+            holds = self._known[id(value)] = self._visit_object(value, path)
             return holds
         finally:
             self._inside.discard(id(value))
 
-    def _all(self, items: Iterable[tuple[str, Any]], numbers: bool = False) -> bool:
+    def _visit_all(self, items: Iterable[tuple[str, Any]], numbers: bool = False) -> bool:
         holds = False
         for path, value in items:
             holds |= self.visit(value, path, numbers=numbers)
         return holds
 
-    def _of_object(self, value: Any, path: str) -> bool:
+    def _visit_object(self, value: Any, path: str) -> bool:
         if isinstance(value, torch.nn.Module):
-            return self._of_module(value, path)
+            return self._visit_module(value, path)
         if isinstance(value, torch.optim.Optimizer):
             self._optimizers.append((path, value))
             return True
         if isinstance(value, functools.partial):
-            places = ((_under(path, f"argument{i}"), argument) for i, argument in enumerate(value.args))
-            keywords = ((_under(path, name), argument) for name, argument in value.keywords.items())
-            return self._all([(path, value.func), *keywords, *places])
+            places = ((_attribute_path(path, f"argument{i}"), argument) for i, argument in enumerate(value.args))
+            keywords = ((_attribute_path(path, name), argument) for name, argument in value.keywords.items())
+            return self._visit_all([(path, value.func), *keywords, *places])
         if isinstance(value, MethodType):
-            return self._all([(path, value.__self__), (path, value.__func__)])
+            return self._visit_all([(path, value.__self__), (path, value.__func__)])
         if isinstance(value, FunctionType):
-            holds = self._all((_under(path, name), content) for name, content in contents_of(value).items())
+            holds = self._visit_all(
+                (_attribute_path(path, name), content) for name, content in contents_of(value).items()
+            )
             if holds:
                 self.found.functions.append(value)
             return holds
         kind = type(value)
         if kind.__module__.startswith(_FOREIGN) or kind.__module__ == "builtins":
             return False
-        return self._all((_under(path, name), item) for name, item in list(getattr(value, "__dict__", {}).items()))
+        return self._visit_all(
+            (_attribute_path(path, name), item) for name, item in list(getattr(value, "__dict__", {}).items())
+        )
 
-    def _of_module(self, module: torch.nn.Module, path: str) -> bool:
+    def _visit_module(self, module: torch.nn.Module, path: str) -> bool:
         found = [*module.named_parameters(prefix=path), *module.named_buffers(prefix=path)]
         self.found.leaves.extend(found)
         holds = bool(found)
         for name, inner in module.named_modules(prefix=path):
             self._known[id(inner)] = holds
             plain = [(key, item) for key, item in list(inner.__dict__.items()) if key not in _REGISTERED]
-            holds |= self._all((_under(name, key), item) for key, item in plain if not key.startswith("__"))
+            holds |= self._visit_all(
+                (_attribute_path(name, key), item) for key, item in plain if not key.startswith("__")
+            )
         return holds
 
     def name_states(self) -> None:
@@ -163,18 +171,18 @@ class _TensorWalk:
         for path, optimizer in self._optimizers:
             self.found.optimizers.append(optimizer)
             for at, group in enumerate(optimizer.param_groups):
-                own = _under(path, f"param_groups[{at}]")
+                own = _attribute_path(path, f"param_groups[{at}]")
                 for place, parameter in enumerate(group["params"]):
                     if id(parameter) not in names:
                         names[id(parameter)] = f"{own}.params[{place}]"
                         self.found.leaves.append((names[id(parameter)], parameter))
-                self._all((_under(own, key), value) for key, value in group.items() if key != "params")
+                self._visit_all((_attribute_path(own, key), value) for key, value in group.items() if key != "params")
             for parameter, state in optimizer.state.items():
-                own = _under(path, f"state[{names.get(id(parameter), '')}]")
-                self._all((_under(own, str(key)), value) for key, value in state.items())
+                own = _attribute_path(path, f"state[{names.get(id(parameter), '')}]")
+                self._visit_all((_attribute_path(own, str(key)), value) for key, value in state.items())
 
 
-def _under(path: str, name: str) -> str:
+def _attribute_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 

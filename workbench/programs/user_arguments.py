@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workbench.errors import ProgramError, nearest, shown
+from workbench.errors import ProgramError, short_repr, suggest_names
 
 
 def inputs_of(
@@ -18,7 +18,7 @@ def inputs_of(
     args: tuple[Any, ...],
     inputs: Mapping[str, Any],
     kwargs: Mapping[str, Any] | None,
-    taken: Mapping[str, Any] = MappingProxyType({}),
+    own_options: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the keyword inputs of a program, from the given keywords and from `kwargs`.
 
@@ -31,7 +31,7 @@ def inputs_of(
         Given keywords that can only be inputs.
     kwargs : mapping, optional
         Inputs under any name.
-    taken : mapping of str to object, optional
+    own_options : mapping of str to object, optional
         Keywords that are also options of the caller, as given; None if not given.
 
     Raises
@@ -43,23 +43,24 @@ def inputs_of(
     kwargs = {} if kwargs is None else kwargs
     given: Any = kwargs
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise ProgramError(f"kwargs must be a dict of inputs by name, given {shown(kwargs)}")
+        raise ProgramError(f"kwargs must be a dict of inputs by name, given {short_repr(kwargs)}")
     if twice := [name for name in inputs if name in kwargs]:
         raise ProgramError(f"{', '.join(twice)} is given twice, as a keyword and in kwargs")
     own = _parameters(program)
     places = list(own)
-    for name, value in taken.items():
+    for name, value in own_options.items():
         if value is None or name not in own or name in kwargs:
             continue
         parameter = own[name]
         by_place = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and places.index(name) < len(args)
         if not by_place:
             raise ProgramError(
-                f"{name}={shown(value)} may be meant for {_called(program)}, which has a parameter {name!r}, or for "
-                f"the workbench; give the program's own by kwargs={{{name!r}: …}}, and {name}= is the workbench's"
+                f"{name}={short_repr(value)} may be meant for {_call_name(program)}, which has a parameter {name!r}, "
+                f"or for the workbench; give the program's own by kwargs={{{name!r}: …}}, and {name}= is the "
+                "workbench's"
             )
     found = {**inputs, **kwargs}
-    _check_that_they_fit(program, args, found, taken)
+    _check_that_they_fit(program, args, found, own_options)
     return found
 
 
@@ -95,8 +96,8 @@ def _check_that_they_fit(
         hint = f"; or is {meant[0]}= meant, an option of the workbench?" if meant else ""
         # Python reports only the first fault, which is the missing argument caused by a misspelled name.
         if unknown and not meant:
-            hint = f"; {shown(unknown[0])} is none of them{nearest(unknown[0], names)}"
-        takes = f"{_called(program)} takes ({', '.join(signature.parameters)})"
+            hint = f"; {short_repr(unknown[0])} is none of them{suggest_names(unknown[0], names)}"
+        takes = f"{_call_name(program)} takes ({', '.join(signature.parameters)})"
         raise ProgramError(f"{takes}, and what was given does not fit: {error}{hint}") from None
 
 
@@ -125,23 +126,23 @@ def check_program(program: Any) -> None:
         )
     _check_that_it_returns(program)
     if getattr(program, "_lc_cd", None) is not None:
-        raise ProgramError(f"{_called(program)} is compiled already, by thunder.jit: open what it was made of")
+        raise ProgramError(f"{_call_name(program)} is compiled already, by thunder.jit: open what it was made of")
     original = getattr(program, "_orig_mod", None) or getattr(program, "_torchdynamo_orig_callable", None)
     if original is not None:
         raise ProgramError(
-            f"{_called(original)} is compiled already, by torch.compile: open what it was made of, such as m itself "
+            f"{_call_name(original)} is compiled already, by torch.compile: open what it was made of, such as m itself "
             "for torch.compile(m)"
         )
     modules = program.named_modules() if isinstance(program, torch.nn.Module) else [("", program)]
     for path, module in modules:
         # Their operators cannot be inspected, and Thunder's interpreter would end the process.
         if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-            where = f"{path} of {_called(program)}" if path else _called(program)
+            where = f"{path} of {_call_name(program)}" if path else _call_name(program)
             raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the Python that it was made of")
         if path and getattr(module, "_orig_mod", None) is not None:
             raise ProgramError(
-                f"{path} of {_called(program)} is compiled already, by torch.compile: put the module that it was made "
-                "of in its place"
+                f"{path} of {_call_name(program)} is compiled already, by torch.compile: put the module that it was "
+                "made of in its place"
             )
 
 
@@ -151,15 +152,15 @@ def _check_that_it_returns(program: Callable[..., Any]) -> None:
     ways = (called, getattr(called, "__call__", None))  # noqa: B004  of an object that can be called, how
     if any(inspect.iscoroutinefunction(way) or inspect.isasyncgenfunction(way) for way in ways):
         raise ProgramError(
-            f"{_called(program)} is async, and computes nothing until it is awaited: open a plain function"
+            f"{_call_name(program)} is async, and computes nothing until it is awaited: open a plain function"
         )
     if any(inspect.isgeneratorfunction(way) for way in ways):
         raise ProgramError(
-            f"{_called(program)} is a generator, and computes nothing until it is gone through: "
+            f"{_call_name(program)} is a generator, and computes nothing until it is gone through: "
             "return a tuple or a list of what it yields"
         )
 
 
-def _called(program: Callable[..., Any]) -> str:
+def _call_name(program: Callable[..., Any]) -> str:
     name = getattr(program, "__name__", None)
     return name if isinstance(name, str) else type(program).__name__

@@ -30,7 +30,7 @@ PAUSE_S = 0.05
 
 def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
     """Return Tornado's handlers below `PATH`."""
-    given = {"listing": Listing(), "places": RunFolders(Path(root).expanduser().absolute())}
+    given = {"listing": Listing(), "run_folders": RunFolders(Path(root).expanduser().absolute())}
     routes = {"runs": RunsHandler, "log": LogHandler, "cancel": CancelHandler}
     return [(url_path_join(base_url, PATH, name), handler, given) for name, handler in routes.items()]
 
@@ -38,8 +38,8 @@ def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
 class _Handler(APIHandler):
     auth_resource = PATH
 
-    def initialize(self, listing: Listing, places: RunFolders) -> None:
-        self.listing, self.places = listing, places
+    def initialize(self, listing: Listing, run_folders: RunFolders) -> None:
+        self.listing, self.run_folders = listing, run_folders
 
     def refuse(self, error: RunError) -> None:
         """Answer with the reason for a refusal, in one line."""
@@ -67,7 +67,7 @@ class RunsHandler(_Handler):
         answer = None
         while not self._gone:
             # Use a thread, because disks may be slow and the server must also serve kernels.
-            await asyncio.to_thread(self.listing.scan, await self._places())
+            await asyncio.to_thread(self.listing.scan, await self._folders())
             answer = self.listing.since(int(text))
             if answer is not None or time.monotonic() > deadline:
                 break
@@ -75,7 +75,7 @@ class RunsHandler(_Handler):
         if not self._gone:
             await self.finish(json.dumps(answer or {"version": int(text), "runs": []}))
 
-    async def _places(self) -> list[Path]:
+    async def _folders(self) -> list[Path]:
         manager: Any = self.session_manager
         sessions = await ensure_async(manager.list_sessions())
         pids = []
@@ -83,7 +83,7 @@ class RunsHandler(_Handler):
             process = getattr(getattr(self.kernel_manager.get_kernel(id), "provisioner", None), "process", None)
             if process is not None:
                 pids.append(process.pid)
-        return self.places.update(sessions, pids)
+        return self.run_folders.update(sessions, pids)
 
 
 class LogHandler(_Handler):

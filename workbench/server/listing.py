@@ -28,9 +28,9 @@ _SAMPLES_KEPT = 2400
 class _ListedRun:
     """A run in the list."""
 
-    def __init__(self, readout: RunStatus, written: tuple[int, ...]) -> None:
+    def __init__(self, readout: RunStatus, modified_times: tuple[int, ...]) -> None:
         self.readout = readout
-        self.written = written
+        self.written = modified_times
         self.version = 0
         self.samples: deque[tuple[int, float, int]] = deque(maxlen=_SAMPLES_KEPT)
         self.end: Callable[[], None] | None = None
@@ -50,13 +50,13 @@ class Listing:
         self._version = int(time.time() * 1000)
         self._listed = self._version
 
-    def scan(self, places: Iterable[Path]) -> None:
+    def scan(self, parents: Iterable[Path]) -> None:
         """Search for runs in these folders; does nothing if the last search was recent."""
         with self._scanning:
             if time.monotonic() - self._scanned_s < SCAN_INTERVAL_S:
                 return
             # Two places may be the same folder under different names.
-            folders = {folder.resolve() for place in places for folder in run_store.folders(place)}
+            folders = {folder.resolve() for place in parents for folder in run_store.folders(place)}
             # A folder's name begins with the time of its creation.
             latest = sorted(folders, key=lambda folder: folder.name)[-MOST_LISTED:]
             for folder in latest:

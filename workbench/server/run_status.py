@@ -122,12 +122,12 @@ def log_text(run: Run) -> str:
         if isinstance(event, events.MemorySample | events.Step):
             continue
         fields = {name: value for name, value in vars(event).items() if name not in ("t_s", "type")}
-        words = "  ".join(f"{name}={_short(value)}" for name, value in fields.items())
+        words = "  ".join(f"{name}={_shorten(value)}" for name, value in fields.items())
         lines.append(f"{event.t_s:9.3f} s  {event.type:16} {words}".rstrip())
     output = run.output.strip()
     return "\n".join([*lines, "", "What was printed last:", output or "nothing"])
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 120 or "\n" in text else f"{text[:117]}…"

@@ -30,7 +30,7 @@ class Gpu:
     driver_cuda: tuple[int, int]
 
 
-def attached() -> tuple[Gpu, ...]:
+def attached_gpus() -> tuple[Gpu, ...]:
     """Return all GPUs in the driver's order; empty if there is no driver, or if it fails or finds no device."""
     try:
         driver = ctypes.CDLL(LIBRARY)

@@ -64,7 +64,7 @@ class DiskCache:
             return None
         return Path(given).expanduser() if given else Path(user_cache_dir("thunder-workbench"), self.name)
 
-    def _own(self) -> Path | None:
+    def _own_folder(self) -> Path | None:
         """Return the folder, if it exists and nobody else can write to it, because its files are trusted."""
         place = self.folder()
         try:
@@ -78,7 +78,7 @@ class DiskCache:
     def _files(self) -> list[tuple[float, int, Path]]:
         """Return the time of last use, the size and the path of each file, the most recently used last."""
         found: list[tuple[float, int, Path]] = []
-        for path in place.glob(f"*{self.suffix}") if (place := self._own()) else ():
+        for path in place.glob(f"*{self.suffix}") if (place := self._own_folder()) else ():
             try:
                 there = path.lstat()
             except OSError:  # another process has removed it
@@ -91,7 +91,7 @@ class DiskCache:
         sizes = [size for _, size, _ in self._files()]
         return Contents(self.folder(), len(sizes), sum(sizes))
 
-    def kept(self, key: str) -> Iterator[Path]:
+    def files_under(self, key: str) -> Iterator[Path]:
         """Return the files under a key, the most recently used first."""
         return (path for _, _, path in reversed(self._files()) if path.name.startswith(f"{key}-"))
 
@@ -107,7 +107,7 @@ class DiskCache:
             raise PermissionError(errno.EACCES, "it belongs to someone else, or others may write into it")
         written = paths.read(path, self.most_bytes + _CHECK_BYTES)
         content = written[_CHECK_BYTES:]
-        if written[:_CHECK_BYTES] != _check(content):
+        if written[:_CHECK_BYTES] != _checksum(content):
             raise OSError(errno.EIO, "it is not as it was written")
         with contextlib.suppress(OSError):  # on a read-only disk
             os.utime(path)
@@ -118,7 +118,7 @@ class DiskCache:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
-    def keep(self, key: str, part: str, content: bytes) -> None:
+    def store(self, key: str, part: str, content: bytes) -> None:
         """Store a file under a key, replacing the file of the same part; remove the least recently used files.
 
         Raises
@@ -130,18 +130,18 @@ class DiskCache:
         if place is None or len(content) > self.most_bytes:
             return
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._own() is None:
+        if self._own_folder() is None:
             raise PermissionError(f"{place} belongs to someone else, or others may write into it")
         target = place / f"{key}-{part}{self.suffix}"
         if os.path.lexists(target) and not _is_own(target):
             target.unlink()
-        paths.write(target, _check(content) + content, mode=0o600)
+        paths.write(target, _checksum(content) + content, mode=0o600)
         left = self.most_bytes
         for _, size, path in reversed(self._files()):
             left -= size
             if left < 0:
                 self.forget(path)
-        for path in _unfinished(place):
+        for path in _unfinished_files(place):
             with contextlib.suppress(OSError):
                 if time.time() - path.lstat().st_mtime > _ABANDONED_S:
                     path.unlink()
@@ -151,7 +151,7 @@ class DiskCache:
         before = self.contents()
         for _, _, path in self._files():
             path.unlink(missing_ok=True)
-        for path in _unfinished(place) if (place := self._own()) else ():
+        for path in _unfinished_files(place) if (place := self._own_folder()) else ():
             path.unlink(missing_ok=True)
         return before
 
@@ -168,7 +168,7 @@ _ABANDONED_S = 3600.0
 """Age at which an unfinished file counts as abandoned by its writer."""
 
 
-def _check(content: bytes) -> bytes:
+def _checksum(content: bytes) -> bytes:
     return zlib.crc32(content).to_bytes(_CHECK_BYTES, "little")
 
 
@@ -179,5 +179,5 @@ def _is_own(path: Path) -> bool:
     return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write
 
 
-def _unfinished(place: Path) -> Iterator[Path]:
-    return place.glob(f".workbench-*{paths.UNFINISHED}")
+def _unfinished_files(folder: Path) -> Iterator[Path]:
+    return folder.glob(f".workbench-*{paths.UNFINISHED}")

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Remembered:
-    """The last result of each function that is passed to `of`.
+    """The last result of each function that is passed to `result_of`.
 
     The cache does not change results, provided that those functions read only their arguments.
     """
@@ -18,7 +18,7 @@ class Remembered:
     def __init__(self) -> None:
         self._held: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
 
-    def of[Result](self, make: Callable[..., Result], *parts: Any) -> Result:
+    def result_of[Result](self, make: Callable[..., Result], *parts: Any) -> Result:
         """Return a function's result for some parts; if they are the same as before, the earlier result.
 
         Parameters
@@ -30,16 +30,18 @@ class Remembered:
             and all other objects by identity.
         """
         held = self._held.get(make)
-        if held is None or not all(map(_same, parts, held[0])):
+        if held is None or not all(map(_is_same_input, parts, held[0])):
             self._held[make] = held = parts, make(*parts)
         result: Result = held[1]
         return result
 
-    def each[Item, Result](self, make: Callable[..., Result], items: Sequence[Item], *parts: Any) -> list[Result]:
-        """Return a function's result for each item and some parts, as `of` does; only new items are computed."""
+    def results_of_each[Item, Result](
+        self, make: Callable[..., Result], items: Sequence[Item], *parts: Any
+    ) -> list[Result]:
+        """Return a function's result for each item and some parts, as `result_of` does; only new items are computed."""
         held = self._held.get(make)
         known: dict[int, Result] = {}
-        if held is not None and all(map(_same, parts, held[0][1:])):
+        if held is not None and all(map(_is_same_input, parts, held[0][1:])):
             known = dict(zip(map(id, held[0][0]), held[1], strict=True))
         missing = object()
         found: list[Any] = [known.get(id(item), missing) for item in items]
@@ -50,13 +52,13 @@ class Remembered:
         return found
 
 
-def _same(one: Any, other: Any) -> bool:
-    if one is other:
+def _is_same_input(first: Any, second: Any) -> bool:
+    if first is second:
         return True
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(one, other)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(operator.is_, one, other))
-    return isinstance(one, (str, bool)) and one == other
+    if isinstance(first, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(first, second)
+    if isinstance(first, (list, tuple)):
+        return len(first) == len(second) and all(map(operator.is_, first, second))
+    return isinstance(first, (str, bool)) and first == second

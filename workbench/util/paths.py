@@ -1,6 +1,6 @@
 """Files that a user names: read up to a limit, and written completely or not at all; only regular files are used.
 
-Failures raise `OSError`, as in Python itself. Its `strerror` has the reason; `reason` returns a text.
+Failures raise `OSError`, as in Python itself. Its `strerror` has the reason; `reason_of` returns a text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNFINISHED = ".tmp"
 _ODD = "~ names a user that this machine does not have"
 
 
-def expanded(path: str | os.PathLike[str]) -> Path:
+def expand_home(path: str | os.PathLike[str]) -> Path:
     """Return `path` with ``~`` expanded.
 
     Raises
@@ -49,7 +49,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         raise OSError(errno.EINVAL, _ODD) from None
 
 
-def reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
     """Return why something could not be done, as words that fit into a sentence."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
@@ -63,7 +63,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     OSError
         If it cannot be read, is not a regular file, or is larger than `most_bytes`.
     """
-    target = expanded(path)
+    target = expand_home(path)
     # Check before opening, because opening some devices has an effect, and opening a pipe waits.
     _check_regular(target.stat())
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -80,7 +80,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def regular(path: str | os.PathLike[str]) -> Path:
+def regular_file(path: str | os.PathLike[str]) -> Path:
     """Return `path` with ``~`` expanded, if it is a regular file.
 
     Raises
@@ -88,7 +88,7 @@ def regular(path: str | os.PathLike[str]) -> Path:
     OSError
         If none is.
     """
-    target = expanded(path)
+    target = expand_home(path)
     _check_regular(target.stat())
     return target
 
@@ -103,7 +103,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     OSError
         If it exists and is not a regular file, or cannot be written, or its folder does not exist.
     """
-    given = expanded(path)
+    given = expand_home(path)
     target = Path(os.path.realpath(given)) if given.is_symlink() else given
     try:
         there = given.stat()
@@ -159,7 +159,7 @@ def write(
             file.write(content)
             file.flush()
             if there:
-                _keep(target, beside)
+                _copy_attributes(target, beside)
             os.fsync(file.fileno())
         beside.replace(target)
     finally:
@@ -168,22 +168,22 @@ def write(
     return target
 
 
-def _keep(target: Path, beside: Path) -> None:
-    """Give `beside` the owner, mode and attributes of `target`."""
-    was, now = target.stat(), beside.stat()
+def _copy_attributes(target: Path, copy: Path) -> None:
+    """Give `copy` the owner, mode and attributes of `target`."""
+    was, now = target.stat(), copy.stat()
     # Changing the owner removes special bits of the mode, so set the owner first.
     if (was.st_uid, was.st_gid) != (now.st_uid, now.st_gid):
         try:
-            os.chown(beside, was.st_uid, was.st_gid)
+            os.chown(copy, was.st_uid, was.st_gid)
         except PermissionError:
             raise PermissionError(
                 errno.EPERM, "it belongs to another user or group, and could not stay theirs"
             ) from None
-    shutil.copystat(target, beside)
-    os.utime(beside)
+    shutil.copystat(target, copy)
+    os.utime(copy)
 
 
-def _check_regular(there: os.stat_result) -> None:
-    if not stat.S_ISREG(there.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(there.st_mode), "something else")
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise OSError(errno.EINVAL, f"it is {kind}, and no regular file")

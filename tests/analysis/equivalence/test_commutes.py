@@ -12,7 +12,7 @@ import workbench as wb
 from tests.analysis.small_graphs import graph
 from workbench.analysis.equivalence.commutes import commutes
 from workbench.analysis.equivalence.prove import Prover
-from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_members
+from workbench.analysis.graphs.reorder_graph import reorder_graph, top_rows, with_members
 from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
 
 TRIES = 60
@@ -46,7 +46,7 @@ def test_orders_that_commute_are_proven_and_some_orders_do_not_commute(program: 
         commuting = commutes(of, rows)
         found[commuting] += 1
         if commuting:
-            assert prover.prove(reordered(of, rows)).proven
+            assert prover.prove(reorder_graph(of, rows)).proven
     assert min(found) > 0
 
 

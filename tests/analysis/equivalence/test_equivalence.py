@@ -379,7 +379,7 @@ def test_nested_views_select_the_elements_that_pytorch_selects() -> None:
             random.setstate(state)
             alone = random_view(torch.empty(tensor.shape, device="meta"), random)
             after = Move.of(tuple(tensor.shape), tuple(alone.shape), alone.stride(), int(alone.storage_offset()))
-            found = move.then(after)
+            found = move.compose(after)
             if found is None:
                 break
             tensor, move, composed = made, found, composed + 1

@@ -31,7 +31,7 @@ from workbench.analysis.memory.peak_by_statement import (
     SAVE,
     ExactMemory,
     JointGraphMemory,
-    PeakPlaces,
+    PeakPositions,
 )
 from workbench.bench.fit.fitter import Fitter
 from workbench.compiler.pipeline.lever_context import LeverContext
@@ -57,10 +57,12 @@ class Small:
         opened = workbench.open(program, *arguments, device="cpu", executor="torch", capture="interpreter")
         stage = opened._captured.stage
         self.work = work = stage.recomputer
-        self.places = PeakPlaces(work, stage.predictor)
+        self.places = PeakPositions(work, stage.predictor)
         self._exactly = JointGraphMemory(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=4)
         self._known: dict[frozenset[tuple[int, str]], ExactMemory] = {}
-        self.free = {int(s): (OFFLOAD,) if work.why_not(int(s)) else (RECOMPUTE, OFFLOAD) for s in work.storages()}
+        self.free = {
+            int(s): (OFFLOAD,) if work.why_no_recompute(int(s)) else (RECOMPUTE, OFFLOAD) for s in work.storages()
+        }
         self.everything = tuple(
             {s: o for s, o in zip(self.free, taken, strict=True) if o != SAVE}
             for taken in itertools.product(*((SAVE, *options) for options in self.free.values()))
@@ -175,8 +177,8 @@ def test_the_solver_tolerance_does_not_break_a_limit(monkeypatch: pytest.MonkeyP
         half = {int(storage): RECOMPUTE for storage in draw.permutation(again)[:7]}
         limit = chooser.point(half).peak_bytes
         solved.clear()
-        chooser._closing.close(limit)
-        found = chooser.known(limit)
+        chooser._closing.close_gap(limit)
+        found = chooser.fastest_known(limit)
         assert found is not None
         assert found.peak_bytes <= limit
         assert len(found.options) == 7
@@ -204,9 +206,11 @@ class Counted:
 
     def __init__(self, stage: LeverContext, ahead: int) -> None:
         work = stage.recomputer
-        self.places = PeakPlaces(work, stage.predictor)
+        self.places = PeakPositions(work, stage.predictor)
         self.free = {
-            storage: [o for o, why in ((RECOMPUTE, work.why_not), (OFFLOAD, work.why_no_offload)) if not why(storage)]
+            storage: [
+                o for o, why in ((RECOMPUTE, work.why_no_recompute), (OFFLOAD, work.why_no_offload)) if not why(storage)
+            ]
             for storage in work.storages().tolist()
         }
         self.exactly = JointGraphMemory(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=ahead)
@@ -217,13 +221,13 @@ class Counted:
     def least(self, options: Mapping[int, str]) -> Any:
         """Return the lower bound at each place."""
         absent = {storage: np.zeros(len(self.stock), bool) for storage in {*options, *self.presence.beside}}
-        present = self.presence.present(options)
+        present = self.presence.presence_of(options)
         for storage in options:
             if storage in self.presence.spans:
                 start, end = self.presence.spans[storage]
                 end = min(end, present[storage].place) if storage in present else end
                 for place in range(start, end):
-                    absent[storage][place] = not self.presence.back(options, storage, place)
+                    absent[storage][place] = not self.presence.is_reloaded(options, storage, place)
         for storage, beside in self.presence.beside.items():
             made = any(options.get(maker) == RECOMPUTE for maker in beside.makers)
             if made and options.get(storage) != RECOMPUTE:

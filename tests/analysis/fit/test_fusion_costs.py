@@ -64,8 +64,8 @@ def every(fitter: Fitter) -> list[dict[int, str]]:
 
 
 def test_a_point_costs_the_extra_time_of_its_plan(fitter: Fitter) -> None:
-    limit = (fitter.least()[1].peak_bytes + fitter.before.peak_bytes) // 2
-    point, plan = fitter.within(limit)
+    limit = (fitter.lowest_peak()[1].peak_bytes + fitter.before.peak_bytes) // 2
+    point, plan = fitter.fit_peak(limit)
     assert point.options
     took = []
     for graph in (plan.graph, fitter.before.graph):
@@ -76,8 +76,8 @@ def test_a_point_costs_the_extra_time_of_its_plan(fitter: Fitter) -> None:
 
 
 def test_no_combination_beats_the_bound_and_the_result_is_near_the_best(fitter: Fitter) -> None:
-    limits = np.linspace(fitter.least()[1].peak_bytes, fitter.before.peak_bytes, 5).astype(int).tolist()
-    found = [fitter.within(limit)[0] for limit in limits]
+    limits = np.linspace(fitter.lowest_peak()[1].peak_bytes, fitter.before.peak_bytes, 5).astype(int).tolist()
+    found = [fitter.fit_peak(limit)[0] for limit in limits]
     points = [fitter.chooser.point(options) for options in every(fitter)]
     for limit, point in zip(limits, found, strict=True):
         best = min(one.added_s for one in points if one.peak_bytes <= limit)
@@ -104,12 +104,12 @@ def test_the_fusion_model_predicts_better_than_single_statements(fitter: Fitter)
 def test_recomputed_storages_include_those_that_fusions_recompute() -> None:
     bench = opened("scaled")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
-    remade = fusion_costs.remade(fitter._stage.recomputer, fitter.before.graph)
+    remade = fusion_costs.storages_remade(fitter._stage.recomputer, fitter.before.graph)
     assert remade
     nearer, further = (make() for make in fitter.chooser._guides[1:])
     assert remade.isdisjoint(storage for storage, _ in nearer._variables)
     assert remade <= {storage for storage, _ in further._variables}
-    taken = [fitter.chooser._as_guided(nearer, nearer.point({s: o})) for s, o in nearer._variables]
+    taken = [fitter.chooser._from_guide(nearer, nearer.point({s: o})) for s, o in nearer._variables]
     assert any(remade & point.options.keys() for point in taken)
     for point in taken:
         without = {storage: option for storage, option in point.options.items() if storage not in remade}
@@ -138,16 +138,16 @@ def test_a_limit_below_the_stock_step_time_can_be_met() -> None:
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
     quickest_s = min(fitter.chooser.point(options).added_s for options in every(fitter))
     assert quickest_s < 0
-    found, plan = fitter.within_time(fitter.step_s + quickest_s / 2)
+    found, plan = fitter.fit_time(fitter.step_s + quickest_s / 2)
     assert found.added_s <= quickest_s / 2
     assert plan.peak_bytes == found.planned_bytes <= fitter.before.peak_bytes
     with pytest.raises(PlanError, match=r"no plan of .* takes .* a step or less by the rates of slow"):
-        fitter.within_time(fitter.step_s + 2 * quickest_s)
+        fitter.fit_time(fitter.step_s + 2 * quickest_s)
 
 
 def test_a_faster_plan_is_found_even_under_the_stock_peak(fitter: Fitter) -> None:
     stock = fitter.before.peak_bytes
-    found, plan = fitter.within(stock)
+    found, plan = fitter.fit_peak(stock)
     points = [fitter.chooser.point(options) for options in every(fitter)]
     quickest_s = min(point.added_s for point in points if point.peak_bytes <= stock)
     assert found.added_s == pytest.approx(quickest_s, abs=0.002 * fitter.step_s)
@@ -181,7 +181,7 @@ def test_a_guide_counts_what_must_be_recomputed_for_others(large: Fitter) -> Non
     nearer = chooser._guides[1]()
     # A layer's norm is recomputed from the residual stream, which is recomputed from all layers before it.
     norms = {s: o for s, o in nearer._variables if o == "recompute" and "norm/mul" in large._site_of[s].id}
-    planned = chooser._as_guided(nearer, nearer.point(norms))
+    planned = chooser._from_guide(nearer, nearer.point(norms))
     assert planned.options.keys() - norms.keys() <= chooser._remade
     assert nearer.added_s(norms) == pytest.approx(planned.added_s, rel=0.5)
     assert nearer.added_s(norms) > 1e-4 * large.step_s
@@ -196,7 +196,7 @@ def test_the_first_guide_frees_as_many_bytes_as_its_plan_at_each_place(large: Fi
     assert any(s not in large._free for s, _ in inner)
     backward = slice(chooser._places.first_backward, None)
     for storage, option in inner:
-        planned = chooser._evaluate(chooser._with_read(guide.stands_for({storage: option}), chooser._remade))[1]
+        planned = chooser._evaluate(chooser._add_values_read(guide.stands_for({storage: option}), chooser._remade))[1]
         said = (guide._stock_peaks - guide._evaluate({storage: option})[1])[backward]
         freed = (chooser._stock_peaks - planned)[backward]
         # Fusions that recompute a value or read it back run longer or shorter than their statements.
@@ -207,12 +207,12 @@ def test_the_first_guide_frees_as_many_bytes_as_its_plan_at_each_place(large: Fi
 def test_a_cheap_plan_of_a_large_model_is_found_after_few_plans(large: Fitter, share: float, added_s: float) -> None:
     limit = int(share * large.before.peak_bytes)
     fresh = Fitter(large._bench, large._captured, large.machine)
-    found, plan = fresh.within(limit)
+    found, plan = fresh.fit_peak(limit)
     # A saved slice keeps its projection alive: one choice frees 0.1 GB of a limit of 7.1 GB.
     assert 0.975 * limit <= plan.peak_bytes <= limit
     assert found.added_s <= added_s
     assert len(fresh.chooser._known) <= 20
-    later = large.within(limit)[0]
+    later = large.fit_peak(limit)[0]
     assert later.added_s == pytest.approx(found.added_s, abs=1e-3 * large.step_s)
 
 
@@ -220,7 +220,7 @@ def test_unneeded_choices_are_undone_at_once(large: Fitter) -> None:
     chooser = large.chooser
     all_away = chooser.point({s: o for s, o in chooser._variables if o == "offload"})
     limit, known = (all_away.peak_bytes + large.before.peak_bytes) // 2, len(chooser._known)
-    found = chooser._taken_back(all_away, limit)
+    found = chooser._save_what_fits(all_away, limit)
     assert all_away.peak_bytes < found.peak_bytes <= limit
     assert found.transfer_s < 0.1 * all_away.transfer_s
     assert len(chooser._known) - known <= 4
@@ -228,7 +228,7 @@ def test_unneeded_choices_are_undone_at_once(large: Fitter) -> None:
 
 def test_the_corrected_guide_adds_the_same_bytes_for_any_choices(large: Fitter) -> None:
     nearer = large.chooser._guides[1]()
-    corrected = nearer.corrected(large.chooser._stock_peaks - nearer._stock_peaks)
+    corrected = nearer.with_correction(large.chooser._stock_peaks - nearer._stock_peaks)
     assert corrected.stock.peak_bytes == large.before.peak_bytes
     options = dict(nearer._variables[:1])
     more = corrected._evaluate(options)[1] - nearer._evaluate(options)[1]
@@ -242,8 +242,8 @@ def test_the_least_peak_is_not_above_the_least_of_any_guide() -> None:
     model, args = built("gpt2")
     bench = workbench.open(model, *args, device="cpu", executor="torchcompile_aten")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
-    least_bytes = fitter.least()[1].peak_bytes
+    least_bytes = fitter.lowest_peak()[1].peak_bytes
     chooser = fitter.chooser
-    of_guides = [chooser._as_guided(guide, guide.least()).peak_bytes for guide in (make() for make in chooser._guides)]
+    of_guides = [chooser._from_guide(guide, guide.least()).peak_bytes for guide in (make() for make in chooser._guides)]
     assert len(of_guides) > 1
     assert least_bytes <= min(of_guides) < bench.plan.peak_bytes

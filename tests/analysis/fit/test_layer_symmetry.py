@@ -20,7 +20,7 @@ from tests.trial_counts import beyond
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.fit import lp_bound
 from workbench.analysis.fit.budget_solver import Chooser
-from workbench.analysis.fit.layer_symmetry import Program, folded
+from workbench.analysis.fit.layer_symmetry import LinearProgram, merge_equal_columns
 from workbench.analysis.fit.lp_bound import LimitedProgram
 from workbench.analysis.fit.milp_process import solve_whole
 from workbench.analysis.fit.rounding import SOLVED_TO
@@ -30,7 +30,7 @@ PLACES, EACH = 5, 3
 WIDTH = 64
 
 
-def layered(seed: int, layers: int, *, same: bool = False) -> tuple[Program, NDArray[np.float64]]:
+def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgram, NDArray[np.float64]]:
     """Return random choices in layers that share recomputed statements, and their bytes, one row per place in memory.
 
     Unless `same`, some layers differ in costs, bytes or shared statements. Each choice frees its bytes over a range of
@@ -58,7 +58,7 @@ def layered(seed: int, layers: int, *, same: bool = False) -> tuple[Program, NDA
         one[1:, count + layer] = -shares[layer]
         rows.append(one)
     needed = memory.sum(axis=1) * draw.uniform(0.1, 0.6, PLACES)
-    program = Program(
+    program = LinearProgram(
         costs=np.append(costs, np.full(layers, 2.0)),
         upper=np.ones(count + layers),
         matrix=csr_array(np.vstack(rows)),
@@ -68,7 +68,7 @@ def layered(seed: int, layers: int, *, same: bool = False) -> tuple[Program, NDA
     return program, np.append(sizes, np.zeros(layers))
 
 
-def least(program: Program) -> float:
+def least(program: LinearProgram) -> float:
     """Return the cost of the best solution; infinite without one."""
     solved = milp(
         program.costs,
@@ -83,7 +83,7 @@ def least(program: Program) -> float:
 @given(seed=st.integers(0, 10**6), layers=st.integers(2, 6))
 def test_no_choices_cost_less_than_the_bound_of_folded_layers(seed: int, layers: int) -> None:
     program, sizes = layered(seed, layers)
-    one = folded(program, PLACES, sizes)
+    one = merge_equal_columns(program, PLACES, sizes)
     assert (one.program.costs[one.of] <= program.costs).all()
     assert least(one.program) <= least(program) + 1e-6
 
@@ -91,7 +91,7 @@ def test_no_choices_cost_less_than_the_bound_of_folded_layers(seed: int, layers:
 @pytest.mark.parametrize("seed", range(5))
 def test_folding_isomorphic_layers_keeps_one_layer_with_the_cost_of_all(seed: int) -> None:
     program, sizes = layered(seed, 5, same=True)
-    one = folded(program, PLACES, sizes)
+    one = merge_equal_columns(program, PLACES, sizes)
     assert len(one.program.costs) == EACH + 1
     assert least(one.program) == pytest.approx(least(program))
 
@@ -100,7 +100,7 @@ def test_folding_isomorphic_layers_keeps_one_layer_with_the_cost_of_all(seed: in
 @given(groups=st.lists(st.sets(st.integers(0, 9), min_size=2), min_size=1, max_size=12, unique_by=frozenset))
 def test_groups_constrain_their_totals_by_the_groups_inside_them(groups: list[set[int]]) -> None:
     named = [tuple(sorted(group)) for group in groups]
-    within = lp_bound._nested(named)
+    within = lp_bound._nest_groups(named)
 
     def numbers(of: int | tuple[int, ...]) -> set[int]:
         return {of} if isinstance(of, int) else set().union(*(numbers(inside) for inside in within[of]))
@@ -109,7 +109,7 @@ def test_groups_constrain_their_totals_by_the_groups_inside_them(groups: list[se
 
 
 def test_nested_groups_take_one_or_two_rows_each() -> None:
-    within = lp_bound._nested([tuple(range(length)) for length in range(2, 40)])
+    within = lp_bound._nest_groups([tuple(range(length)) for length in range(2, 40)])
     assert sum(map(len, within.values())) == 2 * 38
 
 
@@ -164,7 +164,7 @@ def test_folded_answers_are_as_good_as_those_of_all_layers(name: str, monkeypatc
     once = chooser(PROGRAMS[name])
     limits = np.linspace(once.least().peak_bytes, once.stock.peak_bytes, 3).astype(int).tolist()[:-1]
     found = [once.fit(limit) for limit in limits]
-    monkeypatch.setattr(LimitedProgram, "alike", lambda *_, **__: None)
+    monkeypatch.setattr(LimitedProgram, "solve_merged", lambda *_, **__: None)
     each = chooser(PROGRAMS[name])
     for limit, point in zip(limits, found, strict=True):
         other = each.fit(limit)
@@ -173,7 +173,7 @@ def test_folded_answers_are_as_good_as_those_of_all_layers(name: str, monkeypatc
         assert point.peak_bytes <= limit
         assert point.added_s <= other.added_s * (1 + SOLVED_TO)
         assert once.bound(limit).added_s <= other.added_s + 1e-12
-        assert once._relaxation.under(limit).bound().added_s <= once.bound(limit).added_s + 1e-12
+        assert once._relaxation.program_for(limit).bound().added_s <= once.bound(limit).added_s + 1e-12
 
 
 def test_the_best_plan_of_identical_layers_is_proven_on_the_folded_program(

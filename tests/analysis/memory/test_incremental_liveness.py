@@ -10,7 +10,7 @@ import torch
 
 import workbench
 from workbench.analysis.memory.incremental_liveness import IncrementalLiveness
-from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, JointGraphMemory, PeakPlaces
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, JointGraphMemory, PeakPositions
 
 
 def views(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -54,10 +54,12 @@ PROGRAMS: dict[str, Callable[[], workbench.Workbench]] = {
 def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along: bool) -> None:
     stage = PROGRAMS[program]()._captured.stage
     work, graph = stage.recomputer, stage.graph
-    places = PeakPlaces(work, stage.predictor)
+    places = PeakPositions(work, stage.predictor)
     exactly = JointGraphMemory(work, stage.predictor, places, {}, along=along, gather=stage.gathers_again, ahead=3)
     free = {
-        storage: [o for o, why in ((RECOMPUTE, work.why_not), (OFFLOAD, work.why_no_offload)) if not why(storage)]
+        storage: [
+            o for o, why in ((RECOMPUTE, work.why_no_recompute), (OFFLOAD, work.why_no_offload)) if not why(storage)
+        ]
         for storage in work.storages().tolist()
     }
     draw = np.random.default_rng(0)
@@ -67,7 +69,7 @@ def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along
         again = [storage for storage, option in options.items() if option == RECOMPUTE]
         away = [storage for storage, option in options.items() if option == OFFLOAD]
         edit = work.edit(again, along=along, gather=stage.gathers_again)
-        whole, found = exactly.whole(edit.schedule(graph), away), exactly(options)
+        whole, found = exactly.evaluate_schedule(edit.schedule(graph), away), exactly(options)
         told += places.stock(edit.before, away, 3) is not None
         assert (found.peak_bytes, found.saved_bytes) == (whole.peak_bytes, whole.saved_bytes), options
         assert found.peaks.tolist() == whole.peaks.tolist(), options

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from tests.analysis.small_graphs import graph
-from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_members
+from workbench.analysis.graphs.reorder_graph import reorder_graph, top_rows, with_members
 from workbench.analysis.memory.liveness import timeline
 from workbench.analysis.order import order_groups
 from workbench.analysis.order.min_peak_order import (
     HalfStep,
-    _beam,
-    early,
-    half_of,
-    held_of,
-    in_place,
+    _beam_search,
+    changes_order_late,
+    half_step_of,
     just_in_time,
-    late,
     least_peak,
-    order_of,
-    stands_late,
+    order_constraints,
+    order_early,
+    order_late,
+    reorder_sides,
+    unchanged_order,
 )
 from workbench.core.graph import BACKWARD, FORWARD, Graph, StatementFlag, ValueFlag
 
@@ -87,7 +87,7 @@ def is_legal(half: HalfStep, order: list[int]) -> bool:
         if half.before[one] & ~done:
             return False
         done |= 1 << one
-    return sorted(order) == in_place(half)
+    return sorted(order) == unchanged_order(half)
 
 
 def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
@@ -95,7 +95,7 @@ def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
     top = top_rows(made).copy()
     start = int(np.searchsorted(top, half.rows[0]))
     top[start : start + len(order)] = half.rows[order]
-    found = timeline(reordered(made, with_members(made, top)))
+    found = timeline(reorder_graph(made, with_members(made, top)))
     return int(found.statement_peak_bytes[half.rows].max())
 
 
@@ -103,7 +103,7 @@ def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
 def test_no_order_has_a_lower_peak_than_the_one_found(seed: int) -> None:
     made = drawn(seed)
     for side in (FORWARD, BACKWARD):
-        half = half_of(made, side)
+        half = half_step_of(made, side)
         if not len(half.rows):
             continue
         every = {tuple(order): side_peak(made, half, order) for order in orders(half)}
@@ -121,55 +121,55 @@ def test_a_statement_without_results_keeps_its_place_among_all_others(seed: int)
         fixed += [] if makes else [place]
         lines.append((f"f{place}", " ".join(draw.sample(values, min(2, len(values)))), makes, ""))
         values += [makes] if makes else []
-    held = held_of(graph(lines, flags={"x": ValueFlag.ARGUMENT}), FORWARD)
+    held = order_constraints(graph(lines, flags={"x": ValueFlag.ARGUMENT}), FORWARD)
     everything = [0] * len(lines)
-    for place, before in enumerate(held.before_of):
+    for place, before in enumerate(held.predecessors):
         for one in before:
             everything[place] |= everything[one] | 1 << one
     for place in fixed:
         assert everything[place] == (1 << place) - 1
         assert all(everything[later] >> place & 1 for later in range(place + 1, len(lines)))
     # The predecessors of such a statement are stored once between two of them. All pairs would be a thousand entries.
-    assert sum(map(len, held.before_of)) <= 4 * len(lines)
+    assert sum(map(len, held.predecessors)) <= 4 * len(lines)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_beam_search_finds_a_legal_order(seed: int) -> None:
-    half = half_of(drawn(seed, count=9), FORWARD)
-    assert is_legal(half, _beam(half))
+    half = half_step_of(drawn(seed, count=9), FORWARD)
+    assert is_legal(half, _beam_search(half))
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_group_moves_as_late_or_early_as_its_dependencies_allow(seed: int) -> None:
     draw = random.Random(seed)
-    half = half_of(drawn(seed, count=9), FORWARD)
-    stock = in_place(half)
+    half = half_step_of(drawn(seed, count=9), FORWARD)
+    stock = unchanged_order(half)
     members = {one for one in stock if draw.random() < 0.5}
     rest = [one for one in stock if one not in members]
-    later, sooner = late(half, stock, members), early(half, stock, members)
+    later, sooner = order_late(half, stock, members), order_early(half, stock, members)
     for moved in (later, sooner):
         assert is_legal(half, moved)
         assert [one for one in moved if one not in members] == rest
     for one in members:
         # Only other members stand between a member and its dependency, or between it and its dependent.
-        if half.before_of[one]:
-            last = max(map(sooner.index, half.before_of[one]))
+        if half.predecessors[one]:
+            last = max(map(sooner.index, half.predecessors[one]))
             assert members >= set(sooner[last + 1 : sooner.index(one)])
-        if half.after[one]:
-            first = min(map(later.index, half.after[one]))
+        if half.successors[one]:
+            first = min(map(later.index, half.successors[one]))
             assert members >= set(later[later.index(one) + 1 : first])
-    assert late(half, stock, ()) == early(half, stock, ()) == stock
+    assert order_late(half, stock, ()) == order_early(half, stock, ()) == stock
 
 
 def test_a_group_is_late_if_moving_it_late_changes_nothing() -> None:
     draw, found = random.Random(0), set()
     for seed in range(40):
-        held = held_of(drawn(seed, 9), FORWARD)
-        stock = in_place(held)
+        held = order_constraints(drawn(seed, 9), FORWARD)
+        stock = unchanged_order(held)
         groups = [{one for one in stock if draw.random() < share} for share in (0.2, 0.5, 0.8) for _ in range(4)]
         for members in (*groups, *({one} for one in stock), set()):
-            assert stands_late(held, members) == (late(held, stock, members) == stock)
-            found.add(stands_late(held, members))
+            assert changes_order_late(held, members) == (order_late(held, stock, members) == stock)
+            found.add(changes_order_late(held, members))
     assert found == {True, False}
 
 
@@ -177,8 +177,8 @@ def test_a_group_is_late_if_moving_it_late_changes_nothing() -> None:
 def test_a_plan_never_peaks_higher_than_stock(seed: int) -> None:
     made = drawn(seed, count=9)
     for way in (least_peak, just_in_time):
-        found = order_of(made, way, [FORWARD, BACKWARD])
-        peak_bytes = timeline(reordered(made, with_members(made, found.order))).peak_bytes
+        found = reorder_sides(made, way, [FORWARD, BACKWARD])
+        peak_bytes = timeline(reorder_graph(made, with_members(made, found.order))).peak_bytes
         assert found.peak_bytes == peak_bytes <= found.stock_peak_bytes == timeline(made).peak_bytes
 
 
@@ -198,7 +198,7 @@ def two_branches() -> Graph:
 
 
 def test_statements_that_free_memory_run_before_those_that_allocate() -> None:
-    found = order_of(two_branches(), least_peak, [FORWARD])
+    found = reorder_sides(two_branches(), least_peak, [FORWARD])
     assert found.order.tolist() in ([0, 2, 1, 3, 4], [1, 3, 0, 2, 4])
     assert (found.stock_peak_bytes, found.peak_bytes, found.moved) == (202, 103, 1)
 
@@ -206,7 +206,7 @@ def test_statements_that_free_memory_run_before_those_that_allocate() -> None:
 def test_random_draws_keep_their_order() -> None:
     made = two_branches()
     made.statements.flags[[1, 2]] = StatementFlag.RANDOM
-    found = order_of(made, least_peak, [FORWARD])
+    found = reorder_sides(made, least_peak, [FORWARD])
     assert found.order.tolist().index(1) < found.order.tolist().index(2)
 
 
@@ -222,7 +222,7 @@ def test_reads_stay_on_their_side_of_an_in_place_write() -> None:
         views={"b": "x"},
         inplace=["write_"],
     )
-    assert [list(order) for order in orders(half_of(made, FORWARD))] == [
+    assert [list(order) for order in orders(half_step_of(made, FORWARD))] == [
         [0, 1, 2, 3],
         [0, 1, 3, 2],
         [0, 3, 1, 2],
@@ -242,7 +242,7 @@ def test_a_recomputed_value_waits_for_its_first_reader() -> None:
         transient={"grad": 10},
     )
     made.statements.flags[[0, 1]] = StatementFlag.CLONE
-    found = order_of(made, just_in_time, [FORWARD])
+    found = reorder_sides(made, just_in_time, [FORWARD])
     assert found.order.tolist() == [2, 0, 1, 3]
 
 
@@ -270,10 +270,10 @@ def trained() -> Graph:
 
 
 def test_statements_that_finish_a_gradient_run_as_soon_as_possible() -> None:
-    half = half_of(trained(), BACKWARD)
-    assert order_groups.gradients(trained(), half) == [2]
+    half = half_step_of(trained(), BACKWARD)
+    assert order_groups.gradient_statements(trained(), half) == [2]
     # The other layer's gradient leads to an update as well.
-    assert order_groups.updates(trained(), half) == [5, 6]
-    moved = early(half, in_place(half), {2, 3})
+    assert order_groups.update_statements(trained(), half) == [5, 6]
+    moved = order_early(half, unchanged_order(half), {2, 3})
     assert moved == [0, 3, 1, 2, 4, 5, 6, 7]
-    assert early(half, moved, {5, 6}) == [0, 3, 5, 6, 1, 2, 4, 7]
+    assert order_early(half, moved, {5, 6}) == [0, 3, 5, 6, 1, 2, 4, 7]

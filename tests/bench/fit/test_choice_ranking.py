@@ -29,7 +29,7 @@ def bench() -> Workbench:
 @pytest.fixture(autouse=True)
 def known_rates(monkeypatch):
     """Give the machine known rates, so that nothing has to be measured."""
-    monkeypatch.setattr(measured_rates, "machine_of", lambda name, ranks=1: workbench.analysis.cost.machines.H100)
+    monkeypatch.setattr(measured_rates, "machine_by_name", lambda name, ranks=1: workbench.analysis.cost.machines.H100)
 
 
 def choices_of(bench: Workbench) -> list[dict[str, str]]:

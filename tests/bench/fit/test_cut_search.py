@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import workbench
-from workbench.bench.fit.cut_search import _PRESETS, Cut, Cuts, _kinds, beaten, compute_s, in_words, kind_of
+from workbench.bench.fit.cut_search import _PRESETS, Cut, Cuts, _kinds, compute_s, describe_cuts, is_beaten, site_kind
 from workbench.bench.fit.fit_with_cuts import FitterWithCuts
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.fit.order_presets import PresetPlan
@@ -73,12 +73,12 @@ def test_each_cut_equals_its_plan_and_is_proven(made: Workbench, table: Cuts) ->
 
 def test_no_cut_is_dominated_by_another_or_by_a_single_choice(made: Workbench, table: Cuts) -> None:
     assert len(table) > 1
-    assert not any(beaten(a, b) for a, b in itertools.permutations(table, 2))
+    assert not any(is_beaten(a, b) for a, b in itertools.permutations(table, 2))
     alone = (*_PRESETS, *_kinds(made.plan.sites, {}))
     assert len(alone) > 20
     for choices in alone:
         cut = weighed(made, choices)
-        assert any(beaten(cut, known) for known in table), choices
+        assert any(is_beaten(cut, known) for known in table), choices
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def test_no_combination_of_cuts_in_a_small_program_beats_the_table(name: str, se
             except (ChoiceError, PlanError):
                 continue
             tried += 1
-            assert any(beaten(cut, known) for known in table), choices
+            assert any(is_beaten(cut, known) for known in table), choices
     assert tried > 9
 
 
 def test_remat_weight_0_needs_more_compilations_and_is_dominated(chain: Workbench) -> None:
     patch, stock = weighed(chain, {"remat.weight": "0.0"}), weighed(chain, {})
     assert patch.compilations > stock.compilations
-    assert any(beaten(patch, cut) and cut.compilations <= stock.compilations for cut in chain.cuts())
+    assert any(is_beaten(patch, cut) and cut.compilations <= stock.compilations for cut in chain.cuts())
 
 
 def test_cuts_chosen_by_hand_stay_and_only_other_cuts_are_weighed(bench: Workbench) -> None:
@@ -129,9 +129,11 @@ def test_cuts_chosen_by_hand_stay_and_only_other_cuts_are_weighed(bench: Workben
 
 def test_a_choice_equal_in_all_layers_is_named_once() -> None:
     choices = {f"remat:layers.{n}.mlp/silu": "recompute" for n in range(4)}
-    assert in_words({"remat.weight": "0.0", **choices}) == "remat.weight=0.0; recompute layers.*.mlp/silu (4)"
-    assert kind_of("remat:residual_chain/add.3") == kind_of("remat:residual_chain/add") == "remat:residual_chain/add"
-    assert kind_of("remat:h.1.attn/mul.2") != kind_of("remat:h.1.attn/mul.1")
+    assert describe_cuts({"remat.weight": "0.0", **choices}) == "remat.weight=0.0; recompute layers.*.mlp/silu (4)"
+    assert (
+        site_kind("remat:residual_chain/add.3") == site_kind("remat:residual_chain/add") == "remat:residual_chain/add"
+    )
+    assert site_kind("remat:h.1.attn/mul.2") != site_kind("remat:h.1.attn/mul.1")
 
 
 def test_a_table_has_a_readable_text(table: Cuts) -> None:
@@ -192,22 +194,22 @@ def test_an_invalid_number_of_compilations_is_refused(made: Workbench, given: ob
 def test_cuts_never_make_a_step_longer() -> None:
     bench = opened("dropout_mlp", layers=2)
     without = FitterWithCuts(bench, bench._captured, bench.machine, using=("recompute",))
-    cutting = FitterWithCuts(bench, bench._captured, bench.machine, using=("recompute", "cuts"), after=without)
+    cutting = FitterWithCuts(bench, bench._captured, bench.machine, using=("recompute", "cuts"), reused=without)
     gained = 0
     for share in (0.92, 1.0):
         limit = round(share * bench.plan.peak_bytes)
-        with_cuts, plan = cutting.within(limit)
+        with_cuts, plan = cutting.fit_peak(limit)
         assert plan.peak_bytes <= limit
         choices = cutting.choices(with_cuts)
         assert bench.plan_under(choices).peak_bytes == with_cuts.planned_bytes
         assert cutting.step_s + with_cuts.added_s == pytest.approx(
             compute_s(bench, bench.plan_under(choices), bench.machine)
         )
-        told = cutting.explained(with_cuts, plan, limit)
+        told = cutting.explain(with_cuts, plan, limit)
         assert dict(told.choices) == choices
         assert told.gap >= 0
         try:
-            alone: PresetPlan | None = without.within(limit)[0]
+            alone: PresetPlan | None = without.fit_peak(limit)[0]
         except PlanError:
             alone = None
         assert alone is None or with_cuts.whole_s <= alone.whole_s
@@ -272,7 +274,7 @@ def test_a_cancelled_weighing_keeps_what_it_has_found(chain: Workbench) -> None:
     assert weighing.done == 4 < chain.cuts().planned
     assert table is not None
     assert table.planned == 4
-    assert not any(beaten(a, b) for a, b in itertools.permutations(table, 2))
+    assert not any(is_beaten(a, b) for a, b in itertools.permutations(table, 2))
     for cut in table.every:
         plan = chain.plan_under(cut.choices)
         assert cut.figures[:3] == (plan.counts["compilations"], plan.peak_bytes, plan.saved_bytes)
@@ -358,7 +360,7 @@ def test_a_curve_has_a_line_for_cuts() -> None:
     assert "with other cuts (" in str(moved)
     assert bench.plan_under(moved.choices).peak_bytes == moved.peak_bytes
     assert curve.step_s(moved.choices) == pytest.approx(moved.step_s)
-    assert curve.explained(moved.choices).choices == moved.choices
+    assert curve.explain(moved.choices).choices == moved.choices
 
 
 def test_cuts_weighed_under_outdated_choices_are_not_shown(bench: Workbench) -> None:

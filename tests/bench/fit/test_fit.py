@@ -28,7 +28,7 @@ from workbench.analysis.fit.lp_bound import LimitedProgram
 from workbench.analysis.fit.milp_process import solve, solve_whole
 from workbench.analysis.fit.option_costs import OptionRates
 from workbench.analysis.fit.rounding import SOLVED_TO
-from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, JointGraphMemory, PeakPlaces
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE, JointGraphMemory, PeakPositions
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.session.fit_request import STORAGES, size_bytes
 from workbench.errors import ChoiceError, PlanError
@@ -87,10 +87,11 @@ def chooser_of(bench: Workbench, *, hides: bool) -> Chooser:
         offload_bytes_per_s=16e3,
         hides=hides,
     )
-    places = PeakPlaces(work, stage.predictor)
+    places = PeakPositions(work, stage.predictor)
     weigh = JointGraphMemory(work, stage.predictor, places, {}, along=True, gather=False, ahead=4)
     free = {
-        int(s): [o for o in (RECOMPUTE, OFFLOAD) if o != RECOMPUTE or not work.why_not(int(s))] for s in work.storages()
+        int(s): [o for o in (RECOMPUTE, OFFLOAD) if o != RECOMPUTE or not work.why_no_recompute(int(s))]
+        for s in work.storages()
     }
     assert len(values.name) > len(free) >= 5
     return Chooser(work, places, rates, weigh, free, {}, quick=True)
@@ -154,11 +155,11 @@ def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_exceeds() -> 
     fitter = Fitter(bench, bench._captured, H100, using=("recompute",))
     stock = bench.plan.peak_bytes
     everything = fitter.chooser.point(dict(fitter.chooser._variables)).peak_bytes
-    least = fitter.least()[1].peak_bytes
+    least = fitter.lowest_peak()[1].peak_bytes
     assert least < 0.9 * everything
     added = []
     for limit in np.linspace(least, stock, 4).astype(int).tolist():
-        point, plan = fitter.within(limit)
+        point, plan = fitter.fit_peak(limit)
         assert plan.peak_bytes <= limit
         assert plan.proof.proven
         assert point.options != dict(fitter.chooser._variables)
@@ -171,14 +172,14 @@ def test_a_fit_of_fusions_meets_a_peak_that_recomputing_everything_exceeds() -> 
 def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: tuple[str, ...]) -> None:
     fitter = Fitter(tall, tall._captured, H100, using=using)
     everything = fitter.chooser.point({s: o for s, o in fitter.chooser._variables if o == RECOMPUTE})
-    lowest, stock = fitter.least()[1].peak_bytes, tall.plan.peak_bytes
+    lowest, stock = fitter.lowest_peak()[1].peak_bytes, tall.plan.peak_bytes
     assert lowest < stock
     limits = np.linspace(lowest, stock, 12).astype(int).tolist()
     found = []
     for limit in limits:
         # A new fitter, so that the answer does not depend on earlier limits.
         alone = Fitter(tall, tall._captured, H100, using=using)
-        found.append(alone.within(limit))
+        found.append(alone.fit_peak(limit))
     points = [(plan.peak_bytes, point.added_s) for point, plan in found]
     assert all(peak_bytes <= limit for limit, (peak_bytes, _) in zip(limits, points, strict=True))
     for (_, longer_s), (_, added_s) in itertools.pairwise(points):
@@ -186,10 +187,10 @@ def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: 
     for peak_bytes, added_s in points:
         assert not any(p < peak_bytes and s < added_s * (1 - SOLVED_TO) for p, s in points)
     for limit in limits:
-        fitter.within(limit)
+        fitter.fit_peak(limit)
     for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
         # A plan may be over 1 % below the limit only if none of the weighed plans within the limit is faster.
-        best = fitter.chooser.known(limit)
+        best = fitter.chooser.fastest_known(limit)
         assert best is not None
         assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
     assert not any(point.options == everything.options and plan.peak_bytes > lowest for point, plan in found)
@@ -200,18 +201,23 @@ def test_nothing_is_solved_once_the_gap_is_close_enough(monkeypatch: pytest.Monk
     """The search ends as soon as the best known plan is within the requested gap."""
     bench = workbench.open("llama", device="planned", executor="torch", layers=10)
     chooser = Fitter(bench, bench._captured, bench.machine).chooser
-    limit, near, whole, alike = chooser.least().peak_bytes, 0.01, LimitedProgram.whole, LimitedProgram.alike
+    limit, near, whole, alike = (
+        chooser.least().peak_bytes,
+        0.01,
+        LimitedProgram.solve_integer,
+        LimitedProgram.solve_merged,
+    )
     enough: list[bool] = []
 
     def noted(solve: Any) -> Any:
         def solved(under: LimitedProgram, *given: Any, **options: Any) -> Any:
-            enough.append(chooser._closing.within(limit, near))
+            enough.append(chooser._closing.is_near_bound(limit, near))
             return solve(under, *given, **options)
 
         return solved
 
-    monkeypatch.setattr(LimitedProgram, "whole", noted(whole))
-    monkeypatch.setattr(LimitedProgram, "alike", noted(alike))
+    monkeypatch.setattr(LimitedProgram, "solve_integer", noted(whole))
+    monkeypatch.setattr(LimitedProgram, "solve_merged", noted(alike))
     found = chooser.fit(limit, gap=near)
     assert found is not None
     assert chooser.gap(found, limit) <= near
@@ -340,14 +346,14 @@ def test_choices_of_unused_kinds_are_explained_but_never_found(using: tuple[str,
     fitter = Fitter(bench, bench._captured, fast if asked != "recompute" else H100, using=using)
     free = [s for s in bench.sites("saved") if s.values and asked in s.options and asked not in s.illegal]
     choices = {site.id: asked for site in free[::2]} if asked != "order" else {"order.statements": "least peak"}
-    found, plan = fitter.found_of(choices)
-    assert fitter.explained(found, plan, stock).choices == choices
+    found, plan = fitter.plan_of_choices(choices)
+    assert fitter.explain(found, plan, stock).choices == choices
     legal = {option for option in using if option in STORAGES}
     for limit in np.linspace(stock // 2, stock, 8).astype(int).tolist():
         fit = fitter.find(limit)
         assert fit is None or set(fit.options.values()) <= legal
         assert fit is None or not fit.beside or "order" in using
-    least, _ = fitter.least()
+    least, _ = fitter.lowest_peak()
     assert set(least.options.values()) <= legal
 
 
@@ -771,16 +777,16 @@ def test_recomputing_and_offloading_a_llama_is_faster_than_either_alone() -> Non
     bench = workbench.open("llama", device="planned", executor="torch")
     alone = [Fitter(bench, bench._captured, bench.machine, using=(option,)) for option in (RECOMPUTE, OFFLOAD)]
     both = Fitter(bench, bench._captured, bench.machine)
-    lowest, stock = max(fitter.least()[1].peak_bytes for fitter in alone), bench.plan.peak_bytes
+    lowest, stock = max(fitter.lowest_peak()[1].peak_bytes for fitter in alone), bench.plan.peak_bytes
     # A fit may stop at a step up to 1 % longer than the best. At the least peak, both kinds together may gain less.
-    least = min(fitter.within(lowest)[0].added_s for fitter in alone)
-    assert both.within(lowest)[0].added_s <= least + 0.01 * both.step_s
+    least = min(fitter.fit_peak(lowest)[0].added_s for fitter in alone)
+    assert both.fit_peak(lowest)[0].added_s <= least + 0.01 * both.step_s
     for share in (0.1, 0.3, 0.6):
         limit = round(lowest + (stock - lowest) * share)
-        found, plan = both.within(limit)
+        found, plan = both.fit_peak(limit)
         assert plan.peak_bytes <= limit
         assert set(found.options.values()) == {RECOMPUTE, OFFLOAD}
-        assert found.added_s < 0.9 * min(fitter.within(limit)[0].added_s for fitter in alone)
+        assert found.added_s < 0.9 * min(fitter.fit_peak(limit)[0].added_s for fitter in alone)
 
 
 @pytest.mark.slow

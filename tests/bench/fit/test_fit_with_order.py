@@ -57,9 +57,9 @@ def test_more_kinds_of_choices_never_make_a_step_longer_or_the_least_peak_higher
     stock, before, least = bench.plan.peak_bytes, dict[int, float](), []
     for using in (STORAGES, ORDERED, USING):
         fitter = fitter_of(bench, *using)
-        least.append(fitter.least()[1].peak_bytes)
+        least.append(fitter.lowest_peak()[1].peak_bytes)
         for limit in range(stock, least[0] - 1, -max(1, (stock - least[0]) // 3)):
-            found, plan = fitter.within(limit)
+            found, plan = fitter.fit_peak(limit)
             assert plan.peak_bytes == found.planned_bytes <= limit
             assert plan.proof.proven
             assert found.whole_s <= before.get(limit, found.whole_s) * (1 + 1e-9)
@@ -86,10 +86,10 @@ def test_a_fit_with_orders_finds_the_least_peak_and_most_faster_plans(wide: Work
     stock_order = every[:: 1 + len(fitter._orders)]
     least = min(peak for peak, _ in every)
     assert least < min(peak for peak, _ in stock_order)
-    assert fitter.least()[1].peak_bytes == least
+    assert fitter.lowest_peak()[1].peak_bytes == least
     gained, can = 0, 0
     for limit in sorted({peak for peak, _ in every}):
-        found = fitter.within(limit)[0].added_s
+        found = fitter.fit_peak(limit)[0].added_s
         best = min(seconds for peak, seconds in every if peak <= limit)
         as_it_was = min((seconds for peak, seconds in stock_order if peak <= limit), default=float("inf"))
         assert best <= found * (1 + 1e-9)
@@ -100,8 +100,8 @@ def test_a_fit_with_orders_finds_the_least_peak_and_most_faster_plans(wide: Work
 
 
 def test_orders_that_a_fit_chooses_are_explained_and_undone(wide: Workbench) -> None:
-    least = fitter_of(wide, *STORAGES).least()[1].peak_bytes
-    lower = fitter_of(wide, *ORDERED).least()[1].peak_bytes
+    least = fitter_of(wide, *STORAGES).lowest_peak()[1].peak_bytes
+    lower = fitter_of(wide, *ORDERED).lowest_peak()[1].peak_bytes
     with pytest.raises(PlanError, match="no plan of"):
         wide.fit(lower)
     found = wide.fit(lower, using=ORDERED)
@@ -117,7 +117,7 @@ def test_orders_that_a_fit_chooses_are_explained_and_undone(wide: Workbench) -> 
 
 
 def test_a_plan_within_the_limit_keeps_its_order(wide: Workbench) -> None:
-    assert fitter_of(wide, *ORDERED).within_time(1.0)[1].peak_bytes < wide.plan.peak_bytes
+    assert fitter_of(wide, *ORDERED).fit_time(1.0)[1].peak_bytes < wide.plan.peak_bytes
     assert not wide.fit(wide.plan.peak_bytes, using=ORDERED).choices
 
 
@@ -133,16 +133,16 @@ def test_an_order_chosen_by_hand_stays(wide: Workbench) -> None:
 def test_a_fit_to_a_step_time_may_use_orders(bench: Workbench) -> None:
     without = fitter_of(bench, *STORAGES)
     step_s = 1.2 * (without.step_s + without.before_waiting_s)
-    alone = without.within_time(step_s)
+    alone = without.fit_time(step_s)
     fitter = fitter_of(bench, *USING)
-    found, plan = fitter.within_time(step_s)
+    found, plan = fitter.fit_time(step_s)
     assert fitter.step_s + found.whole_s <= step_s
     assert plan.peak_bytes <= alone[1].peak_bytes
 
 
 def test_weighed_collectives_have_the_figures_of_their_plan(sharded: Workbench) -> None:
     for choices in reorder_collectives.FEW:
-        simulation, peak_bytes = reorder_collectives.weighed(sharded._captured, choices, sharded.machine)
+        simulation, peak_bytes = reorder_collectives.weigh(sharded._captured, choices, sharded.machine)
         plan = sharded.plan_under(choices)
         assert peak_bytes == plan.peak_bytes
         known = sharded.overlap(plan)
@@ -152,7 +152,7 @@ def test_weighed_collectives_have_the_figures_of_their_plan(sharded: Workbench) 
 
 def test_moving_collectives_shortens_the_step(sharded: Workbench) -> None:
     stock = sharded.plan.peak_bytes
-    without, with_waits = (fitter_of(sharded, *using).within(stock)[0] for using in (ORDERED, USING))
+    without, with_waits = (fitter_of(sharded, *using).fit_peak(stock)[0] for using in (ORDERED, USING))
     assert any(id.startswith("waits.") for id in with_waits.beside)
     assert with_waits.waiting_s < 0.98 * without.waiting_s
     assert with_waits.whole_s < without.whole_s
@@ -170,7 +170,7 @@ def test_a_curve_has_a_line_for_each_kind(wide: Workbench) -> None:
             assert any(p.peak_bytes <= point.peak_bytes and p.step_s <= point.step_s for p in later.points)
     lowest = curve.points[0]
     assert lowest.beside
-    assert curve.explained(lowest.choices).peak_bytes == lowest.peak_bytes
+    assert curve.explain(lowest.choices).peak_bytes == lowest.peak_bytes
     assert curve.step_s(lowest.choices) == pytest.approx(lowest.step_s)
 
 

@@ -91,7 +91,7 @@ def test_equal_plans_have_no_differences(mlp_bench: Workbench, saved_mlp: Path) 
     same = workbench.compare(mlp_bench, saved_mlp, mlp_bench)
     assert [column.name for column in same.columns] == ["mlp", "mlp (2)", "mlp (3)"]
     assert not same.sites
-    assert not same.differing
+    assert not same.differing_statements
     assert not any(any(each.differs) for each in same.figures)
 
 
@@ -134,7 +134,7 @@ def test_a_comparison_has_text_html_and_a_page(found: SideBySide, tmp_path: Path
     page = dataclasses.replace(wicked, base="<b>stock").write(tmp_path / "all.html").read_text()
     assert "<b>" not in page
     assert "<script" not in page
-    assert page.count("<tr class='wb-alike'>") == len(found.statements) - len(found.differing)
+    assert page.count("<tr class='wb-alike'>") == len(found.statements) - len(found.differing_statements)
     other = tmp_path / "mine.html"
     other.write_text("mine")
     with pytest.raises(ConfigError, match="no comparison"):
@@ -154,7 +154,7 @@ def test_refusals_name_the_legal_values(mlp_bench: Workbench, saved_mlp: Path) -
 def test_a_compared_config_is_planned(mlp_bench: Workbench, saved_mlp: Path) -> None:
     config = Config(**{name: getattr(mlp_bench.config, name) for name in ("program", "settings", "executor", "device")})
     same = workbench.compare(saved_mlp, config)
-    assert not same.differing
+    assert not same.differing_statements
     assert same.columns[1].kind == "plan"
 
 

@@ -8,7 +8,7 @@ import torch
 import workbench
 from workbench import Workbench
 from workbench.analysis.memory.liveness import alive_at
-from workbench.bench.report.source_outline import outline, turned
+from workbench.bench.report.source_outline import choices_to_turn, outline
 
 
 class Block(torch.nn.Module):
@@ -65,10 +65,10 @@ def test_every_saved_value_can_be_chosen_where_it_was_computed(bench):
 def test_a_choice_for_a_whole_part_skips_refused_sites_and_can_be_reset(bench):
     part = next(part for part in outline(bench.plan) if part.key == "blocks.0")
     here = [bench.site(id) for id in part.sites]
-    choices = turned(here, "recompute")
+    choices = choices_to_turn(here, "recompute")
     assert choices
     assert set(choices) == {site.id for site in here if "recompute" in site.options and "recompute" not in site.illegal}
     bench.choose(choices)
-    assert turned([bench.site(id) for id in part.sites], "stock") == dict.fromkeys(choices, "save")
+    assert choices_to_turn([bench.site(id) for id in part.sites], "stock") == dict.fromkeys(choices, "save")
     bench.undo()
-    assert turned(here, "stock") == {}
+    assert choices_to_turn(here, "stock") == {}

@@ -237,13 +237,13 @@ def test_traces_are_written_like_configs(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents": ["older"]}')
     path.chmod(0o600)
-    chrome_trace.write({"traceEvents": []}, path)
+    chrome_trace.write_trace({"traceEvents": []}, path)
     assert path.read_text() == '{"traceEvents": []}'
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "mine.json").write_text("{}")
     with pytest.raises(RunError, match=r"the trace .*mine.json cannot be written: it is there, and no trace: give"):
-        chrome_trace.write({"traceEvents": []}, tmp_path / "mine.json")
+        chrome_trace.write_trace({"traceEvents": []}, tmp_path / "mine.json")
     assert (tmp_path / "mine.json").read_text() == "{}"
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RunError, match=r"the trace .*pipe cannot be written: it is a pipe \(FIFO\), and no regular"):
-        chrome_trace.write({"traceEvents": []}, tmp_path / "pipe")
+        chrome_trace.write_trace({"traceEvents": []}, tmp_path / "pipe")

@@ -409,7 +409,7 @@ def test_a_file_of_another_version_is_reported_as_unreadable(folder: Path) -> No
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     key, part = kept.name.removesuffix(CAPTURES.suffix).split("-")
-    CAPTURES.keep(key, part, b"no pickle")
+    CAPTURES.store(key, part, b"no pickle")
     assert "could not be read" in workbench.open("mlp", layers=1).on_disk
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
@@ -506,12 +506,12 @@ def test_two_processes_may_open_a_program_at_the_same_time(folder: Path) -> None
 
 
 def test_unfinished_files_are_removed(folder: Path) -> None:
-    CAPTURES.keep("a", "0", b"content")
+    CAPTURES.store("a", "0", b"content")
     new, old = (folder / f".workbench-{name}{paths.UNFINISHED}" for name in ("new", "old"))
     for path in (new, old):
         path.write_bytes(bytes(10))
     os.utime(old, (0, 0))
-    CAPTURES.keep("b", "0", b"content")
+    CAPTURES.store("b", "0", b"content")
     assert (new.exists(), old.exists()) == (True, False)
     CAPTURES.clear()
     assert list(folder.iterdir()) == []
@@ -542,11 +542,11 @@ def test_off_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_least_recently_used_files_are_removed_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CAPTURES, "most_bytes", 33)
     for at, key in enumerate("abc"):
-        CAPTURES.keep(key, "0", bytes(10))
+        CAPTURES.store(key, "0", bytes(10))
         os.utime(folder / f"{key}-0{CAPTURES.suffix}", (at, at))
     assert [path.name[0] for path in sorted(folder.iterdir())] == ["b", "c"]
     CAPTURES.read(folder / f"b-0{CAPTURES.suffix}")
-    CAPTURES.keep("d", "0", bytes(10))
+    CAPTURES.store("d", "0", bytes(10))
     assert [path.name[0] for path in sorted(folder.iterdir())] == ["b", "d"]
     assert dataclasses.astuple(CAPTURES.contents()) == (folder, 2, 28)
     assert CAPTURES.clear().files == 2

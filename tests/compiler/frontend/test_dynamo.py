@@ -353,7 +353,7 @@ def test_choices_made_with_one_front_end_replay_with_the_other() -> None:
         config = dataclasses.replace(bench.config, capture=way)
         module, args, kwargs = build()
         stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
-        assert accuracy.check(accuracy.first_step(stepper, 0), build, capture=way).ok
+        assert accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=way).ok
         assert stepper.run._lc_cs.last_traces
 
 

@@ -276,7 +276,7 @@ def test_parts_are_compared_with_unmodified_thunder_and_eager(mysterious: PartsB
 
     module, args, kwargs = build()
     stepper = accuracy.Stepper(module, args, kwargs, mysterious.config.jit(module))
-    checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture="parts")
+    checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture="parts")
     assert checked.ok
     assert checked.against == "thunderfx and eager"
 

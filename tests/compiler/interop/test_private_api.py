@@ -164,8 +164,8 @@ def test_a_moved_name_is_reported_with_both_versions() -> None:
     with pytest.raises(SeamError) as refused:
         moved.get("gone")
     assert str(refused.value) == (
-        f"Thunder {moved.found} does not have thunder.core.trace:no_such_thing, which the workbench uses; it is made "
-        "for 0.2.7. Install that version, or follow docs/upgrading.md"
+        f"Thunder {moved.installed_version} does not have thunder.core.trace:no_such_thing, which the workbench uses; "
+        "it is made for 0.2.7. Install that version, or follow docs/upgrading.md"
     )
     with pytest.raises(AttributeError, match="other"):
         moved.get("other")

@@ -161,7 +161,7 @@ def test_steps_are_right_and_take_the_predicted_memory(bench: Workbench, recompu
         assert statements(bench, "tests_operators_scaled") > 4
     model, args, kwargs = build()
     stepper = accuracy.Stepper(model, args, kwargs, bench.config.jit(model))
-    checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture="dynamo")
+    checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture="dynamo")
     assert checked.ok, checked.worst
     stepper.step()
     assert memory_meter.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
@@ -244,7 +244,7 @@ def test_compiled_operators_run_again_for_their_gradient(recomputed: bool) -> No
         assert statements(bench, f"torchvision_{name}") == 1 + recomputed
         assert statements(bench, f"torchvision_{name}_backward") == 1
     stepper = accuracy.Stepper(model, args, kwargs, bench.config.jit(model))
-    checked = accuracy.check(accuracy.first_step(stepper, 0), build_regions, capture="dynamo")
+    checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build_regions, capture="dynamo")
     assert checked.ok, checked.worst
     eager, (image, boxes), _ = build_regions()
     model.zero_grad()

@@ -19,7 +19,7 @@ from workbench.analysis.memory.multi_graph_memory import (
     RecordedStep,
     StorageAllocated,
     StorageFreed,
-    join,
+    join_step_memory,
 )
 from workbench.bench import PartsBench
 from workbench.runs.measure import accuracy, memory_meter
@@ -141,7 +141,7 @@ def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -
         ),
         (),
     )
-    joined = join(recorded, {"part1": part})
+    joined = join_step_memory(recorded, {"part1": part})
     # 1000 bytes are alive throughout. The argument's 100, freed between parts, stay saved. The output adds 10.
     expected = [1100, 1100 + 10 + 9, 1100 + 7 + 10, 1117, 1127, 1000 + 10 + 10 + 100 + 8, 1010, 1110]
     assert joined.live_bytes.tolist() == expected
@@ -149,6 +149,6 @@ def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -
 
 
 def test_a_part_that_pytorch_runs_makes_the_peak_a_lower_bound() -> None:
-    assert join(RecordedStep((StorageAllocated(1, 8),), (), ("part2",)), {}).at_least
-    nothing = join(RecordedStep((StorageAllocated(1, 8),), (), ()), {})
+    assert join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ("part2",)), {}).at_least
+    nothing = join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ()), {})
     assert (nothing.peak_bytes, nothing.at_least, nothing.peak_part) == (8, False, "")

@@ -456,7 +456,7 @@ def test_a_fusion_shows_its_source_on_request(tmp_path) -> None:
 def test_the_selection_is_marked_in_every_panel_that_shows_statements(app, bench):
     site = legal(bench)
     app.graph.selected = site.id
-    marked = app.graph.marked(site.id)
+    marked = app.graph.marked_nodes(site.id)
     sides = [app.graph.shown.layout.nodes.side[app.graph.shown.node_of[id]] for id in marked]
     assert sides == [0, 1], "an arc is marked at both of its ends"
     for panel in (app.memory, app.timeline, app.passes, app.trace):
@@ -474,7 +474,7 @@ def test_a_click_on_the_memory_curve_or_on_a_pass_line_selects_in_the_graph(app,
     app.memory._answer({"type": "at", "x": last + 0.6})
     assert app.graph.selected == app.memory._ids[last]
     app.passes._receive({"type": "value", "value": legal(bench).values[0]})
-    assert app.graph.selected in app.graph.marked(legal(bench).id)
+    assert app.graph.selected in app.graph.marked_nodes(legal(bench).id)
 
 
 def test_a_selected_statement_shows_the_sites_of_its_outputs_and_inputs(app, bench):

@@ -86,7 +86,7 @@ def test_old_measurements_stay_until_the_current_run_replaces_them(bench, tmp_pa
 
     def shown() -> dict[str, dict[str, Any]]:
         run = follow_run.follow(folder)
-        found = figures(bench.plan, run, stock, same_choices=True, before=before)
+        found = figures(bench.plan, run, stock, same_choices=True, previous=before)
         return {figure["key"]: figure["values"][0] for figure in found}
 
     event_log.append(folder / event_log.LOG_FILE, events.Phase(t_s=0.1, phase="compile"))

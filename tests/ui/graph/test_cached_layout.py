@@ -65,7 +65,7 @@ def test_a_layout_does_not_depend_on_earlier_layouts(name: str, seed: int) -> No
             "unfolded": drawn.choice([(), ("layers", "transformer.h")]),
             "views": drawn.random() < 0.3,
             "composites": True,
-            "kept": dict(kept),
+            "earlier_heights": dict(kept),
         }
         after, anew = compute(graph, sites, **how, remembered=remembered), compute(graph, sites, **how)
         ids = node_ids(graph, after, sites)
@@ -84,12 +84,12 @@ def test_only_changed_results_are_computed_again() -> None:
         return len(asked)
 
     remembered, one, other = Remembered(), object(), object()
-    assert [remembered.of(of, [one, other], "a", np.arange(3)) for _ in range(2)] == [1, 1]
+    assert [remembered.result_of(of, [one, other], "a", np.arange(3)) for _ in range(2)] == [1, 1]
     # The same objects in another list, or equal arrays, count as unchanged.
-    assert remembered.of(of, [one, other], "a", np.arange(3)) == 1
+    assert remembered.result_of(of, [one, other], "a", np.arange(3)) == 1
     for parts in (([other, one], "a", np.arange(3)), ([other, one], "b", np.arange(3)), ([other], "b", np.arange(4))):
-        assert remembered.of(of, *parts) == len(asked)
-    assert remembered.of(of, [object()], "b", np.arange(4)) == len(asked) == 5
+        assert remembered.result_of(of, *parts) == len(asked)
+    assert remembered.result_of(of, [object()], "b", np.arange(4)) == len(asked) == 5
 
 
 def test_only_new_items_are_computed() -> None:
@@ -100,9 +100,11 @@ def test_only_new_items_are_computed() -> None:
         return item, factor
 
     remembered, items, factor, other = Remembered(), [object() for _ in range(4)], object(), object()
-    assert remembered.each(of, items[:3], factor) == [(item, factor) for item in items[:3]]
-    assert remembered.each(of, [items[2], items[3], items[0]], factor) == [(items[n], factor) for n in (2, 3, 0)]
+    assert remembered.results_of_each(of, items[:3], factor) == [(item, factor) for item in items[:3]]
+    assert remembered.results_of_each(of, [items[2], items[3], items[0]], factor) == [
+        (items[n], factor) for n in (2, 3, 0)
+    ]
     assert asked == [*items[:3], items[3]]
     # The common argument has changed, so all items are computed again.
-    assert remembered.each(of, items, other) == [(item, other) for item in items]
+    assert remembered.results_of_each(of, items, other) == [(item, other) for item in items]
     assert len(asked) == 8

@@ -14,7 +14,7 @@ from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
 from workbench.ui.graph.layout import compute
 from workbench.ui.graph.layout_arrays import Columns
-from workbench.ui.graph.payload import packed, payload
+from workbench.ui.graph.payload import pack, payload
 
 pytestmark = pytest.mark.browser
 
@@ -87,9 +87,9 @@ def test_the_end_of_the_forward_is_labelled_below_the_last_statement_at_fit(moun
 def test_a_large_graph_is_sent_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:
     graph, sites = llama(24)
     plain = payload(graph, compute(graph, sites, unfolded=("layers",)), sites)
-    small = packed(plain)
+    small = pack(plain)
     assert set(small) == {"packed"}
-    assert packed(few := payload(*(one := llama(2))[:1], compute(*one), one[1])) is few
+    assert pack(few := payload(*(one := llama(2))[:1], compute(*one), one[1])) is few
     found = []
     for data in (plain, small):
         file = tmp_path / "view.html"
@@ -127,7 +127,7 @@ def test_a_large_graph_is_sent_packed_and_is_the_same_on_the_page(blank: Page, t
 
 def test_a_browser_without_decompression_requests_the_graph_plain(blank: Page, tmp_path: Path) -> None:
     graph, sites = llama(24)
-    data = packed(payload(graph, compute(graph, sites, unfolded=("layers",)), sites))
+    data = pack(payload(graph, compute(graph, sites, unfolded=("layers",)), sites))
     text = page_text("graph", {"data": data, "selected": "", "height": 660, "dark": False})
     file = tmp_path / "view.html"
     file.write_text(text.replace("<script type", "<script>delete window.DecompressionStream</script><script type", 1))

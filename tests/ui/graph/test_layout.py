@@ -255,11 +255,11 @@ def test_choosing_and_undoing_move_no_block(views):
     kept = {key: height for key, (_, height) in before.items()}
     # Without the heights of the last layout, recomputed values take space and the blocks below them move.
     assert places(chosen[0], compute(*chosen, views=views)) != before
-    after = compute(*chosen, views=views, kept=kept)
+    after = compute(*chosen, views=views, earlier_heights=kept)
     assert places(chosen[0], after) == before
     assert overlaps(after) == 0
     assert (after.nodes.y + after.nodes.height <= (after.blocks.y + after.blocks.height)[after.nodes.block]).all()
-    assert places(stock[0], compute(*stock, views=views, kept=kept)) == before
+    assert places(stock[0], compute(*stock, views=views, earlier_heights=kept)) == before
 
 
 def test_modules_precede_their_submodules_and_count_their_statements():

@@ -65,7 +65,7 @@ def test_a_row_of_waits_opens_to_single_waits_and_closes_again() -> None:
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
     view.show(graph, sites)
     assert len(view.peers(sites[0].id)) == COUNT
-    assert view.peers_are(sites[0].id) == "waits"
+    assert view.kind_of_peers(sites[0].id) == "waits"
     for count in (1, COUNT):
         view._receive(view, {"type": "fold", "stem": waits_key(graph, first)}, [])
         assert len(view.peers(sites[0].id)) == count

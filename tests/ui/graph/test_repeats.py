@@ -54,7 +54,7 @@ def test_identical_repeats_are_shown_as_one_and_chosen_together() -> None:
     assert section.count == COUNT
     assert (section.first, section.last) == ("llama.py:3, repeat 0", str(COUNT - 1))
     assert len(view.peers(sites[0].id)) == COUNT
-    assert view.peers_are(sites[0].id) == "repeats"
+    assert view.kind_of_peers(sites[0].id) == "repeats"
     assert f"{COUNT} identical repeats" in svg.render(graph, sites)
     view._receive(view, {"type": "fold", "stem": section.stem}, [])
     assert [one.count for one in view.layout_shown.sections] == [1] * COUNT

@@ -89,7 +89,7 @@ def test_the_page_of_a_comparison_filters_differences_without_a_script(
     assert rows.count() == len(found.statements)
     page.get_by_label("only those that differ").check()
     shown = rows.evaluate_all("rows => rows.filter((row) => row.offsetParent !== null).length")
-    assert shown == len(found.differing) > 0
+    assert shown == len(found.differing_statements) > 0
     # The plan without statements has a note and figures.
     assert page.locator(".wb-bad").filter(has_text="without statements").count() == 1
     peaks = page.locator("tr").filter(has=page.get_by_text("peak", exact=True)).first.locator("td").all_inner_texts()

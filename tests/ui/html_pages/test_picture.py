@@ -16,7 +16,7 @@ import workbench as wb
 from workbench.ui.app.app import App
 from workbench.ui.graph import collective_lanes, layout
 from workbench.ui.graph.layout_arrays import Columns
-from workbench.ui.html_pages.notebook_picture import Head, NotebookPicture, data_of, mimebundles, render
+from workbench.ui.html_pages.notebook_picture import Head, NotebookPicture, data_of, mimebundles, render_app
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +59,12 @@ def test_a_notebook_output_has_the_app_and_a_picture_and_a_text(bench):
 
 
 def test_figures_choices_and_legend_are_above_the_graph(app, bench):
-    stock = words(render(app))
+    stock = words(render_app(app))
     assert "No choices: what stock executes" in stock
     assert {"Peak memory", "Saved for backward", "saved for the backward", "recomputed in the backward"} <= set(stock)
     sites = app.graph.peers(legal(bench).id)
     bench.choose({site.id: "recompute" for site in sites})
-    chosen = words(render(app))
+    chosen = words(render_app(app))
     assert "Choices in force" in chosen
     assert any(line.startswith(f"recompute: {sites[0].id}") for line in chosen)
     assert any("vs stock" in line for line in chosen)
@@ -89,7 +89,7 @@ def test_many_choices_and_figures_get_space_of_their_own():
 
 def test_collectives_are_beside_the_columns_and_their_figures_are_not_cut():
     app = App(wb.open("fsdp_llama", layers=1, ranks=4, device="planned", executor="torch"))
-    picture = render(app)
+    picture = render_app(app)
     plan = app.bench.plan
     app.close()
     drawn = collective_lanes.bars(plan.graph, layout.compute(plan.graph, plan.sites, views=False), plan.sites)
@@ -116,5 +116,5 @@ def test_the_picture_in_a_notebook_follows_the_choices(app, bench):
     bench.choose({legal(bench).id: "recompute"})
     assert came.wait(60)
     time.sleep(0.2)
-    assert updates[-1] == data_of(render(app))
+    assert updates[-1] == data_of(render_app(app))
     assert "Choices in force" in updates[-1]["image/svg+xml"]

@@ -115,7 +115,7 @@ def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_curve(
 ) -> None:
     tab, _ = tab_of(opened)
     points = tab.plot.content["sources"]["points"]
-    monkeypatch.setattr(FitterWithCuts, "least", failing)
+    monkeypatch.setattr(FitterWithCuts, "lowest_peak", failing)
     tab.panel._handle_custom_msg({"type": "each"}, [])
     until(lambda: tab.panel.content["state"] == "failed")
     assert "KeyError: (81, 'offload')" in tab.panel.content["error"]
@@ -133,13 +133,13 @@ def test_a_curve_that_fails_reports_the_reason_and_leaves_the_earlier_curve(
 def test_a_curve_that_fails_after_some_points_keeps_the_points(
     opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    within = FitterWithCuts.within
+    within = FitterWithCuts.fit_peak
 
     def some(among: FitterWithCuts, limit_bytes: int) -> object:
         return failing() if len(seen) == 3 else (seen.append(limit_bytes), within(among, limit_bytes))[1]
 
     seen: list[int] = []
-    monkeypatch.setattr(FitterWithCuts, "within", some)
+    monkeypatch.setattr(FitterWithCuts, "fit_peak", some)
     curve = opened.curve(points=6)
     with pytest.raises(DefectError, match=r"KeyError: \(81, 'offload'\) \(test_fit_tab.py:"):
         curve.wait(60)
@@ -161,7 +161,7 @@ def test_an_observer_that_fails_does_not_end_a_curve(opened: wb.Workbench, caplo
 
 def test_a_curve_cancelled_while_an_observer_queries_it_ends_as_cancelled(opened: wb.Workbench) -> None:
     curve = opened.curve(points=24)
-    curve.observe(lambda: (curve.cancel(), curve.step_s({}), curve.explained({}))[0])
+    curve.observe(lambda: (curve.cancel(), curve.step_s({}), curve.explain({}))[0])
     assert curve.wait(60).state == "cancelled"
     assert curve.error is None
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import workbench
-from workbench.bench.report.source_outline import outline, turned, turns
+from workbench.bench.report.source_outline import choices_to_turn, count_turns, outline
 from workbench.ui.app.app import App
 
 
@@ -76,5 +76,5 @@ def test_the_counts_of_a_part_equal_the_choices_that_it_makes(app):
     bench.choose({site.id: "recompute"})
     for part in outline(bench.plan):
         sites = [bench.plan.site_of[id] for id in part.sites]
-        assert turns(sites) == {option: len(turned(sites, option)) for option in turns(sites)}
+        assert count_turns(sites) == {option: len(choices_to_turn(sites, option)) for option in count_turns(sites)}
     bench.undo()

@@ -35,24 +35,24 @@ def counter(process: str, name: str, at_s: float, nbytes: int) -> dict[str, Any]
     return {"ph": "C", "pid": process, "name": name, "ts": at_s * _US, "args": {"bytes": nbytes}}
 
 
-def document(events: Iterable[dict[str, Any]], **about: Any) -> dict[str, Any]:
+def trace_document(events: Iterable[dict[str, Any]], **about: Any) -> dict[str, Any]:
     """A trace file's content; times are in microseconds."""
     return {"traceEvents": list(events), "displayTimeUnit": "ms", "otherData": about}
 
 
-def simulated_step(graph: Graph, found: Overlap) -> dict[str, Any]:
+def simulated_step(graph: Graph, overlap: Overlap) -> dict[str, Any]:
     """Return a simulated step: the work of host, compute and communication streams, and the bytes in flight.
 
     Parameters
     ----------
     graph : Graph
         The execution graph that was simulated.
-    found : Overlap
+    overlap : Overlap
         Of that graph. Every track says that it is simulated.
     """
-    statements, process = graph.statements, f"rank 0 of {found.ranks} on {found.machine.name}, simulated"
+    statements, process = graph.statements, f"rank 0 of {overlap.ranks} on {overlap.machine.name}, simulated"
     events, launched = [], []
-    for bar in found.simulation.bars:
+    for bar in overlap.simulation.bars:
         origin = int(statements.origin[bar.row])
         place = graph.origins[origin] if origin >= 0 else None
         events.append(
@@ -69,12 +69,12 @@ def simulated_step(graph: Graph, found: Overlap) -> dict[str, Any]:
         )
         if bar.stream == HOST:
             launched.append(bar.start_s)
-    for at_s, nbytes in zip(launched, found.simulation.in_flight_bytes.tolist(), strict=True):
+    for at_s, nbytes in zip(launched, overlap.simulation.in_flight_bytes.tolist(), strict=True):
         events.append(counter(process, "bytes in flight, simulated", at_s, nbytes))
-    return document(events, **found.to_json())
+    return trace_document(events, **overlap.to_json())
 
 
-def write(content: dict[str, Any], path: str | Path) -> Path:
+def write_trace(content: dict[str, Any], path: str | Path) -> Path:
     """Write a trace file.
 
     Raises
@@ -85,7 +85,7 @@ def write(content: dict[str, Any], path: str | Path) -> Path:
     try:
         return paths.write(path, json.dumps(content).encode(), may_replace=_why_not)
     except OSError as error:
-        raise RunError(f"the trace {path} cannot be written: {paths.reason(error)}") from error
+        raise RunError(f"the trace {path} cannot be written: {paths.reason_of(error)}") from error
 
 
 def _why_not(target: Path) -> str:

@@ -45,7 +45,7 @@ class StatementSeconds:
     compute_s: NDArray[np.float64]
     communication_s: NDArray[np.float64]
 
-    def reordered(self, rows: NDArray[np.intp]) -> StatementSeconds:
+    def reorder(self, rows: NDArray[np.intp]) -> StatementSeconds:
         """The same for the graph with its rows in another order."""
         return StatementSeconds(self.host_s[rows], self.compute_s[rows], self.communication_s[rows])
 
@@ -118,7 +118,7 @@ class Links:
     readers: Ragged
     bytes: NDArray[np.int64]
 
-    def reordered(self, rows: NDArray[np.intp]) -> Links:
+    def reorder(self, rows: NDArray[np.intp]) -> Links:
         """The same for the graph with its rows in another order."""
         new_row = np.empty(len(rows), np.int32)
         new_row[rows] = np.arange(len(rows), dtype=np.int32)
@@ -127,12 +127,12 @@ class Links:
         return Links(
             issue=issue[by_issue],
             wait=np.where(self.wait >= 0, new_row[self.wait], self.wait)[by_issue],
-            readers=dataclasses.replace(self.readers, items=new_row[self.readers.items]).taken(by_issue),
+            readers=dataclasses.replace(self.readers, items=new_row[self.readers.items]).take_rows(by_issue),
             bytes=self.bytes[by_issue],
         )
 
     @property
-    def read(self) -> NDArray[np.bool_]:
+    def has_reader(self) -> NDArray[np.bool_]:
         """Return whether a statement of the same trace reads the result."""
         return np.diff(self.readers.offsets) > 0
 
@@ -140,7 +140,7 @@ class Links:
     def consumer(self) -> NDArray[np.int32]:
         """Row of the first reader; -1 if there is none."""
         first = np.full(len(self.issue), -1, np.int32)
-        read = self.read
+        read = self.has_reader
         if read.any():
             first[read] = np.minimum.reduceat(self.readers.items, self.readers.offsets[:-1][read])
         return first
@@ -201,12 +201,12 @@ class IssueOrder:
     distances: tuple[int, ...]
 
 
-def order(graph: Graph, known: Links | None = None) -> IssueOrder:
-    """Report on the order of a graph's collectives; `known` are its `links`."""
+def issue_order(graph: Graph, known_links: Links | None = None) -> IssueOrder:
+    """Report on the order of a graph's collectives; `known_links` are its `links`."""
     statements = graph.statements
     idle = np.isin(statements.kind, _NO_KERNEL) | ((statements.flags & StatementFlag.VIEW) != 0)
     kernels = np.cumsum((statements.parent < 0) & ~idle)
-    found = links(graph) if known is None else known
+    found = links(graph) if known_links is None else known_links
     waited, consumer = found.wait >= 0, found.consumer
     distances = tuple((kernels[found.wait[waited]] - kernels[found.issue[waited]]).tolist())
     inversions = 0
@@ -316,7 +316,7 @@ def simulate(
     graph: Graph,
     cost: StatementSeconds,
     rows: Sequence[int] | NDArray[np.intp] | None = None,
-    known: Links | None = None,
+    known_links: Links | None = None,
 ) -> Simulation:
     """Simulate a host thread, a compute stream, and a communication stream for each process group; each runs in order.
 
@@ -332,11 +332,11 @@ def simulate(
     cost : StatementSeconds
     rows : sequence of int, optional
         Its top-level rows in another order; default: program order.
-    known : Links, optional
+    known_links : Links, optional
         Its `links`, if they are known.
     """
     statements = graph.statements
-    found = links(graph) if known is None else known
+    found = links(graph) if known_links is None else known_links
     order_ = _rows(graph) if rows is None else np.asarray(rows, np.intp)
     place = np.full(len(statements), -1, np.intp)
     place[order_] = np.arange(len(order_))
@@ -390,9 +390,9 @@ def simulate(
         stall_s=(stall[0], stall[1]),
         idle_compute_s=step - kernels_s,
         host_lead_s=lead,
-        in_flight_bytes=_in_flight(found, place, len(order_), found.bytes),
+        in_flight_bytes=_bytes_in_flight(found, place, len(order_), found.bytes),
         ahead_peak_bytes=int(
-            _in_flight(found, place, len(order_), np.where(found.read, found.bytes, 0)).max(initial=0)
+            _bytes_in_flight(found, place, len(order_), np.where(found.has_reader, found.bytes, 0)).max(initial=0)
         ),
         rows=order_.tolist(),
         launched_s=launched_s,
@@ -400,12 +400,14 @@ def simulate(
     )
 
 
-def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bytes_in_flight(
+    collectives: Links, positions: NDArray[np.intp], count: int, sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the bytes between issue and wait after each of `count` statements, whose positions are given by row."""
     change = np.zeros(count, np.int64)
-    change[place[found.issue]] = sizes
-    waited = found.wait >= 0
-    change[place[found.wait[waited]]] -= sizes[waited]
+    change[positions[collectives.issue]] = sizes
+    waited = collectives.wait >= 0
+    change[positions[collectives.wait[waited]]] -= sizes[waited]
     return np.cumsum(change)
 
 
@@ -520,11 +522,15 @@ class Overlap:
     links: Links
     calibrated: bool = False
 
-    def reordered(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
+    def reorder(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
         """The same for `graph`, whose rows are these rows of the graph that this object is for."""
-        cost, known = self.cost.reordered(rows), self.links.reordered(rows)
+        cost, known = self.cost.reorder(rows), self.links.reorder(rows)
         return dataclasses.replace(
-            self, order=order(graph, known), simulation=simulate(graph, cost, known=known), cost=cost, links=known
+            self,
+            order=issue_order(graph, known),
+            simulation=simulate(graph, cost, known_links=known),
+            cost=cost,
+            links=known,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -568,11 +574,11 @@ class OverlapChange:
     in_flight_peak_bytes: int
 
 
-def change(before: Overlap | None, after: Overlap | None) -> OverlapChange | None:
+def overlap_change(old_overlap: Overlap | None, new_overlap: Overlap | None) -> OverlapChange | None:
     """Return the change from one plan to another; None if there are no collectives."""
-    if before is None or after is None:
+    if old_overlap is None or new_overlap is None:
         return None
-    old, new = before.simulation, after.simulation
+    old, new = old_overlap.simulation, new_overlap.simulation
     return OverlapChange(
         step_s=new.step_s - old.step_s,
         exposed_communication_s=new.exposed_communication_s - old.exposed_communication_s,
@@ -590,8 +596,8 @@ def overlap(
     return Overlap(
         machine=machine,
         ranks=ranks,
-        order=order(graph, known),
-        simulation=simulate(graph, cost, known=known),
+        order=issue_order(graph, known),
+        simulation=simulate(graph, cost, known_links=known),
         lower_bound_s=lower_bound(graph, cost),
         cost=cost,
         links=known,
@@ -599,8 +605,8 @@ def overlap(
     )
 
 
-def layer_of_parameter(place: str) -> str:
+def layer_of_parameter(parameter: str) -> str:
     """Return the layer of a parameter from its name in a trace: up to the first number, or without the last part."""
-    name = re.split(r"[<>]", place, maxsplit=1)[0]
+    name = re.split(r"[<>]", parameter, maxsplit=1)[0]
     numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)
     return numbered[0] if numbered else name.rpartition("_")[0] or name

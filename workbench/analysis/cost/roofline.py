@@ -94,13 +94,18 @@ def signature(graph: Graph, row: int) -> str:
     """
     statements, values = graph.statements, graph.values
 
-    def seen(indices: NDArray[np.int32]) -> list[tuple[tuple[int, ...], str]]:
+    def shapes_and_dtypes(indices: NDArray[np.int32]) -> list[tuple[tuple[int, ...], str]]:
         return [(values.shape[value], values.dtype[value]) for value in indices.tolist()]
 
     # The number in a fusion's name has no meaning; its members identify it.
     members = np.flatnonzero(statements.parent == row).tolist()
     name = [statements.name[member] for member in members] if members else statements.name[row]
-    parts = (name, int(statements.flops[row]), seen(statements.inputs[row]), seen(statements.outputs[row]))
+    parts = (
+        name,
+        int(statements.flops[row]),
+        shapes_and_dtypes(statements.inputs[row]),
+        shapes_and_dtypes(statements.outputs[row]),
+    )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

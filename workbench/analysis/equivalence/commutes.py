@@ -44,8 +44,8 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
         return False
     if not np.array_equal(statements.side[rows], statements.side):
         return False
-    made, making = _touched(statements.outputs, parent)
-    read, reading = _touched(statements.inputs, parent)
+    made, making = _top_level_entries(statements.outputs, parent)
+    read, reading = _top_level_entries(statements.inputs, parent)
     first = np.full(len(values), count, np.intp)
     np.minimum.at(first, made, new_row[making])
     inside = values.producer[read] >= 0
@@ -53,23 +53,23 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
         return False
     flags = np.zeros(count, np.int64)
     np.bitwise_or.at(flags, top, statements.flags)
-    return _in_order(graph, new_row, np.flatnonzero((parent < 0) & (flags & StatementFlag.RANDOM.value != 0))) and (
-        _memory_in_order(graph, new_row, flags)
+    return _is_in_order(graph, new_row, np.flatnonzero((parent < 0) & (flags & StatementFlag.RANDOM.value != 0))) and (
+        _is_memory_in_order(graph, new_row, flags)
     )
 
 
-def _touched(ragged: Ragged, parent: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
+def _top_level_entries(ragged: Ragged, parent: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
     """The values of top-level rows, and the row of each."""
     row = np.repeat(np.arange(len(ragged)), np.diff(ragged.offsets))
     outer = parent[row] < 0
     return ragged.items[outer], row[outer]
 
 
-def _in_order(graph: Graph, new_row: NDArray[np.intp], among: NDArray[np.intp]) -> bool:
-    return bool((np.diff(new_row[among]) > 0).all())
+def _is_in_order(graph: Graph, new_row: NDArray[np.intp], selected: NDArray[np.intp]) -> bool:
+    return bool((np.diff(new_row[selected]) > 0).all())
 
 
-def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.int64]) -> bool:
+def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.int64]) -> bool:
     """Return whether each access of memory comes after the same writes as before."""
     statements, values = graph.statements, graph.values
     parent, kind = statements.parent, statements.kind
@@ -82,7 +82,7 @@ def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.
         if storage[given] >= 0 and storage[taken] >= 0:
             alias[storage[taken]] = alias[storage[given]]
     where = np.where(storage >= 0, np.append(alias, -1)[storage], -1)
-    parts = [_touched(ragged, parent) for ragged in (statements.inputs, statements.outputs)]
+    parts = [_top_level_entries(ragged, parent) for ragged in (statements.inputs, statements.outputs)]
     outputs = np.repeat([False, True], [len(parts[0][0]), len(parts[1][0])])
     value, row = (np.concatenate(column) for column in zip(*parts, strict=True))
     # A wait ends the read of the sent tensor.
@@ -96,7 +96,7 @@ def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.
     waited = np.zeros(len(statements), bool)
     waited[issues[waits]] = True
     left = np.flatnonzero((kind == Kind.COLLECTIVE) & (parent < 0) & ~waited)
-    if not _in_order(graph, new_row, left):
+    if not _is_in_order(graph, new_row, left):
         return False
     until = [(v, wait) for wait in waits.tolist() for v in statements.inputs[issues[wait]].tolist()]
     value = np.concatenate([value, np.asarray([v for v, _ in until], value.dtype)])
@@ -114,33 +114,33 @@ def _memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.
     return all(
         np.array_equal(one, other)
         for one, other in zip(
-            _after(place, row, row, writes, len(statements)),
-            _after(place, row, new_row[row], writes, len(statements)),
+            _writes_before_accesses(place, row, row, writes, len(statements)),
+            _writes_before_accesses(place, row, new_row[row], writes, len(statements)),
             strict=True,
         )
     )
 
 
-def _after(
-    place: NDArray[np.intp], row: NDArray[np.intp], at: NDArray[np.intp], writes: NDArray[np.bool_], count: int
+def _writes_before_accesses(
+    memory: NDArray[np.intp], row: NDArray[np.intp], position: NDArray[np.intp], writes: NDArray[np.bool_], count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """For each access, by place and statement: its kind, and the number of writes to that place before it.
 
     Parameters
     ----------
-    place, row, writes : (accesses,) intp, intp, bool
+    memory, row, writes : (accesses,) intp, intp, bool
         The memory, the statement, and whether the statement writes.
-    at : (accesses,) intp
+    position : (accesses,) intp
         When.
     count : int
         Statements.
     """
     # One access for each place and statement; it is a write if any of them is.
-    key, inverse = np.unique(place * count + row, return_inverse=True)
+    key, inverse = np.unique(memory * count + row, return_inverse=True)
     written = np.zeros(len(key), bool)
     np.logical_or.at(written, inverse, writes)
     when = np.zeros(len(key), np.intp)
-    when[inverse] = at
+    when[inverse] = position
     order = np.lexsort((when, key // count))
     before = np.cumsum(written[order]) - written[order]
     # Counted over all places, which follow each other in both orders with the same number of writes each.

@@ -28,37 +28,45 @@ def source_of(graph: Graph, row: int) -> str:
     return f"{found.file}:{found.line}  {found.text}" if found.line else found.id
 
 
-def first_difference(stock: Graph, known: Numbered, plan: Graph, found: Numbered, end: str) -> tuple[int, str, str]:
+def first_difference(
+    stock: Graph, stock_numbers: Numbered, plan: Graph, plan_numbers: Numbered, end: str
+) -> tuple[int, str, str]:
     """Return the row of the plan's first different statement, or -1; its source position; and the difference.
 
     Parameters
     ----------
     stock, plan : Graph
-    known, found : Numbered
+    stock_numbers, plan_numbers : Numbered
         The two numbered.
     end : str
-        The results that differ at the end, see `Numbered.differs`.
+        The results that differ at the end, see `Numbered.differing_result`.
     """
-    numbers = {number for row in known.rows for number in row} | {number for _, number in known.writes}
-    written = dict(found.writes)
+    numbers = {number for row in stock_numbers.rows for number in row} | {number for _, number in stock_numbers.writes}
+    written = dict(plan_numbers.writes)
     statements = plan.statements
     for row in range(len(statements)):
         carries = statements.kind[row] in _CARRIERS or statements.name[row].startswith("bucket_")
         if carries or (row in written and written[row] not in numbers and not plan.statements.computes[row]):
             continue
-        made = (*found.rows[row], *(() if row not in written else (written[row],)))
+        made = (*plan_numbers.rows[row], *(() if row not in written else (written[row],)))
         if any(number not in numbers for number in made) and _stands_alone(plan, row):
-            return row, source_of(plan, row), _words(stock, known, plan, found, row)
-    here = {number for row in found.rows for number in row} | {number for _, number in found.writes}
-    for row, number in known.writes:
+            return row, source_of(plan, row), _describe_difference(stock, stock_numbers, plan, plan_numbers, row)
+    here = {number for row in plan_numbers.rows for number in row} | {number for _, number in plan_numbers.writes}
+    for row, number in stock_numbers.writes:
         if number not in here:
             name = stock.statements.name[row]
             return -1, source_of(stock, row), f"{name} writes in place in the stock plan, and nothing does here"
     if end == "draws":
-        drawn = next((row for row, made in enumerate(known.rows) if set(made) & set(known.draws) - here), -1)
+        drawn = next(
+            (row for row, made in enumerate(stock_numbers.rows) if set(made) & set(stock_numbers.draws) - here), -1
+        )
         source = source_of(stock, drawn) if drawn >= 0 else ""
-        return -1, source, f"draws random numbers {len(found.draws)} times, the stock plan {len(known.draws)} times"
-    return _end(stock, known, plan, found, end)
+        return (
+            -1,
+            source,
+            f"draws random numbers {len(plan_numbers.draws)} times, the stock plan {len(stock_numbers.draws)} times",
+        )
+    return _difference_at_end(stock, stock_numbers, plan, plan_numbers, end)
 
 
 def _stands_alone(graph: Graph, row: int) -> bool:
@@ -68,21 +76,23 @@ def _stands_alone(graph: Graph, row: int) -> bool:
     return row < 0 or not graph.statements.name[row].startswith("bucket_")
 
 
-def _end(stock: Graph, known: Numbered, plan: Graph, found: Numbered, end: str) -> tuple[int, str, str]:
+def _difference_at_end(
+    stock: Graph, stock_numbers: Numbered, plan: Graph, plan_numbers: Numbered, end: str
+) -> tuple[int, str, str]:
     if end == "left":
-        row = next((row for row, made in enumerate(found.rows) if set(made) & set(found.left)), -1)
+        row = next((row for row, made in enumerate(plan_numbers.rows) if set(made) & set(plan_numbers.left)), -1)
         return row, source_of(plan, row) if row >= 0 else "", "is sent and never waited for"
     if end in ("written", "written_forward"):
-        ours, theirs = getattr(found, end), getattr(known, end)
+        ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
         name = next(name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name))
         when = "after the forward" if end == "written_forward" else "after the step"
         return -1, "", f"{name} holds something else {when} than in the stock plan"
-    ours, theirs = getattr(found, end), getattr(known, end)
+    ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
     if len(ours) != len(theirs):
         return -1, "", f"there are {len(ours)} {end}, in the stock plan {len(theirs)}"
     place = next(i for i, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
     what = "output" if end == "outputs" else "gradient"
-    row = next((row for row, made in enumerate(found.rows) if ours[place] in made), -1)
+    row = next((row for row, made in enumerate(plan_numbers.rows) if ours[place] in made), -1)
     if row < 0:
         return -1, "", f"{what} {place} is not what it is in the stock plan"
     return (
@@ -96,7 +106,7 @@ def _names(graph: Graph, row: int) -> list[str]:
     return [graph.values.name[value] for value in graph.statements.outputs[row]]
 
 
-def _read(graph: Graph, row: int) -> list[str]:
+def _names_read(graph: Graph, row: int) -> list[str]:
     """Return the names of the values that the first step of a statement reads, with repetitions."""
     taken = graph.statements.inputs[row]
     fields = graph.statements.computes[row].split("\n")[0].split("\t")
@@ -115,7 +125,7 @@ def _counterparts(stock: Graph, plan: Graph, row: int) -> Iterator[int]:
             yield other
 
 
-def _words(stock: Graph, known: Numbered, plan: Graph, found: Numbered, row: int) -> str:
+def _describe_difference(stock: Graph, stock_numbers: Numbered, plan: Graph, plan_numbers: Numbered, row: int) -> str:
     name = plan.statements.name[row]
     other = next(_counterparts(stock, plan, row), -1)
     if other < 0:
@@ -123,10 +133,10 @@ def _words(stock: Graph, known: Numbered, plan: Graph, found: Numbered, row: int
     ours, theirs = plan.statements.computes[row], stock.statements.computes[other]
     if ours.partition("\t")[0] != theirs.partition("\t")[0]:
         return f"{name} computes {ours.partition(chr(9))[0]}, in the stock plan {theirs.partition(chr(9))[0]}"
-    here, there = _read(plan, row), _read(stock, other)
+    here, there = _names_read(plan, row), _names_read(stock, other)
     for at, (one, another) in enumerate(zip(here, there, strict=False)):
         if one.removeprefix("re_") != another.removeprefix("re_"):
             return f"{name} reads {one} where the stock plan reads {another}"
-        if found.reads[row][at : at + 1] != known.reads[other][at : at + 1]:
+        if plan_numbers.reads[row][at : at + 1] != stock_numbers.reads[other][at : at + 1]:
             return f"{name} reads {one}, which then does not hold what it holds in the stock plan"
     return f"{name} is not what it is in the stock plan: its place among random draws or writes differs"

@@ -56,7 +56,7 @@ class Proof:
         """Description of the first difference, as one line."""
         return f"{self.source}: {self.difference}" if self.source else self.difference
 
-    def beside(self, fault: str) -> Proof:
+    def with_stock_fault(self, fault: str) -> Proof:
         """Return this proof with a fault of the stock plan; nothing that equals a faulty stock plan is proven."""
         return dataclasses.replace(self, proven=False, fault=fault) if fault else self
 
@@ -132,15 +132,15 @@ class Prover:
         self.stock = stock
         self._terms = Terms()
         self._drops_casts = any("nvfuser" in name.lower() for name in stock.statements.executor)
-        self._known = self._numbered(stock)
+        self._known = self._number_graph(stock)
 
-    def _numbered(self, graph: Graph) -> Numbered:
+    def _number_graph(self, graph: Graph) -> Numbered:
         return ValueNumbering(self._terms, graph, drops_casts=self._drops_casts).result()
 
     def prove(self, plan: Graph) -> Proof:
         """Prove that a plan computes the same results as the stock plan."""
-        known, found = self._known, self._numbered(plan)
-        difference = known.differs(found)
+        known, found = self._known, self._number_graph(plan)
+        difference = known.differing_result(found)
         if difference is None:
             return Proof(True, tuple(name for name in RULES if known.applied[name] != found.applied[name]))
         statement, source, words = first_difference(self.stock, known, plan, found, difference)
@@ -154,4 +154,4 @@ class Prover:
         fault : str
             Difference between the stock plan and Thunder's trace; empty if there is none.
         """
-        return Proof(True).beside(fault)
+        return Proof(True).with_stock_fault(fault)

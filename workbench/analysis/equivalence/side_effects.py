@@ -11,7 +11,7 @@ from workbench.analysis.equivalence.value_numbering import ValueNumbering
 from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
-def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
+def lost_writes(program: Graph, derived: Graph) -> tuple[str, ...]:
     """Return arguments that a program writes to, but the traces made from it no longer write to.
 
     Values are not compared, because gradient rules and executors decompose composites in their own ways.
@@ -20,16 +20,16 @@ def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
     ----------
     program : Graph
         Of the interpreted trace, before any transform.
-    made : Graph
+    derived : Graph
         The joint graph, or an execution graph, with the same origins.
     """
     terms = Terms()
-    told = _without_unknown_writes(program)
+    told = _drop_unknown_writes(program)
     if not may_write(told, terms):
         return ()
     before, after = (
         ValueNumbering(terms, graph, drops_casts=False).result().written
-        for graph in (told, _without_unknown_writes(made))
+        for graph in (told, _drop_unknown_writes(derived))
     )
     return tuple(name for name in before if name not in after)
 
@@ -115,7 +115,7 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
     return tuple(found.values())
 
 
-def _without_unknown_writes(graph: Graph) -> Graph:
+def _drop_unknown_writes(graph: Graph) -> Graph:
     """Return the graph without writes of unknown destination.
 
     An operator that is not decomposed may write to any input.

@@ -73,7 +73,7 @@ class ParsedLine:
     def __init__(self, line: str) -> None:
         self.call, operands, shares, made, *moves = line.split("\t")
         self.symbol = self.call.partition("(")[0]
-        self.moves = tuple(map(Move.read, moves[0].split())) if moves else ()
+        self.moves = tuple(map(Move.parse, moves[0].split())) if moves else ()
         self.action = MOVE if self.moves else _action(self.symbol)
         self.operands = tuple(_ref(text) for text in operands.split())
         self.shares = tuple(_share(text) for text in shares.split())
@@ -99,40 +99,40 @@ class Move:
     offset: int
 
     @classmethod
-    def of(cls, taken: tuple[int, ...], shape: tuple[int, ...], strides: Sequence[int], offset: int) -> Move:
+    def of(cls, base_shape: tuple[int, ...], shape: tuple[int, ...], strides: Sequence[int], offset: int) -> Move:
         """Return the canonical form, which is the same for all moves that take the same elements."""
         if not all(shape):
-            return cls(taken, shape, (0,) * len(shape), 0)
+            return cls(base_shape, shape, (0,) * len(shape), 0)
         steps = tuple(stride if length > 1 else 0 for length, stride in zip(shape, strides, strict=True))
-        return cls(taken, shape, steps, offset)
+        return cls(base_shape, shape, steps, offset)
 
     @classmethod
-    def read(cls, text: str) -> Move:
+    def parse(cls, text: str) -> Move:
         """Parse a move as `workbench.compiler.trace.canonical_text` writes it."""
         taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
         return cls.of(taken, shape, strides, offset[0])
 
     @property
-    def whole(self) -> bool:
+    def is_identity(self) -> bool:
         """Return whether all elements keep their positions."""
         return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
 
     @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - moves are few, and small
-    def then(self, after: Move) -> Move | None:
+    def compose(self, next_move: Move) -> Move | None:
         """Return both moves, one after the other, as one move; None if no strides can describe it."""
-        if after.taken != self.shape:
+        if next_move.taken != self.shape:
             return None
-        if not all(after.shape):
-            return Move.of(self.taken, after.shape, after.strides, 0)
-        dims = _merged(self.shape, self.strides)
-        places = [_digits(step, dims) for step in (*after.strides, after.offset)]
-        reach = [*(length - 1 for length in after.shape), 1]
+        if not all(next_move.shape):
+            return Move.of(self.taken, next_move.shape, next_move.strides, 0)
+        dims = _merge_dims(self.shape, self.strides)
+        places = [_digits(step, dims) for step in (*next_move.strides, next_move.offset)]
+        reach = [*(length - 1 for length in next_move.shape), 1]
         for dim, (length, _) in enumerate(dims):
             # Steps along several dimensions add up, so none may go over into the next row.
             if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
                 return None
         *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]
-        return Move.of(self.taken, after.shape, steps, self.offset + first)
+        return Move.of(self.taken, next_move.shape, steps, self.offset + first)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides[: len(shape)])
 
 
-def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+def _merge_dims(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
     """Return lengths and strides of the fewest dimensions that have the same elements in the same order."""
     found: list[tuple[int, int]] = []
     for length, stride in zip(shape, strides, strict=True):
@@ -156,13 +156,13 @@ def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int
     return found or [(1, 0)]
 
 
-def _digits(place: int, dims: Sequence[tuple[int, int]]) -> list[int]:
+def _digits(position: int, dims: Sequence[tuple[int, int]]) -> list[int]:
     """Convert a position among the elements in order to one along each dimension."""
     found = []
     for length, _ in reversed(dims[1:]):
-        place, digit = divmod(place, length)
+        position, digit = divmod(position, length)
         found.append(digit)
-    return [place, *reversed(found)]
+    return [position, *reversed(found)]
 
 
 def _ref(text: str) -> tuple[int, int]:
@@ -243,15 +243,15 @@ def in_place(step: ParsedLine) -> tuple[str, bool]:
     return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")
 
 
-def comes_apart(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], made: Sequence[str]) -> bool:
+def equals_parts(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], output_kinds: Sequence[str]) -> bool:
     """Return whether the outputs of a bucket equal those of each part by itself, in order and by shape."""
-    if len(kinds) != len(made) or len({_parts(kind)[::2] for kind in (*kinds, *made)}) != 1:
+    if len(kinds) != len(output_kinds) or len({_parts(kind)[::2] for kind in (*kinds, *output_kinds)}) != 1:
         return False
     gathers, reduces, scatters = ("all_gather" in call, "all_reduce" in call, "reduce_scatter" in call)
     if (gathers, scatters) != (gathered, scattered) or not (gathers or reduces or scatters):
         return False
     ranks = set()
-    for part, whole in zip(kinds, made, strict=True):
+    for part, whole in zip(kinds, output_kinds, strict=True):
         (_, sent, _), (_, got, _) = _parts(part), _parts(whole)
         if reduces and sent != got:
             return False

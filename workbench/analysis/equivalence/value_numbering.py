@@ -27,7 +27,7 @@ from workbench.analysis.equivalence.terms import (
     Move,
     ParsedLine,
     Terms,
-    comes_apart,
+    equals_parts,
     in_place,
     is_float,
     is_wider,
@@ -92,10 +92,10 @@ class Numbered:
     writes: list[tuple[int, int]]
     applied: dict[str, set[Any]]
 
-    def differs(self, other: Numbered) -> str | None:
+    def differing_result(self, rival: Numbered) -> str | None:
         """Return the name in `told` of the first result that differs; None if all are equal."""
         for name in ("draws", "written_forward", "written", "outputs", "gradients", "left"):
-            if getattr(self, name) != getattr(other, name):
+            if getattr(self, name) != getattr(rival, name):
                 return name
         return None
 
@@ -137,7 +137,7 @@ class ValueNumbering:
         return Numbered(
             self.outputs,
             gradients,
-            self._written(),
+            self._written_arguments(),
             self.written_forward,
             tuple(self.draws),
             tuple(self.under_way),
@@ -161,7 +161,7 @@ class ValueNumbering:
             number, kind = self.number(("argument", name)), kind_of(self.graph, value)
             whole = by_storage.get(storage)
             if whole is None:
-                node = self._new(number, kind)
+                node = self._new_node(number, kind)
                 if storage >= 0:
                     by_storage[storage] = node
             elif whole.kind == kind:
@@ -188,21 +188,21 @@ class ValueNumbering:
         for row, text in enumerate(computes):
             parent = parents[row]
             if parent < 0 and fused >= 0:
-                self._close(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
+                self._end_fusion(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
                 fused = -1
             if split and forward and sides[row] == BACKWARD:
                 forward = False
-                self._turn()
+                self._end_forward()
             self.row = row
             taken = in_items[in_from[row] : in_from[row + 1]]
             given = out_items[out_from[row] : out_from[row + 1]]
             if kinds[row] == _GET_GRAD:
-                self._cotangent(taken, given, asked)
+                self._number_cotangent(taken, given, asked)
                 continue
             if kinds[row] == _FUSION:
                 fused, local = row, {value: self._node(value, self.nodes) for value in taken}
                 for node in local.values():
-                    self.read(node)
+                    self.content_of(node)
                 self.deferred = [] if "nvfuser" in statements.executor[row].lower() else None
                 self.rows.append(())
                 self.reads.append(())
@@ -211,7 +211,7 @@ class ValueNumbering:
             if not text:
                 # Its computation is unknown, so its outputs equal nothing.
                 for value in given:
-                    scope[value] = self._new(self.number(object()), kind_of(graph, value))
+                    scope[value] = self._new_node(self.number(object()), kind_of(graph, value))
                 self.rows.append(tuple(scope[value].number for value in given))
                 self.reads.append(())
                 continue
@@ -225,9 +225,9 @@ class ValueNumbering:
                 numbers.append(node.number)
             self.rows.append(tuple(numbers))
         if fused >= 0:
-            self._close(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
+            self._end_fusion(fused, local, out_items[out_from[fused] : out_from[fused + 1]])
         if not split or forward:
-            self._turn()
+            self._end_forward()
 
     def _node(self, value: int, scope: dict[int, _Node]) -> _Node:
         """Return the node of a value that is read; if the value is not defined here, make one."""
@@ -238,18 +238,18 @@ class ValueNumbering:
             name = values.name[value]
             # It equals nothing, not even the same statement in another graph.
             number = self.number(object() if made else ("number", name))
-            node = scope[value] = self._new(number, kind_of(self.graph, value))
+            node = scope[value] = self._new_node(number, kind_of(self.graph, value))
         return node
 
-    def _new(self, number: int, kind: str) -> _Node:
+    def _new_node(self, number: int, kind: str) -> _Node:
         self.storages += 1
         return _Node(number, kind, self.storages)
 
-    def _turn(self) -> None:
+    def _end_forward(self) -> None:
         """End the forward: fix its outputs and writes; only values that it passes to the backward remain."""
         ends = self.graph.ends
         self.outputs = tuple(self._end(v) for v in ends.outputs if v >= 0)
-        self.written_forward = self._written()
+        self.written_forward = self._written_arguments()
         if self.graph.stage == "joint":
             return
         received: dict[int, _Node] = {}
@@ -258,32 +258,32 @@ class ValueNumbering:
                 received[taken] = self._node(given, self.nodes)
         for i, value in enumerate(ends.cotangents):
             if value >= 0:
-                received[value] = self._new(self.number(("cotangent", i)), kind_of(self.graph, value))
+                received[value] = self._new_node(self.number(("cotangent", i)), kind_of(self.graph, value))
         self.nodes = received
 
-    def _cotangent(self, taken: Sequence[int], given: Sequence[int], asked: dict[int, int]) -> None:
+    def _number_cotangent(self, inputs: Sequence[int], results: Sequence[int], request_counts: dict[int, int]) -> None:
         """Number the gradient that a joint graph requests for an output, which may be returned several times."""
-        output, outputs = taken[0], self.graph.ends.outputs
+        output, outputs = inputs[0], self.graph.ends.outputs
         places = [i for i, value in enumerate(outputs) if value == output]
-        place = places[min(asked.get(output, 0), len(places) - 1)] if places else -1
-        asked[output] = asked.get(output, 0) + 1
+        place = places[min(request_counts.get(output, 0), len(places) - 1)] if places else -1
+        request_counts[output] = request_counts.get(output, 0) + 1
         number = self.number(("cotangent", place))
-        for value in given:
-            self.nodes[value] = self._new(number, kind_of(self.graph, value))
+        for value in results:
+            self.nodes[value] = self._new_node(number, kind_of(self.graph, value))
         self.rows.append((number,))
         self.reads.append(())
 
     def _end(self, value: int) -> int:
-        return -1 if value < 0 else self.read(self._node(value, self.nodes))
+        return -1 if value < 0 else self.content_of(self._node(value, self.nodes))
 
-    def _written(self) -> dict[str, int]:
+    def _written_arguments(self) -> dict[str, int]:
         return {
-            name: self.read(node)
+            name: self.content_of(node)
             for name, node in self.arguments.items()
-            if node.storage in self.version and self.read(node) != self.number(("argument", name))
+            if node.storage in self.version and self.content_of(node) != self.number(("argument", name))
         }
 
-    def _close(self, row: int, local: dict[int, _Node], given: Sequence[int]) -> None:
+    def _end_fusion(self, row: int, local: dict[int, _Node], outputs: Sequence[int]) -> None:
         """End a fusion: the fusion's own text determines the memory of its outputs."""
         deferred, self.deferred = self.deferred, None
         self.row = row
@@ -291,15 +291,15 @@ class ValueNumbering:
         for destination, number, _ in deferred or ():
             self._write(destination, number)
         copied = {id(result): destination for destination, _, result in deferred or ()}
-        for value, share in zip(given, step.shares, strict=True):
+        for value, share in zip(outputs, step.shares, strict=True):
             node = self._node(value, local)
             if deferred is not None:
                 # Outputs are new tensors, except for in-place copies and forwarded inputs.
-                node = copied.get(id(node), node) if share >= 0 else self._new(node.number, node.kind)
+                node = copied.get(id(node), node) if share >= 0 else self._new_node(node.number, node.kind)
             self.nodes[value] = node
-        self.rows[row] = tuple(self.nodes[value].number for value in given)
+        self.rows[row] = tuple(self.nodes[value].number for value in outputs)
 
-    def read(self, node: _Node) -> int:
+    def content_of(self, node: _Node) -> int:
         """Return the number of a value's current content."""
         state = self.version.get(node.storage)
         if state is None or state[0] == node.version or self.deferred is not None:
@@ -307,11 +307,11 @@ class ValueNumbering:
         if node.parent is None:
             node.number = state[1]
         else:
-            node.number = self._seen(node.view, self.read(node.parent))
+            node.number = self._content_of_view(node.view, self.content_of(node.parent))
         node.version = state[0]
         return node.number
 
-    def _seen(self, view: Any, content: int) -> int:
+    def _content_of_view(self, view: Any, content: int) -> int:
         """Return the content of a view of a base with `content`."""
         call, numbers, place = view
         last = self.structure.get(content)
@@ -320,7 +320,7 @@ class ValueNumbering:
         if last is not None and last[0] == "write" and last[1] == view:
             return int(last[3])
         if isinstance(call, Move):
-            return self._moved(content, call)
+            return self._moved_number(content, call)
         base = self.number((call, *(content if number is None else number for number in numbers)))
         return self.number(("output", base, place)) if place else base
 
@@ -329,8 +329,8 @@ class ValueNumbering:
         state = self.version.setdefault(node.storage, [0, -1])
         whole, at = content, node
         while at.parent is not None:
-            if at.view[0] != ("argument",) and not (isinstance(at.view[0], Move) and at.view[0].whole):
-                before = self.read(at.parent)
+            if at.view[0] != ("argument",) and not (isinstance(at.view[0], Move) and at.view[0].is_identity):
+                before = self.content_of(at.parent)
                 term = ("write", at.view, before, whole)
                 whole = self.number(term)
                 self.structure[whole] = term
@@ -342,7 +342,7 @@ class ValueNumbering:
 
     def _statement(self, steps: Sequence[ParsedLine], nodes: list[_Node], flag: int) -> list[list[_Node]]:
         made: list[list[_Node]] = []
-        read, version, ids = self.read, self.version, self.terms.ids
+        read, version, ids = self.content_of, self.version, self.terms.ids
         reads: list[int] = []
         if flag & _RANDOM and any(step.action == DRAW for step in steps):
             flag &= ~_RANDOM
@@ -375,7 +375,7 @@ class ValueNumbering:
         for i, share in enumerate(step.shares):
             own = number if i == 0 else self.number(("output", number, i))
             if share == -1:
-                found.append(self._new(own, step.made[i]))
+                found.append(self._new_node(own, step.made[i]))
                 continue
             if share < 0:
                 parent = found[-2 - share]
@@ -390,9 +390,9 @@ class ValueNumbering:
             )
         return found
 
-    def _same(self, step: ParsedLine, i: int, node: _Node, number: int) -> _Node:
+    def _alias_or_copy(self, step: ParsedLine, i: int, node: _Node, number: int) -> _Node:
         """An output with the same content as an operand: the operand itself, or a copy of it."""
-        return node if step.shares[i] >= 0 else self._new(number, step.made[i])
+        return node if step.shares[i] >= 0 else self._new_node(number, step.made[i])
 
     def _apply(self, rule: str, number: int) -> None:
         self.applied[rule].add(number)
@@ -402,7 +402,7 @@ class ValueNumbering:
         if action in (FENCE, SHALLOW) and len(operands) == len(step.shares):
             for number in numbers:
                 self._apply("fence" if action == FENCE else "shallow copy", number)
-            return [self._same(step, i, node, numbers[i]) for i, node in enumerate(operands)]
+            return [self._alias_or_copy(step, i, node, numbers[i]) for i, node in enumerate(operands)]
         if action == COPY and len(operands) == 2:
             return self._copy(step, operands, numbers)
         if action == CAST and len(operands) == 1:
@@ -435,15 +435,15 @@ class ValueNumbering:
         found = []
         state = self.version.get(node.storage)
         for move, share, kind in zip(step.moves, step.shares, step.made, strict=True):
-            made = self._moved(number, move)
+            made = self._moved_number(number, move)
             if self.structure.get(made) != ("moved", move, number):
                 self._apply("moved elements", made)
             if share != 0:
-                found.append(self._new(made, kind))
+                found.append(self._new_node(made, kind))
                 continue
             parent, view = node, move
             while parent.parent is not None and isinstance(parent.view[0], Move):
-                through = parent.view[0].then(view)
+                through = parent.view[0].compose(view)
                 if through is None:
                     break
                 parent, view = parent.parent, through
@@ -451,17 +451,17 @@ class ValueNumbering:
             found.append(_Node(made, kind, node.storage, version, parent, (view, (None,), 0)))
         return found
 
-    def _moved(self, number: int, move: Move) -> int:
+    def _moved_number(self, number: int, move: Move) -> int:
         """Return the number of the elements that `move` takes from the value with `number`."""
         term = (move, number)
         found = self.terms.ids.get(term)
         if found is not None:
             return found
         known = self.structure.get(number)
-        if move.whole:
+        if move.is_identity:
             made = number
-        elif known is not None and known[0] == "moved" and (through := known[1].then(move)) is not None:
-            made = self._moved(known[2], through)
+        elif known is not None and known[0] == "moved" and (through := known[1].compose(move)) is not None:
+            made = self._moved_number(known[2], through)
         else:
             made = self.number(term)
             self.structure[made] = ("moved", move, number)
@@ -477,7 +477,7 @@ class ValueNumbering:
         if self.deferred is not None:
             # nvFuser reads its inputs at the start and writes at the end.
             earlier = (to for to, _, result in self.deferred if result is destination)
-            result = self._new(number, destination.kind)
+            result = self._new_node(number, destination.kind)
             self.deferred.append((next(earlier, destination), number, result))
             return [result]
         self._write(destination, number)
@@ -488,18 +488,18 @@ class ValueNumbering:
         before, after = node.kind, step.made[0]
         if before == after:
             self._apply("redundant cast", number)
-            return [self._same(step, 0, node, number)]
+            return [self._alias_or_copy(step, 0, node, number)]
         known = self.structure.get(number)
         if known is not None and known[0] == "cast" and is_float(before) and is_float(after):
             _, source, kind = known
             if kind == after and is_wider(before, kind):
                 self._apply("cast there and back", number)
-                return [self._new(source, after)]
+                return [self._new_node(source, after)]
             if self.drops_casts and is_float(kind):
                 self._apply("cast on the way", number)
                 number, before = source, kind
                 if before == after:
-                    return [self._new(number, after)]
+                    return [self._new_node(number, after)]
         # A cast depends only on the type, not on the form in which it is requested.
         made = self.number(("cast", after.partition("[")[0], after.rpartition("@")[2], number))
         self.structure.setdefault(made, ("cast", number, before))
@@ -523,8 +523,8 @@ class ValueNumbering:
     def _wait(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         (node,), (number,) = operands, numbers
         sent, source = self.under_way.pop(number, (-1, None))
-        if source is not None and self.read(source) != sent:
-            number = self.number(("overwritten while it is sent", number, self.read(source)))
+        if source is not None and self.content_of(source) != sent:
+            number = self.number(("overwritten while it is sent", number, self.content_of(source)))
         waited = self.number(("wait", number))
         known = self.structure.get(number)
         if known is not None and known[0] == "sent":
@@ -546,7 +546,7 @@ class ValueNumbering:
         if known is None or known[0] != "arrived":
             return found
         _, call, (_, scatter, parts, kinds) = known
-        if not comes_apart(call, scatter, "gather" in step.symbol, kinds, step.made):
+        if not equals_parts(call, scatter, "gather" in step.symbol, kinds, step.made):
             return found
         for node, part in zip(found, parts, strict=True):
             node.number = self.number(("wait", self.number((call, part))))

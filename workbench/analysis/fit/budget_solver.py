@@ -25,10 +25,10 @@ from workbench.analysis.cost.offload_time import exposed_s, hidden_s
 from workbench.analysis.fit.fusion_costs import RecomputeCost
 from workbench.analysis.fit.lp_bound import Bound, Relaxation
 from workbench.analysis.fit.milp_process import solve_whole
-from workbench.analysis.fit.option_costs import OptionCost, OptionRates, lowest, quickest
+from workbench.analysis.fit.option_costs import OptionCost, OptionRates, fastest_first, lowest_first
 from workbench.analysis.fit.residency import Presence
 from workbench.analysis.fit.rounding import Rounding
-from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, ExactMemory, PeakPlaces
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, ExactMemory, PeakPositions
 from workbench.analysis.memory.recompute_set import Recomputer
 
 _ROUNDS = 40
@@ -66,7 +66,7 @@ class Chooser:
     Parameters
     ----------
     work : Recomputer
-    places : PeakPlaces
+    positions : PeakPositions
     rates : OptionRates
     weigh : callable
         Exact memory under options for storages that are not saved.
@@ -98,7 +98,7 @@ class Chooser:
     def __init__(
         self,
         work: Recomputer,
-        places: PeakPlaces,
+        positions: PeakPositions,
         rates: OptionRates,
         weigh: Callable[[Mapping[int, str]], ExactMemory],
         free: Mapping[int, Collection[str]],
@@ -118,7 +118,7 @@ class Chooser:
         self._dragged, self.stands_for = frozenset(dragged), stands_for
         self._nodes, self._remade = nodes, frozenset(remade)
         self._go_on, self._guides = go_on, tuple(functools.cache(make) for make in guides)
-        self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
+        self._work, self._places, self._rates, self._weigh, self._quick = work, positions, rates, weigh, quick
         self._fixed = dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
         self._variables = [
@@ -138,22 +138,22 @@ class Chooser:
         self._lowered_once = False
         self._spared: OptionCost | None = None
         self.stock, self._stock_peaks = self._evaluate({})
-        self._alone = self._each_alone() if quick and places.count * len(self._variables) <= _ALONE else None
-        self._relaxation = self._relaxed()
+        self._alone = self._bytes_freed_alone() if quick and positions.count * len(self._variables) <= _ALONE else None
+        self._relaxation = self._build_relaxation()
         self._closing = self._closing_of()
 
     def _closing_of(self) -> Rounding[OptionCost]:
         return Rounding(
             self._relaxation,
             self._evaluate,
-            self.known,
-            self._frees,
+            self.fastest_known,
+            self._bytes_freed,
             step_s=float(self._rates.seconds[self._work.graph.statements.parent < 0].sum()),
             nodes=self._nodes,
             go_on=self._go_on,
         )
 
-    def corrected(self, more: NDArray[np.int64]) -> Chooser:
+    def with_correction(self, more: NDArray[np.int64]) -> Chooser:
         """Return a copy that adds a number of bytes at each place to its prediction, for any choice."""
         other = copy.copy(self)
         other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
@@ -177,7 +177,7 @@ class Chooser:
         if not self._guides:
             return self.bound(limit_bytes).added_s
         guide = self._guides[0]()
-        return guide.corrected(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
+        return guide.with_correction(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
 
     def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> OptionCost | None:
         """Return options with a peak within a limit, in the least time that was found; None if there are none.
@@ -192,28 +192,28 @@ class Chooser:
             less.
         """
         if self.stock.peak_bytes <= limit_bytes:
-            self._sparing()
-            return self.known(limit_bytes)
+            self._fastest_time_saver()
+            return self.fastest_known(limit_bytes)
         if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
             return None  # and no faster result within it is known
-        if self._guided(limit_bytes, below_s) is None:
+        if self._fit_by_guides(limit_bytes, below_s) is None:
             if self._guides and np.isfinite(below_s):
                 return None
-            self._closing.close(limit_bytes, gap)
-            if gap and self._closing.within(limit_bytes, gap):
-                return self.known(limit_bytes)
-            if self.known(limit_bytes) is None:
+            self._closing.close_gap(limit_bytes, gap)
+            if gap and self._closing.is_near_bound(limit_bytes, gap):
+                return self.fastest_known(limit_bytes)
+            if self.fastest_known(limit_bytes) is None:
                 self.least()
-        found = self.known(limit_bytes)
+        found = self.fastest_known(limit_bytes)
         if found is not None:
             better = found
-            if self._quick or not self._closing.within(limit_bytes, _WORTH):
-                better = self._saved_again(self._taken_back(found, limit_bytes), limit_bytes)
-            if spared := self._sparing().options:
+            if self._quick or not self._closing.is_near_bound(limit_bytes, _WORTH):
+                better = self._save_more(self._save_what_fits(found, limit_bytes), limit_bytes)
+            if spared := self._fastest_time_saver().options:
                 self.point({**better.options, **spared})
-        return self.known(limit_bytes)
+        return self.fastest_known(limit_bytes)
 
-    def _sparing(self) -> OptionCost:
+    def _fastest_time_saver(self) -> OptionCost:
         """Return the fastest point found that recomputes to save time.
 
         If none is faster, the point with everything saved.
@@ -236,22 +236,22 @@ class Chooser:
                 kind = int(self._bytes[storage]), round(gain_s / step_s / _WORTH)
                 kinds.setdefault(kind, []).append(storage)
                 gains_s[kind] = gains_s.get(kind, 0.0) + gain_s
-        for kind in sorted(kinds, key=lambda kind: -gains_s[kind])[: self._plans()]:
+        for kind in sorted(kinds, key=lambda kind: -gains_s[kind])[: self._plan_budget()]:
             options = {**self._spared.options, **dict.fromkeys(kinds[kind], RECOMPUTE)}
-            tried = self.point(self._with_read(options, self._remade))
+            tried = self.point(self._add_values_read(options, self._remade))
             if tried.added_s < self._spared.added_s:
                 self._spared = tried
         return self._spared
 
-    def _guided(self, limit_bytes: int, below_s: float) -> OptionCost | None:
+    def _fit_by_guides(self, limit_bytes: int, below_s: float) -> OptionCost | None:
         """Return the fastest result of the guides within a limit, corrected until it fits here."""
         for number, guide in enumerate(self._guides):
             # The first guide is closest to a plan. The others reach lower peaks, with many more plans.
-            if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
+            if self._closing.is_near_bound(limit_bytes, _NEAR if number else _WORTH):
                 break
-            if self._ask(guide(), limit_bytes, below_s) and self._plans() == _PLANS_TO_SAVE_AGAIN:
+            if self._ask(guide(), limit_bytes, below_s) and self._plan_budget() == _PLANS_TO_SAVE_AGAIN:
                 break
-        return self.known(limit_bytes) if self._guides else None
+        return self.fastest_known(limit_bytes) if self._guides else None
 
     def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
         """Plan the choices of a guide. Until they fit, it searches again with the measured excess at each place added.
@@ -262,71 +262,73 @@ class Chooser:
         more = self._stock_peaks - guide._stock_peaks
         asked: set[frozenset[tuple[int, str]]] = set()
         for _ in range(_AIMS):
-            nearer = guide.corrected(more)
+            nearer = guide.with_correction(more)
             if asked and nearer.bound(limit_bytes).added_s >= below_s:
                 break
             point = nearer.fit(limit_bytes) or nearer.least()
             key = frozenset(point.options.items())
-            found = self._as_guided(guide, point)
+            found = self._from_guide(guide, point)
             fits |= found.peak_bytes <= limit_bytes
             close = (1 - _NEAR) * limit_bytes <= found.peak_bytes <= limit_bytes
-            if close or key in asked or self._closing.within(limit_bytes, _WORTH):
+            if close or key in asked or self._closing.is_near_bound(limit_bytes, _WORTH):
                 break
             asked.add(key)
             peaks = self._evaluate(found.options)[1]
             seen = peaks - guide._evaluate(point.options)[1]
-            over = found.peak_bytes > limit_bytes and nearer.known(limit_bytes) is not None
+            over = found.peak_bytes > limit_bytes and nearer.fastest_known(limit_bytes) is not None
             more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
         # Other points that the guide evaluated may fit if its preferred point does not.
-        for point in nearer.weighed(limit_bytes)[:_AIMS]:
+        for point in nearer.evaluated_points(limit_bytes)[:_AIMS]:
             if fits:
                 break
-            fits = self._as_guided(guide, point).peak_bytes <= limit_bytes
+            fits = self._from_guide(guide, point).peak_bytes <= limit_bytes
         return fits
 
-    def _as_guided(self, guide: Chooser, point: OptionCost) -> OptionCost:
+    def _from_guide(self, guide: Chooser, point: OptionCost) -> OptionCost:
         """Convert a guide's point: add values recomputed by fusions if recomputed statements read them."""
         if guide.stands_for is not None:
-            return self.point(self._with_read(guide.stands_for(point.options), self._remade))
-        return self.point(self._with_read(point.options, self._remade - {storage for storage, _ in guide._variables}))
+            return self.point(self._add_values_read(guide.stands_for(point.options), self._remade))
+        return self.point(
+            self._add_values_read(point.options, self._remade - {storage for storage, _ in guide._variables})
+        )
 
-    def _with_read(self, given: Mapping[int, str], taken: Collection[int]) -> dict[int, str]:
-        """Add to options those values of `taken`, recomputed by fusions, that recomputed statements read."""
-        graph, options = self._work.graph, dict(given)
+    def _add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
+        """Add to options those values of `candidates`, recomputed by fusions, that recomputed statements read."""
+        graph, options = self._work.graph, dict(base_options)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
-            rows = self._work.again(chosen, along=self._along, gather=self._gather)
+            rows = self._work.rows_rerun(chosen, along=self._along, gather=self._gather)
             read = {int(graph.values.storage[value]) for row in rows for value in graph.statements.inputs[row]}
-            if not (more := read & set(taken) - options.keys()):
+            if not (more := read & set(candidates) - options.keys()):
                 return options
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
 
-    def _plans(self) -> int:
+    def _plan_budget(self) -> int:
         """Return the number of plans that may be made to improve one, if each takes seconds."""
         return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
-    def weighed(self, limit_bytes: int) -> list[OptionCost]:
+    def evaluated_points(self, limit_bytes: int) -> list[OptionCost]:
         """All points within a limit that were evaluated so far, fastest first."""
         within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
-        return sorted(within, key=quickest)
+        return sorted(within, key=fastest_first)
 
-    def known(self, limit_bytes: int) -> OptionCost | None:
+    def fastest_known(self, limit_bytes: int) -> OptionCost | None:
         """Return the fastest evaluated point within a limit, found for this limit or another.
 
         Of equally fast ones, the lowest.
         """
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
-        return min(within, key=quickest, default=None)
+        return min(within, key=fastest_first, default=None)
 
-    def known_lowest(self, limit_s: float, before_s: float) -> OptionCost:
+    def lowest_known(self, limit_s: float, before_s: float) -> OptionCost:
         """Return the lowest evaluated point with which a step of `before_s` takes at most `limit_s`."""
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
-        return min(within, key=lowest, default=self.stock)
+        return min(within, key=lowest_first, default=self.stock)
 
-    def helpful(self, point: OptionCost, place: int) -> list[tuple[int, str]]:
+    def helpful_choices(self, point: OptionCost, position: int) -> list[tuple[int, str]]:
         """Return choices to add to a point that free bytes at a place, in order of bytes per second."""
         costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
-        freed = self._frees(place)
+        freed = self._bytes_freed(position)
         open_ = [
             number
             for number, (storage, _) in enumerate(self._variables)
@@ -336,14 +338,14 @@ class Chooser:
 
     def added_s(self, options: Mapping[int, str]) -> float:
         """Return the seconds that options add, without evaluating their memory."""
-        return sum(self._added(options))
+        return sum(self._added_seconds(options))
 
     def least(self) -> OptionCost:
         """Return the options with the least peak that were evaluated so far, for any limit, whatever their time."""
         if not self._lowered_once:
             self._lowest()
             self._lowered_once = True
-        return min((point for point, _ in self._known.values()), key=lowest)
+        return min((point for point, _ in self._known.values()), key=lowest_first)
 
     def _lowest(self) -> None:
         """Search for options with the least peak, until a lower one is impossible."""
@@ -356,9 +358,9 @@ class Chooser:
             if min(point.peak_bytes for point, _ in self._known.values()) <= floor_bytes:
                 return
             point, peaks = self._evaluate(self._options(x))
-            best = min(best, point, key=lowest)
+            best = min(best, point, key=lowest_first)
             for place in self._highest(peaks, int(0.98 * point.peak_bytes)):
-                freed = self._frees(place)
+                freed = self._bytes_freed(place)
                 rows.append(freed)
                 limits.append(float(peaks[place]) + float(freed @ x))
             # Minimize z; every statement seen so far requires that its bytes minus the freed bytes are at most z.
@@ -385,8 +387,8 @@ class Chooser:
             x = np.round(solved.x[:-1])
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
-            self._lower(best)
-            self._lower(away)
+            self._lower_peak(best)
+            self._lower_peak(away)
 
     def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
         """Plan a guide's least peak. It searches again with the measured excess at each place added.
@@ -399,7 +401,7 @@ class Chooser:
             # A guide's own live bytes say nothing about plans, so plan at least its lowest point.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
-                nearer = guide.corrected(more)
+                nearer = guide.with_correction(more)
                 lowest_bytes = min(point.peak_bytes for point, _ in self._known.values())
                 if more.any():
                     bound_bytes = max(floor_bytes, nearer._relaxation.floor_bytes)
@@ -410,19 +412,19 @@ class Chooser:
                 if key in asked:
                     break
                 asked.add(key)
-                found = self._as_guided(guide, point)
+                found = self._from_guide(guide, point)
                 more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
-    def _lower(self, point: OptionCost) -> None:
+    def _lower_peak(self, point: OptionCost) -> None:
         """For each storage in turn, change its option and evaluate whether the peak falls.
 
         The linear model may miss such changes.
         """
-        left = self._turns()
+        left = self._change_budget()
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
-            helps = self._relaxation.helps(place)
+            helps = self._relaxation.most_bytes_freed(place)
             # Evaluate the choices first that may free most there, because a large program has too many to evaluate all.
             for number in np.argsort(-helps, kind="stable").tolist():
                 storage, option = self._variables[number]
@@ -433,12 +435,12 @@ class Chooser:
                 elif storage in point.options or helps[number]:
                     turns.append({**point.options, storage: option})
             left -= len(turns)
-            lower = min((self.point(options) for options in turns), key=lowest, default=point)
+            lower = min((self.point(options) for options in turns), key=lowest_first, default=point)
             if lower.peak_bytes >= point.peak_bytes:
                 break
             point = lower
 
-    def _turns(self) -> int:
+    def _change_budget(self) -> int:
         """Return the number of single changes to evaluate, if each is predicted."""
         least, most = _TURNS
         return max(least, min(most, _TURNED // max(1, self._places.count)))
@@ -451,7 +453,7 @@ class Chooser:
         """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
         return self._closing.gap(point, limit_bytes)
 
-    def _relaxed(self) -> Relaxation:
+    def _build_relaxation(self) -> Relaxation:
         stock, fixed = self._places.stock, self._fixed.items()
         presence = Presence(
             self._work,
@@ -480,7 +482,7 @@ class Chooser:
             transfers=transfers,
             hidden=(hidden[0] - away_s, hidden[1] - away_s),
             peaks=self._stock_peaks,
-            beside={
+            joint_recomputations={
                 storage: (dataclasses.replace(found, start=start, end=end), float(self._bytes[storage]))
                 for storage, found in presence.beside.items()
                 for start, end in (self._spread(found.start, found.end),)
@@ -506,7 +508,7 @@ class Chooser:
         key = frozenset(options.items())
         if key not in self._known:
             if key not in self._weighed:
-                self._weighed[key] = self._evaluated(options)
+                self._weighed[key] = self._compute_cost(options)
             point, peaks = self._weighed[key]
             if self._more is not None:
                 peaks = peaks + self._more
@@ -516,9 +518,9 @@ class Chooser:
             self._known[key] = point, peaks
         return self._known[key]
 
-    def _evaluated(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
+    def _compute_cost(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
         weighed = self._weigh(options)
-        recompute_s, transfer_s = self._added(options)
+        recompute_s, transfer_s = self._added_seconds(options)
         if weighed.compute_s is not None:
             if self._stock_s is None:
                 self._stock_s = weighed.compute_s
@@ -532,38 +534,38 @@ class Chooser:
         )
         return point, weighed.peaks
 
-    def _added(self, options: Mapping[int, str]) -> tuple[float, float]:
+    def _added_seconds(self, options: Mapping[int, str]) -> tuple[float, float]:
         """Return the seconds of statements that run again, and of transfers without hiding."""
         chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
-        again = self._work.again(chosen, along=self._along, gather=self._gather)
+        again = self._work.rows_rerun(chosen, along=self._along, gather=self._gather)
         if self._dragged:
             again = again.union(*(self._chains.get(storage) or self._chain(storage) for storage in chosen))
-        again_s = float(self._again.seconds[sorted(again)].sum()) + self._each_s(chosen)
+        again_s = float(self._again.seconds[sorted(again)].sum()) + self._seconds_of_each(chosen)
         moved = sum(int(self._bytes[s]) for s, o in {**self._fixed, **options}.items() if o == OFFLOAD)
         way_s = moved / self._rates.offload_bytes_per_s
         return again_s, exposed_s(way_s, self._transfers()[1])
 
-    def _each_s(self, chosen: Collection[int]) -> float:
+    def _seconds_of_each(self, chosen: Collection[int]) -> float:
         return sum(self._again.each_s.get(storage, 0.0) for storage in sorted(chosen))
 
     def _chain(self, storage: int) -> frozenset[int]:
         """Return the statements that run again to recompute only this storage."""
-        options = self._with_read({storage: RECOMPUTE}, self._dragged)
-        return frozenset(self._work.again(options, along=self._along, gather=self._gather))
+        options = self._add_values_read({storage: RECOMPUTE}, self._dragged)
+        return frozenset(self._work.rows_rerun(options, along=self._along, gather=self._gather))
 
     def _chain_s(self, storage: int) -> float:
         """Return the seconds of recomputing a storage as the only one."""
         # A plan that is active may recompute a storage that is not a variable here.
         chain = self._chains[storage] if storage in self._chains else self._chain(storage)
-        return float(self._again.seconds[sorted(chain)].sum()) + self._each_s((storage,))
+        return float(self._again.seconds[sorted(chain)].sum()) + self._seconds_of_each((storage,))
 
     # The linear model.
 
-    def _frees(self, place: int) -> NDArray[np.float64]:
+    def _bytes_freed(self, position: int) -> NDArray[np.float64]:
         """Return the bytes that each variable frees at a place if it is the only choice, as far as they are known."""
-        return self._relaxation.helps(place) if self._alone is None else self._alone[:, place]
+        return self._relaxation.most_bytes_freed(position) if self._alone is None else self._alone[:, position]
 
-    def _each_alone(self) -> NDArray[np.float64]:
+    def _bytes_freed_alone(self) -> NDArray[np.float64]:
         """Return the bytes that each variable frees at each statement if it is the only choice, by exact prediction."""
         found = np.zeros((len(self._variables), len(self._stock_peaks)))
         for number, (storage, option) in enumerate(self._variables):
@@ -586,7 +588,7 @@ class Chooser:
         )
         return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
 
-    def _both(self) -> list[list[int]]:
+    def _exclusive_pairs(self) -> list[list[int]]:
         """Return the pairs of variables of storages that can be recomputed or offloaded, but not both."""
         numbers: dict[int, list[int]] = {}
         for number, (storage, _) in enumerate(self._variables):
@@ -594,7 +596,7 @@ class Chooser:
         return [both for both in numbers.values() if len(both) > 1]
 
     def _pairs(self) -> NDArray[np.float64]:
-        pairs = self._both()
+        pairs = self._exclusive_pairs()
         matrix = np.zeros((len(pairs), len(self._variables)))
         for row, both in enumerate(pairs):
             matrix[row, both] = 1
@@ -614,7 +616,7 @@ class Chooser:
         highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
         return highest
 
-    def _taken_back(self, point: OptionCost, limit_bytes: int) -> OptionCost:
+    def _save_what_fits(self, point: OptionCost, limit_bytes: int) -> OptionCost:
         """Return the point with all storages saved again that fit into the free bytes at each place.
 
         This makes one or a few plans.
@@ -644,9 +646,9 @@ class Chooser:
                 share /= 2
         return point
 
-    def _saved_again(self, point: OptionCost, limit_bytes: int) -> OptionCost:
+    def _save_more(self, point: OptionCost, limit_bytes: int) -> OptionCost:
         """Return the point with more storages saved, most expensive first, and with cheaper options if possible."""
-        tries_left = min(len(point.options) * 2, self._turns()) if self._quick else self._plans()
+        tries_left = min(len(point.options) * 2, self._change_budget()) if self._quick else self._plan_budget()
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))
         for storage, option in sorted(point.options.items(), key=lambda chosen: -alone[chosen]):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from workbench.analysis.fit.fusion_costs import fused
+from workbench.analysis.fit.fusion_costs import fused_statements
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.analysis.memory.recompute_set import Recomputer
 from workbench.core.graph import Graph, Storages, ValueFlag
@@ -60,28 +60,28 @@ class FusedJointGraph:
         gather: bool,
     ) -> None:
         self._along, self._gather = along, gather
-        graph, kept = _with_memory_of(work, plan)
-        self.work = Recomputer(graph, by_tag=work.by_tag, kept=kept)
+        graph, kept = _graph_with_memory(work, plan)
+        self.work = Recomputer(graph, by_tag=work.by_tag, also_saved=kept)
         storages, values, statements = graph.values.storage, work.graph.values, work.graph.statements
         # Recomputation may continue past storages that the joint graph does not save.
         more = {int(storages[value]) for value in kept}
 
         remade = frozenset(storage for storage in remade if storage in free)
 
-        def through(storage: int) -> set[int]:
+        def storages_through(storage: int) -> set[int]:
             """Return the storages through which the recomputation of an execution graph's storage passes."""
             chosen = {storage}
             while True:
-                rows = work.again(chosen, along=along, gather=gather)
+                rows = work.rows_rerun(chosen, along=along, gather=gather)
                 read = {int(values.storage[value]) for row in rows for value in statements.inputs[row]}
                 if not (further := read & remade - chosen):
                     return {int(storages[value]) for row in rows for value in statements.outputs[row]} & more
                 chosen |= further
 
         self._of: dict[int, list[int]] = {}
-        goes_by = {storage: through(storage) for storage in remade}
+        goes_by = {storage: storages_through(storage) for storage in remade}
         for storage in sorted(remade):
-            rows = self.work.again((storage,), along=along, gather=gather)
+            rows = self.work.rows_rerun((storage,), along=along, gather=gather)
             for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
                 self._of.setdefault(read, []).append(storage)
         # If a fusion outputs a part of a tensor, an offload moves the whole tensor.
@@ -89,14 +89,14 @@ class FusedJointGraph:
         self.free: dict[int, Sequence[str]] = {}
         for storage, options in free.items():
             if storage not in remade and not any(goes_by[made] for made in self._of.get(storage, ())):
-                legal = {RECOMPUTE: not through(storage), OFFLOAD: whole[storage]}
+                legal = {RECOMPUTE: not storages_through(storage), OFFLOAD: whole[storage]}
                 self.free[storage] = tuple(option for option in options if legal.get(option, True))
         for storage in sorted(more):
             if (of := self._of.get(storage)) and all(goes_by[made] <= {storage} for made in of):
                 self.free[storage] = (RECOMPUTE,)
         self._joint = frozenset(free)
 
-    def chosen(self, options: Mapping[int, str]) -> dict[int, str]:
+    def joint_options(self, options: Mapping[int, str]) -> dict[int, str]:
         """Return the joint graph's options that are equivalent to these."""
         made = {made for storage in options for made in self._of.get(storage, ())}
         found = {
@@ -105,7 +105,7 @@ class FusedJointGraph:
         }
         # Storages that are made together with it are not saved either.
         chosen = {*(storage for storage, option in options.items() if option == RECOMPUTE), *made}
-        rows = self.work.again(chosen, along=self._along, gather=self._gather)
+        rows = self.work.rows_rerun(chosen, along=self._along, gather=self._gather)
         for storage, legal in self.free.items():
             if storage in self._joint - found.keys() and RECOMPUTE in legal:
                 producers = self.work.graph.values.producer[self.work.values_on(storage)]
@@ -114,7 +114,7 @@ class FusedJointGraph:
         return found
 
 
-def _with_memory_of(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
+def _graph_with_memory(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
     """A joint graph with its execution graph's storages, and the values that only the execution graph saves."""
     joint, values = work.graph, work.graph.values
     handed: dict[str, int] = {}
@@ -124,7 +124,7 @@ def _with_memory_of(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
     saved_there = {plan.values.name[value] for value in np.flatnonzero(plan.values.flags & ValueFlag.SAVED).tolist()}
     ends = (values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.COTANGENT)) != 0
     still = set(values.storage[ends].tolist()) | {-1}
-    inside, saved = fused(joint, plan), set(work.saved.tolist())
+    inside, saved = fused_statements(joint, plan), set(work.saved.tolist())
     parts: dict[int, dict[int, list[int]]] = {}
     for value, storage in enumerate(values.storage.tolist()):
         producer = int(values.producer[value])

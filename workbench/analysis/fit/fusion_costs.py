@@ -35,7 +35,7 @@ class RecomputeCost:
     each_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
 
-def fused(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
+def fused_statements(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
     """Find the statements of a joint graph that are in a fusion of its execution graph, or are left out because of one.
 
     Parameters
@@ -82,7 +82,7 @@ def recompute_costs(
     seconds : (statements,) float64
         Seconds of each statement of the joint graph by itself.
     inner : collection of int
-        Storages that the joint graph saves, but that fusions recompute anyway; see `remade`.
+        Storages that the joint graph saves, but that fusions recompute anyway; see `storages_remade`.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def recompute_costs(
         read.
     """
     joint = work.graph
-    inside = fused(joint, plan)
+    inside = fused_statements(joint, plan)
     held = work.argument_storage.copy()
     held[work.storages()] = True
     held[list(inner)] = False
@@ -114,11 +114,11 @@ def recompute_costs(
         way_s = float(joint.storages.bytes[storage]) / machine.bytes_per_s
         if storage in uses.by_fusion:
             written_s[storage] = way_s * (storage in uses.read_alone)
-            least_s[storage] = written_s[storage] - way_s * uses.spared(storage)
+            least_s[storage] = written_s[storage] - way_s * uses.transfers_spared(storage)
     return RecomputeCost(seconds=predicted, each_s=written_s), RecomputeCost(seconds=certain, each_s=least_s)
 
 
-def remade(work: Recomputer, plan: Graph) -> frozenset[int]:
+def storages_remade(work: Recomputer, plan: Graph) -> frozenset[int]:
     """Return storages that a joint graph's forward saves and its execution graph's does not.
 
     Fusions already recompute them.
@@ -175,7 +175,7 @@ class _Uses:
             else:
                 self.read_alone |= read
 
-    def spared(self, storage: int) -> int:
+    def transfers_spared(self, storage: int) -> int:
         """Return how many transfers of a storage's bytes from or to memory recomputing it may save."""
         for_backward = storage not in self._read_forward and storage not in self._returned
         return for_backward + self._fusions_of.get(storage, 0)

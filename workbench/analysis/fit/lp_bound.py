@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, linprog
 from scipy.sparse import csr_array
 
-from workbench.analysis.fit.layer_symmetry import Program, folded
+from workbench.analysis.fit.layer_symmetry import LinearProgram, merge_equal_columns
 from workbench.analysis.fit.milp_process import solve, solve_whole
 from workbench.analysis.fit.residency import JointRecompute, Presence, Present
-from workbench.analysis.graphs.sparse_rows import Rows, stacked
+from workbench.analysis.graphs.sparse_rows import Rows, stack_rows
 from workbench.analysis.memory.peak_by_statement import RECOMPUTE
 
 _ROWS_AT_ONCE = 20
@@ -95,7 +95,7 @@ class Relaxation:
         With everything saved.
     each_s : (variables,) float64, optional
         Seconds of each choice besides its statements and transfers; negative if it may save time.
-    beside : mapping of int to (JointRecompute, float), optional
+    joint_recomputations : mapping of int to (JointRecompute, float), optional
         Storages that may be absent while others are recomputed, and their bytes.
     presence : Presence, optional
         Times at which storages must be in memory, if known.
@@ -118,7 +118,7 @@ class Relaxation:
         hidden: tuple[float, float],
         peaks: NDArray[np.int64],
         each_s: NDArray[np.float64] | None = None,
-        beside: Mapping[int, tuple[JointRecompute, float]] | None = None,
+        joint_recomputations: Mapping[int, tuple[JointRecompute, float]] | None = None,
         presence: Presence | None = None,
     ) -> None:
         self.variables, self.sizes, self.peaks, self.presence = tuple(variables), sizes, peaks, presence
@@ -128,8 +128,15 @@ class Relaxation:
         self.of_storage: dict[int, dict[str, int]] = {}
         for number, (storage, option) in enumerate(self.variables):
             self.of_storage.setdefault(storage, {})[option] = number
-        self._freed = self._most_freed(beside or {})
-        self._build(np.zeros(count) if each_s is None else each_s, chains, seconds, transfers, hidden, beside or {})
+        self._freed = self._most_freed(joint_recomputations or {})
+        self._build(
+            np.zeros(count) if each_s is None else each_s,
+            chains,
+            seconds,
+            transfers,
+            hidden,
+            joint_recomputations or {},
+        )
         self.dear_s = max(float(np.abs(self.costs[:count]).sum() + self.costs[count + 2 :].sum()), 1e-6)
         self.floor_s = float(np.minimum(self.costs[:count], 0.0).sum())
         alone = np.asarray([float(seconds[list(chain)].sum()) for chain in chains], float)
@@ -143,7 +150,7 @@ class Relaxation:
         seconds: NDArray[np.float64],
         transfers: NDArray[np.float64],
         hidden: tuple[float, float],
-        beside: Mapping[int, tuple[JointRecompute, float]],
+        joint_recomputations: Mapping[int, tuple[JointRecompute, float]],
     ) -> None:
         """Columns, and the rows other than memory rows: ``matrix @ x <= limits``."""
         count = self.count
@@ -161,7 +168,7 @@ class Relaxation:
                 together[tuple(numbers)] = together.get(tuple(numbers), 0.0) + float(seconds[row])
         at = {numbers: count + 2 + which for which, numbers in enumerate(together)}
         shared_until = count + 2 + len(together)
-        self.width = shared_until + 2 * len(beside)
+        self.width = shared_until + 2 * len(joint_recomputations)
         rows = Rows()
         for way, hides in enumerate(hidden):
             moved = {number: float(transfers[number]) for number in np.flatnonzero(transfers).tolist()}
@@ -170,7 +177,7 @@ class Relaxation:
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
         # Statements that several choices repeat. They run as soon as one of these choices is made.
-        for group, within in _nested(list(together)).items():
+        for group, within in _nest_groups(list(together)).items():
             for inside in within:
                 rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
         # Absent storages are either not saved, or recomputed only together with another.
@@ -183,9 +190,9 @@ class Relaxation:
         pieces = [
             (number, self.start[number], self.end[number], self.sizes[number])
             for number, (storage, _) in enumerate(self.variables)
-            if storage not in beside or beside[storage][0].start >= own[storage]
+            if storage not in joint_recomputations or joint_recomputations[storage][0].start >= own[storage]
         ]
-        for which, (storage, (found, size)) in enumerate(beside.items()):
+        for which, (storage, (found, size)) in enumerate(joint_recomputations.items()):
             excused, absent = shared_until + 2 * which, shared_until + 2 * which + 1
             rows.add({excused: 1.0, **{self.of_storage[maker][RECOMPUTE]: -1.0 for maker in found.makers}}, 0.0)
             run = {users_of.get(row) for row in found.rows}
@@ -208,15 +215,17 @@ class Relaxation:
         columns, starts, ends, sizes = zip(*pieces, strict=True) if pieces else ((), (), (), ())
         self.piece_columns, self.piece_sizes = np.asarray(columns, np.int64), np.asarray(sizes, float)
         self.piece_starts, self.piece_ends = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-        self.costs = np.concatenate([costs, [1.0, 1.0], list(together.values()), np.zeros(2 * len(beside))])
+        self.costs = np.concatenate(
+            [costs, [1.0, 1.0], list(together.values()), np.zeros(2 * len(joint_recomputations))]
+        )
         self.upper = np.concatenate([np.ones(count), [np.inf, np.inf], np.ones(self.width - count - 2)])
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
 
-    def _most_freed(self, beside: Mapping[int, tuple[JointRecompute, float]]) -> NDArray[np.float64]:
+    def _most_freed(self, joint_recomputations: Mapping[int, tuple[JointRecompute, float]]) -> NDArray[np.float64]:
         """Return the bytes that all choices together could free at each place."""
         freed = np.zeros(len(self.peaks) + 1)
-        sizes = {storage: size for storage, (_, size) in beside.items()}
-        spans = {storage: [(found.start, found.end)] for storage, (found, _) in beside.items()}
+        sizes = {storage: size for storage, (_, size) in joint_recomputations.items()}
+        spans = {storage: [(found.start, found.end)] for storage, (found, _) in joint_recomputations.items()}
         for storage, both in self.of_storage.items():
             number = next(iter(both.values()))
             sizes[storage] = max(sizes.get(storage, 0.0), float(self.sizes[number]))
@@ -239,9 +248,9 @@ class Relaxation:
         other.peaks = peaks
         return other
 
-    def helps(self, place: int) -> NDArray[np.float64]:
+    def most_bytes_freed(self, position: int) -> NDArray[np.float64]:
         """Return the most bytes that each choice could free at a place, of its own storage."""
-        return np.where((self.start <= place) & (place < self.end), self.sizes, 0.0)
+        return np.where((self.start <= position) & (position < self.end), self.sizes, 0.0)
 
     def options(self, numbers: Sequence[int]) -> dict[int, str]:
         """Return options from the numbers of choices; for each storage the first counts."""
@@ -250,11 +259,11 @@ class Relaxation:
             options.setdefault(*self.variables[number])
         return options
 
-    def taken(self, options: Mapping[int, str]) -> NDArray[np.float64]:
+    def choice_vector(self, options: Mapping[int, str]) -> NDArray[np.float64]:
         """Return choices as a vector with ones."""
         return np.asarray([float(options.get(storage) == option) for storage, option in self.variables], float)
 
-    def under(self, limit_bytes: int) -> LimitedProgram:
+    def program_for(self, limit_bytes: int) -> LimitedProgram:
         """Return the program for one limit, without memory rows yet."""
         return LimitedProgram(self, limit_bytes)
 
@@ -311,22 +320,22 @@ class LimitedProgram:
         return self._fractions
 
     @property
-    def guessed(self) -> bool:
+    def has_guesses(self) -> bool:
         """Return whether rows are included that may not be valid for all choices."""
         return bool(self._guesses) or self.beyond > 0
 
     @property
-    def nothing(self) -> bool:
+    def is_trivial(self) -> bool:
         """Return whether there is nothing to free, or nothing to choose."""
         return not len(self.over) or not self._base.count
 
     # Adding rows.
 
-    def add_place(self, place: int) -> bool:
+    def add_memory_row(self, position: int) -> bool:
         """Add the bytes to free at a place; return whether this row is new."""
-        new = place not in self._places and self._needed[place] > 0
+        new = position not in self._places and self._needed[position] > 0
         if new:
-            self._places[place] = None
+            self._places[position] = None
         return new
 
     def guess(self, freed: NDArray[np.float64], needed: float) -> None:
@@ -336,18 +345,18 @@ class LimitedProgram:
             (dict(zip(helps.tolist(), (freed[helps] / self.unit).tolist(), strict=True)), needed / self.unit)
         )
 
-    def refuse(self, taken: NDArray[np.float64]) -> None:
+    def refuse(self, choice_vector: NDArray[np.float64]) -> None:
         """Require at least one choice less than the given ones."""
-        numbers = np.flatnonzero(taken > 0.5)
+        numbers = np.flatnonzero(choice_vector > 0.5)
         self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
 
-    def again(self, taken: NDArray[np.float64]) -> bool:
+    def differs_from_last(self, choice_vector: NDArray[np.float64]) -> bool:
         """Return whether choices differ from those of the last call."""
-        other = not np.array_equal(taken, self._last)
-        self._last = taken
+        other = not np.array_equal(choice_vector, self._last)
+        self._last = choice_vector
         return other
 
-    def tell(self, options: Mapping[int, str], places: Collection[int]) -> bool:
+    def add_presence_rows(self, options: Mapping[int, str], positions: Collection[int]) -> bool:
         """Add the reasons why storages are in memory that the program treats as absent under these options.
 
         Return whether any is new.
@@ -355,8 +364,8 @@ class LimitedProgram:
         presence, new = self._base.presence, False
         if presence is None:
             return False
-        present = presence.present(options)
-        for place in places:
+        present = presence.presence_of(options)
+        for place in positions:
             for storage in options:
                 if (
                     storage not in presence.spans
@@ -365,12 +374,12 @@ class LimitedProgram:
                     continue
                 found = present.get(storage)
                 if found is not None and found.place <= place:
-                    new |= self._why(storage, present)
-                elif presence.back(options, storage, place):
-                    new |= self._back(storage, place)
+                    new |= self._add_reader_rows(storage, present)
+                elif presence.is_reloaded(options, storage, place):
+                    new |= self._add_reload_row(storage, place)
         return new
 
-    def _why(self, storage: int, present: Mapping[int, Present]) -> bool:
+    def _add_reader_rows(self, storage: int, present: Mapping[int, Present]) -> bool:
         """Add the reasons why a storage is in memory, back from the backward's reads; return whether any is new."""
         new, at = False, present[storage].place
         while True:
@@ -378,23 +387,23 @@ class LimitedProgram:
             entries = {column: 1.0, self._base.of_storage[reader][RECOMPUTE]: 1.0}
             if not first:
                 entries[self._column(reader, at)] = -1.0
-            new |= self._say(storage, (at, reader, first), entries, 1.0)
+            new |= self._add_row_once(storage, (at, reader, first), entries, 1.0)
             if first:
                 return new
             storage = reader
 
-    def _back(self, storage: int, place: int) -> bool:
+    def _add_reload_row(self, storage: int, position: int) -> bool:
         presence = self._base.presence
         assert presence is not None
-        entries = {self._column(storage, place): 1.0}
+        entries = {self._column(storage, position): 1.0}
         numbers = self._base.of_storage
-        for other in presence.near(storage, place) or ():
+        for other in presence.recomputable_until_use(storage, position) or ():
             entries[numbers[other][RECOMPUTE]] = -1.0
         if RECOMPUTE in numbers[storage]:
             entries[numbers[storage][RECOMPUTE]] = -1.0
-        return self._say(storage, (place,), entries, 0.0)
+        return self._add_row_once(storage, (position,), entries, 0.0)
 
-    def _say(self, storage: int, key: tuple[object, ...], entries: dict[int, float], limit: float) -> bool:
+    def _add_row_once(self, storage: int, key: tuple[object, ...], entries: dict[int, float], limit: float) -> bool:
         if (storage, *key) in self._said:
             return False
         self._said.add((storage, *key))
@@ -403,22 +412,22 @@ class LimitedProgram:
         self._because.add(entries, limit)
         return True
 
-    def _column(self, storage: int, place: int) -> int:
+    def _column(self, storage: int, position: int) -> int:
         """Return the column that says whether a storage is absent at a place and after it."""
         columns = self._absent.setdefault(storage, {})
-        if place not in columns:
-            columns[place] = self._base.width + sum(map(len, self._absent.values()))
-        return columns[place]
+        if position not in columns:
+            columns[position] = self._base.width + sum(map(len, self._absent.values()))
+        return columns[position]
 
     # Solving.
 
-    def _freed(self, place: int) -> dict[int, float]:
+    def _freed_bytes(self, position: int) -> dict[int, float]:
         """Bytes that are freed at a place, by column."""
         base = self._base
-        here = np.flatnonzero((base.piece_starts <= place) & (place < base.piece_ends))
+        here = np.flatnonzero((base.piece_starts <= position) & (position < base.piece_ends))
         entries = dict(zip(base.piece_columns[here].tolist(), base.piece_sizes[here].tolist(), strict=True))
         for storage, columns in self._absent.items():
-            at = max((known for known in columns if known <= place), default=None)
+            at = max((known for known in columns if known <= position), default=None)
             own = [column for column in base.absent[storage] if column in entries]
             if at is not None and own:
                 size = entries[own[0]]
@@ -433,7 +442,7 @@ class LimitedProgram:
         more = sum(map(len, self._absent.values()))
         rows = Rows()
         for place in self._places:
-            freed = {column: -size / self.unit for column, size in self._freed(place).items()}
+            freed = {column: -size / self.unit for column, size in self._freed_bytes(place).items()}
             rows.add(freed, -(float(self._needed[place]) / self.unit + self.beyond))
         for entries, needed in self._guesses:
             rows.add({column: -each for column, each in entries.items()}, -(needed + self.beyond))
@@ -451,7 +460,7 @@ class LimitedProgram:
         return (
             np.concatenate([base.costs, np.zeros(more)]),
             np.concatenate([base.upper, np.ones(more)]),
-            stacked([rows.matrix(width), known, still]),
+            stack_rows([rows.matrix(width), known, still]),
             np.concatenate([rows.limits, self._because.limits, base.limits]),
         )
 
@@ -464,7 +473,7 @@ class LimitedProgram:
             Called while the program is solved; an exception that it raises ends the work.
         """
         base = self._base
-        if self.nothing:
+        if self.is_trivial:
             return Bound(added_s=base.floor_s, s_per_byte=0.0)
         while True:
             costs, upper, matrix, limits = self._program()
@@ -509,10 +518,10 @@ class LimitedProgram:
         peak = broken & (missing >= np.append(-np.inf, missing[:-1])) & (missing >= np.append(missing[1:], -np.inf))
         found = np.flatnonzero(peak)
         picked = found[np.argsort(-missing[found], kind="stable")][:_ROWS_AT_ONCE]
-        asked = [self.add_place(place) for place in self.over[picked].tolist()]
+        asked = [self.add_memory_row(place) for place in self.over[picked].tolist()]
         return any(asked)
 
-    def whole(
+    def solve_integer(
         self,
         go_on: Callable[[], None],
         *,
@@ -534,7 +543,7 @@ class LimitedProgram:
             Search only for solutions that add less.
         """
         base = self._base
-        if self.nothing:
+        if self.is_trivial:
             return IntegerFacts(taken=np.zeros(base.count), proven_s=base.floor_s)
         if np.isfinite(below_s):
             self.bound(go_on)
@@ -566,8 +575,8 @@ class LimitedProgram:
         taken = None if solved.x is None else np.asarray(solved.x[: base.count])
         return IntegerFacts(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
-    def alike(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> IntegerFacts | None:
-        """Solve as `whole` does, but with equal choices merged.
+    def solve_merged(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> IntegerFacts | None:
+        """Solve as `solve_integer` does, but with equal choices merged.
 
         They are expanded first into the layers where each frees most.
 
@@ -580,8 +589,10 @@ class LimitedProgram:
         sizes[: base.count] = base.sizes
         # Among solutions without cost, prefer fewer choices.
         tie = _TIE * base.dear_s / base.count
-        program = Program(costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral)
-        one = folded(program, len(self._places), sizes)
+        program = LinearProgram(
+            costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral
+        )
+        one = merge_equal_columns(program, len(self._places), sizes)
         kinds = one.of[: base.count]
         if kinds.max() >= _ALIKE * base.count:
             return None
@@ -615,7 +626,7 @@ class LimitedProgram:
         return IntegerFacts(taken=taken, proven_s=proven_s, limited=limited)
 
 
-def _nested(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
+def _nest_groups(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
     """Return, for each group of numbers, its largest subgroups and the remaining numbers."""
     of: dict[int, list[tuple[int, ...]]] = {}
     for group in sorted(groups, key=len):

@@ -99,27 +99,27 @@ class _Process:
             )
         except OSError as error:
             self._connection.close()
-            raise PlanError(_dead(f"did not start: {error}")) from error
+            raise PlanError(_process_died(f"did not start: {error}")) from error
         finally:
             there.close()
 
-    def answer(self, go_on: Callable[[], None], asked: Any) -> Any:
+    def answer(self, go_on: Callable[[], None], request: Any) -> Any:
         """Return the process's answer; `go_on` is called meanwhile."""
         try:
-            self._connection.send(asked)
+            self._connection.send(request)
         except OSError:
-            raise self._why_it_ended() from None
+            raise self._end_reason() from None
         while not self._connection.poll(_LOOK_S):
             go_on()
         try:
             return self._connection.recv()
         except (EOFError, OSError):
-            raise self._why_it_ended() from None
+            raise self._end_reason() from None
 
-    def _why_it_ended(self) -> PlanError:
+    def _end_reason(self) -> PlanError:
         assert self._process.stderr is not None
         last = self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-        return PlanError(_dead(f"{_ended(self._process.wait())}{f': {last}' if last else ''}"))
+        return PlanError(_process_died(f"{_describe_exit(self._process.wait())}{f': {last}' if last else ''}"))
 
     def end(self) -> None:
         """Kill the process and clean up after it."""
@@ -167,7 +167,7 @@ def end_idle() -> None:
         _idle.pop().end()
 
 
-def _forked() -> None:
+def _forget_in_child() -> None:
     global _lock
     _lock = threading.Lock()
     for process in _idle:
@@ -176,7 +176,7 @@ def _forked() -> None:
     _idle.clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def solve_whole(
@@ -223,15 +223,15 @@ def solve_whole(
     return found
 
 
-def _ended(status: int) -> str:
+def _describe_exit(status: int) -> str:
     try:
         return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     except ValueError:
         return f"was killed by signal {-status}"
 
 
-def _dead(how: str) -> str:
+def _process_died(reason: str) -> str:
     return (
-        f"the solver's process {how}; nothing was chosen. Where memory is short, close what takes it or state a larger "
-        "peak, which takes less to solve; else ask again"
+        f"the solver's process {reason}; nothing was chosen. Where memory is short, close what takes it or state a "
+        "larger peak, which takes less to solve; else ask again"
     )

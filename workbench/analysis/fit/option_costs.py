@@ -61,11 +61,11 @@ class OptionCost:
         return self.recompute_s + self.transfer_s
 
 
-def lowest(point: OptionCost) -> tuple[int, float, int]:
+def lowest_first(point: OptionCost) -> tuple[int, float, int]:
     """Return the sort key for the lowest point: bytes, then seconds, then number of choices."""
     return point.peak_bytes, point.added_s, len(point.options)
 
 
-def quickest(point: OptionCost) -> tuple[float, int, int]:
+def fastest_first(point: OptionCost) -> tuple[float, int, int]:
     """Return the sort key for the fastest point: seconds, then bytes, then number of choices."""
     return point.added_s, point.peak_bytes, len(point.options)

@@ -110,45 +110,48 @@ class Presence:
         ahead: int,
         always: Collection[int] = (),
     ) -> None:
-        self._always_at = frozenset(stock.place_of(row) for storage in always for row in work.read_by(storage))
+        self._always_at = frozenset(stock.position_of(row) for storage in always for row in work.readers_of(storage))
         self.ahead, self.first_backward = ahead, stock.first_backward
         self.spans: dict[int, tuple[int, int]] = {}
-        first = work.first_kept(always, along=along, gather=gather)
+        first = work.first_storage_reads(always, along=along, gather=gather)
         for storage, _ in free:
-            if (span := stock.absent(storage, first.get(storage))) is not None:
+            if (span := stock.absence_of(storage, first.get(storage))) is not None:
                 self.spans[storage] = span
         self._again = frozenset(storage for storage, option in free if option == RECOMPUTE)
         self._made_at = {
-            storage: frozenset(stock.place_of(row) for row in work.read_by(storage)) for storage in self._again
+            storage: frozenset(stock.position_of(row) for row in work.readers_of(storage)) for storage in self._again
         }
         needs: list[Need] = []
         self.reads: dict[int, frozenset[int]] = {}
         for storage in self._again:
             root = int(work.graph.storages.root[storage])
-            read_by = work.first_read(storage)
+            read_by = work.first_readers(storage)
             read = {
-                value: work.read_again(value, storage, along=along, gather=gather) & self.spans.keys() - {storage}
+                value: work.storages_read_again(value, storage, along=along, gather=gather)
+                & self.spans.keys() - {storage}
                 for value in {root, *read_by}
             }
             self.reads[storage] = read[root]
             # A statement that does not run needs no recomputation.
             needs += [
-                Need(storage, stock.place_of(row), read[value]) for value, row in read_by.items() if stock.runs(row)
+                Need(storage, stock.position_of(row), read[value])
+                for value, row in read_by.items()
+                if stock.runs_in_backward(row)
             ]
         self.needs = tuple(sorted(needs, key=lambda need: (need.place, need.storage)))
 
-        self.beside = self._beside(work, stock, always)
+        self.beside = self._joint_recomputations(work, stock, always)
 
-    def _beside(
+    def _joint_recomputations(
         self, work: Recomputer, stock: IncrementalLiveness, always: Collection[int]
     ) -> dict[int, JointRecompute]:
         found: dict[int, JointRecompute] = {}
         # Earliest possible recomputation of each storage, under any choice.
-        early = self.present(dict.fromkeys(self._again, RECOMPUTE))
+        early = self.presence_of(dict.fromkeys(self._again, RECOMPUTE))
         for storage in self._again:
             places = self._made_at[storage] | ({early[storage].place} if storage in early else set())
-            for other, rows in work.made_beside(storage, always).items():
-                if (span := stock.absent(other)) is None or not places:
+            for other, rows in work.recomputable_together(storage, always).items():
+                if (span := stock.absence_of(other)) is None or not places:
                     continue
                 # An input whose original content is needed before the shared statement is present until then.
                 start = span[0] if always or min(places) < span[1] else span[1]
@@ -159,7 +162,7 @@ class Presence:
                     found[other] = JointRecompute(start, end, known.makers | {storage}, known.rows | rows)
         return found
 
-    def present(self, options: Mapping[int, str]) -> dict[int, Present]:
+    def presence_of(self, options: Mapping[int, str]) -> dict[int, Present]:
         """Return when others first need storages that are not saved, if that is before their own first reader."""
         found: dict[int, Present] = {}
         for need in self.needs:
@@ -175,7 +178,7 @@ class Presence:
                     queue += [(other, storage, False) for other in self.reads[storage]]
         return found
 
-    def near(self, storage: int, place: int) -> frozenset[int] | None:
+    def recomputable_until_use(self, storage: int, position: int) -> frozenset[int] | None:
         """Return the storages that may be recomputed between a place and a storage's first use.
 
         None if that is too far.
@@ -184,16 +187,16 @@ class Presence:
         therefore in memory, unless statements run again in between.
         """
         end = self.spans[storage][1]
-        if not max(self.first_backward, end - self.ahead) <= place < end:
+        if not max(self.first_backward, end - self.ahead) <= position < end:
             return None
-        if any(place < at <= end for at in self._always_at):
+        if any(position < at <= end for at in self._always_at):
             return None
-        return frozenset(other for other, places in self._made_at.items() if any(place < at <= end for at in places))
+        return frozenset(other for other, places in self._made_at.items() if any(position < at <= end for at in places))
 
-    def back(self, options: Mapping[int, str], storage: int, place: int) -> bool:
+    def is_reloaded(self, options: Mapping[int, str], storage: int, position: int) -> bool:
         """Return whether a storage is back by a place.
 
         It is if no recomputation runs between the place and the storage's first use.
         """
-        near = self.near(storage, place) if options.get(storage) == OFFLOAD else None
+        near = self.recomputable_until_use(storage, position) if options.get(storage) == OFFLOAD else None
         return near is not None and not any(options.get(other) == RECOMPUTE for other in near)

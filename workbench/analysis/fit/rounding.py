@@ -59,7 +59,7 @@ class Rounding[P: RoundedOptions]:
     relaxation : Relaxation
     evaluate : callable
         Returns the cost of options, and the peak bytes at each place.
-    known : callable
+    fastest_known : callable
         The fastest options within a limit of all that were evaluated.
     frees : callable
         Bytes that each choice frees at a place as the only one, as far as they are known.
@@ -75,14 +75,14 @@ class Rounding[P: RoundedOptions]:
         self,
         relaxation: Relaxation,
         evaluate: Callable[[Mapping[int, str]], tuple[P, NDArray[np.int64]]],
-        known: Callable[[int], P | None],
+        fastest_known: Callable[[int], P | None],
         frees: Callable[[int], NDArray[np.float64]],
         *,
         step_s: float,
         nodes: int,
         go_on: Callable[[], None],
     ) -> None:
-        self._relaxation, self._evaluate, self._known, self._frees = relaxation, evaluate, known, frees
+        self._relaxation, self._evaluate, self._known, self._frees = relaxation, evaluate, fastest_known, frees
         self._step_s, self._nodes, self._go_on = step_s, nodes, go_on
         self._programs: dict[int, tuple[LimitedProgram, Bound]] = {}
         self._proven: dict[int, float] = {}
@@ -100,7 +100,7 @@ class Rounding[P: RoundedOptions]:
         """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
-    def within(self, limit_bytes: int, gap: float) -> bool:
+    def is_near_bound(self, limit_bytes: int, gap: float) -> bool:
         """Return whether the best known result for a limit is this close to the bound, or as close as the solver."""
         known = self._known(limit_bytes)
         if known is None:
@@ -111,43 +111,43 @@ class Rounding[P: RoundedOptions]:
     def _program(self, limit_bytes: int) -> tuple[LimitedProgram, Bound]:
         """The program for a limit, and its bound with fractional choices."""
         if limit_bytes not in self._programs:
-            under = self._relaxation.under(limit_bytes)
+            under = self._relaxation.program_for(limit_bytes)
             self._programs[limit_bytes] = under, under.bound(self._go_on)
         return self._programs[limit_bytes]
 
     # Search for options within a limit.
 
-    def close(self, limit_bytes: int, gap: float = 0.0) -> None:
+    def close_gap(self, limit_bytes: int, gap: float = 0.0) -> None:
         """Search for options within a limit until the best known is within a gap of the bound, or the search ends.
 
         Parameters
         ----------
         limit_bytes : int
         gap : float, optional
-            As for `within`.
+            As for `is_near_bound`.
         """
         pure, left = self._program(limit_bytes)[0], float(_SOLVINGS)
-        if not self.within(limit_bytes, gap):
+        if not self.is_near_bound(limit_bytes, gap):
             self._round(pure.fractions, limit_bytes)
         # A folded program is far smaller, but choices made from its values may break rows that it cannot contain.
         for folds in (True, False):
             under, to = pure, _LOOSELY
-            if self.within(limit_bytes, gap):
+            if self.is_near_bound(limit_bytes, gap):
                 return
             for _ in range(_ROUNDS):
-                found = self._solved(under, limit_bytes, folds, to) if left > 0 else None
+                found = self._solve(under, limit_bytes, folds, to) if left > 0 else None
                 if found is None:
                     break
                 left -= 1.0 if found.limited else _SOLVED
                 # Proven only by rows that are valid for any choices.
-                if not under.guessed:
+                if not under.has_guesses:
                     self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
                 if found.taken is None:
                     break
                 point, peaks = self._evaluate(self._relaxation.options(np.flatnonzero(found.taken > 0.5).tolist()))
                 if point.peak_bytes > limit_bytes and self._learn(under, point, peaks, limit_bytes):
                     continue
-                if gap and self.within(limit_bytes, gap):
+                if gap and self.is_near_bound(limit_bytes, gap):
                     return
                 # A loose solution may contain needless choices without cost.
                 if to > SOLVED_TO:
@@ -172,41 +172,43 @@ class Rounding[P: RoundedOptions]:
             else:
                 low = middle + 1
 
-    def _solved(self, under: LimitedProgram, limit_bytes: int, folds: bool, to: float) -> IntegerFacts | None:
+    def _solve(self, program: LimitedProgram, limit_bytes: int, folds: bool, gap: float) -> IntegerFacts | None:
         if folds:
-            return under.alike(self._go_on, nodes=max(self._nodes, _FOLDED_NODES), gap=to / 4)
+            return program.solve_merged(self._go_on, nodes=max(self._nodes, _FOLDED_NODES), gap=gap / 4)
         known = self._known(limit_bytes)
-        return under.whole(self._go_on, nodes=self._nodes, gap=to, below_s=np.inf if known is None else known.added_s)
+        return program.solve_integer(
+            self._go_on, nodes=self._nodes, gap=gap, below_s=np.inf if known is None else known.added_s
+        )
 
     # Learning from options that exceed a limit.
 
-    def _learn(self, under: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
+    def _learn(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
         """Add constraints that hold for any options and that some options broke; return whether any is new."""
         places = _highest(peaks, limit_bytes)
-        asked = [under.add_place(place) for place in places]
-        return under.tell(point.options, places) or any(asked)
+        asked = [program.add_memory_row(place) for place in places]
+        return program.add_presence_rows(point.options, places) or any(asked)
 
-    def _correct(self, under: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
+    def _correct(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
         """Add the same, or constraints that hold near these options.
 
         General ones are also added to the limit's program.
         """
         pure = self._programs[limit_bytes][0]
-        if under is not pure:
+        if program is not pure:
             self._learn(pure, point, peaks, limit_bytes)
-        if self._learn(under, point, peaks, limit_bytes):
+        if self._learn(program, point, peaks, limit_bytes):
             return
-        taken = self._relaxation.taken(point.options)
-        if not under.again(taken):
+        taken = self._relaxation.choice_vector(point.options)
+        if not program.differs_from_last(taken):
             # The excess is within the solver's tolerance.
-            under.beyond = max(_TOLERANCE, 2 * under.beyond)
+            program.beyond = max(_TOLERANCE, 2 * program.beyond)
         for place in _highest(peaks, limit_bytes):
             freed = self._frees(place)
             if np.maximum(freed, 0) @ (1 - taken) + np.maximum(-freed, 0) @ taken < peaks[place] - limit_bytes:
                 # Further rows would not help: the chosen options conflict in a way that the program does not model.
-                under.refuse(taken)
+                program.refuse(taken)
             else:
-                under.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))
+                program.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))
 
 
 def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:

@@ -8,7 +8,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag
 
 
 @dataclasses.dataclass(frozen=True)
-class FusionEnd:
+class FusionBoundary:
     """One end of a fusion.
 
     Attributes
@@ -28,7 +28,7 @@ class FusionEnd:
     through: int = -1
 
 
-def boundaries(graph: Graph, fusion: int) -> tuple[FusionEnd, ...]:
+def boundaries(graph: Graph, fusion: int) -> tuple[FusionBoundary, ...]:
     """Return the neighbours of a fusion in an execution graph, each once; those before it come first.
 
     Parameters
@@ -47,7 +47,7 @@ def boundaries(graph: Graph, fusion: int) -> tuple[FusionEnd, ...]:
         if row != fusion and row not in before and outputs & set(statements.inputs[row].tolist())
     ]
     ends = [(row, True) for row in before] + [(row, False) for row in after]
-    return tuple(FusionEnd(row, first, *_reason(graph, fusion, row, before=first)) for row, first in ends)
+    return tuple(FusionBoundary(row, first, *_reason(graph, fusion, row, neighbor_first=first)) for row, first in ends)
 
 
 def _top(graph: Graph) -> list[int]:
@@ -65,15 +65,15 @@ def _makers(graph: Graph) -> dict[int, int]:
     return made
 
 
-def _reason(graph: Graph, fusion: int, other: int, *, before: bool) -> tuple[str, int]:
+def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -> tuple[str, int]:
     statements = graph.statements
-    kind, flags = statements.kind[other], statements.flags[other]
-    if statements.side[other] != statements.side[fusion]:
-        side = "backward" if statements.side[other] == BACKWARD else "forward"
+    kind, flags = statements.kind[neighbor], statements.flags[neighbor]
+    if statements.side[neighbor] != statements.side[fusion]:
+        side = "backward" if statements.side[neighbor] == BACKWARD else "forward"
         return f"it runs in the {side}, which is a trace of its own", -1
     if kind == Kind.FUSION:
-        first, last = (other, fusion) if before else (fusion, other)
-        between = _between(graph, first, last)
+        first, last = (neighbor, fusion) if neighbor_first else (fusion, neighbor)
+        between = _statement_between(graph, first, last)
         if between >= 0:
             name = statements.name[between].rpartition(".")[2]
             return (
@@ -90,7 +90,7 @@ def _reason(graph: Graph, fusion: int, other: int, *, before: bool) -> tuple[str
     }
     if kind in named:
         return named[kind], -1
-    executor = statements.executor[other] or "its executor"
+    executor = statements.executor[neighbor] or "its executor"
     if flags & StatementFlag.RANDOM:
         return f"random numbers, which {executor} draws as unmodified PyTorch does", -1
     if flags & StatementFlag.MATMUL:
@@ -100,7 +100,7 @@ def _reason(graph: Graph, fusion: int, other: int, *, before: bool) -> tuple[str
     return f"{executor} runs it: the fusing executor does not take this operator", -1
 
 
-def _between(graph: Graph, first: int, last: int) -> int:
+def _statement_between(graph: Graph, first: int, last: int) -> int:
     """Find a statement that depends on `first`, directly or indirectly, and that `last` needs; -1 if there is none."""
     statements = graph.statements
     reached = set(statements.outputs[first].tolist())

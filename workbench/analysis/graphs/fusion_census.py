@@ -33,7 +33,7 @@ class Census:
     backward_unique: int
     groups: tuple[tuple[int, ...], ...]
 
-    def reordered(self, positions: Sequence[int]) -> Census:
+    def reorder(self, positions: Sequence[int]) -> Census:
         """Return the census of the same fusions in another order.
 
         Each place has the position of the fusion in this census.

@@ -27,7 +27,7 @@ def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
     return _ranges(chosen, length)
 
 
-def reordered(graph: Graph, rows: Rows) -> Graph:
+def reorder_graph(graph: Graph, rows: Rows) -> Graph:
     """Return the graph with its rows in another order.
 
     Parameters
@@ -53,13 +53,13 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
         executor=tuple(map(statements.executor.__getitem__, rows.tolist())),
         kind=statements.kind[rows],
         side=statements.side[rows],
-        parent=_renumbered(statements.parent[rows], new_row),
+        parent=_renumber(statements.parent[rows], new_row),
         origin=statements.origin[rows],
         flags=statements.flags[rows],
         transient_bytes=statements.transient_bytes[rows],
         flops=statements.flops[rows],
-        inputs=statements.inputs.taken(rows),
-        outputs=statements.outputs.taken(rows),
+        inputs=statements.inputs.take_rows(rows),
+        outputs=statements.outputs.take_rows(rows),
         frees=_frees(graph, new_row),
         group=statements.group[rows],
         computes=tuple(map(statements.computes.__getitem__, rows.tolist())),
@@ -68,11 +68,11 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
     return dataclasses.replace(
         graph,
         statements=moved,
-        values=dataclasses.replace(values, producer=_renumbered(values.producer, new_row)),
+        values=dataclasses.replace(values, producer=_renumber(values.producer, new_row)),
     )
 
 
-def _renumbered(column: NDArray[np.int32], new_row: NDArray[np.int32]) -> NDArray[np.int32]:
+def _renumber(column: NDArray[np.int32], new_row: NDArray[np.int32]) -> NDArray[np.int32]:
     renumbered: NDArray[np.int32] = np.where(column >= 0, new_row[column], column).astype(np.int32)
     return renumbered
 

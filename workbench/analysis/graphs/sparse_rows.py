@@ -36,7 +36,7 @@ class Rows:
         return csr_array(coo_array((self._items, (self._rows, self._columns)), shape=(len(self.limits), width)))
 
 
-def stacked(parts: Sequence[csr_array]) -> csr_array:
+def stack_rows(parts: Sequence[csr_array]) -> csr_array:
     """Return the rows of all parts, one after another."""
     starts = np.cumsum([0, *(part.nnz for part in parts)])
     offsets = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]

@@ -40,8 +40,11 @@ class IncrementalLiveness:
         self._storage: list[int] = graph.values.storage.tolist()
         flags = graph.values.flags
         self._tensor: list[bool] = ((flags & ValueFlag.TENSOR) != 0).tolist()
-        self._argument, self._ends = self._of(ValueFlag.ARGUMENT), self._of(ValueFlag.OUTPUT | ValueFlag.GRADIENT)
-        self._cotangent = self._of(ValueFlag.COTANGENT)
+        self._argument, self._ends = (
+            self._storages_with(ValueFlag.ARGUMENT),
+            self._storages_with(ValueFlag.OUTPUT | ValueFlag.GRADIENT),
+        )
+        self._cotangent = self._storages_with(ValueFlag.COTANGENT)
         self._cotangents = np.asarray(sorted(self._cotangent), np.int64)
         produced = {value for outputs in self._outputs for value in outputs}
         ignored = set(np.flatnonzero(flags & ValueFlag.COTANGENT).tolist()) - produced
@@ -64,7 +67,7 @@ class IncrementalLiveness:
         self._baseline_bytes = found.baseline_bytes
         self._after_bytes = found.timeline.after_bytes
 
-    def _of(self, flag: ValueFlag) -> frozenset[int]:
+    def _storages_with(self, flag: ValueFlag) -> frozenset[int]:
         """Storages of values with a given flag."""
         return frozenset(self._storage[value] for value in np.flatnonzero(self._graph.values.flags & flag).tolist())
 
@@ -91,24 +94,24 @@ class IncrementalLiveness:
             start[storage], end[storage] = -1, count
         return start, end, last, touches
 
-    def place_of(self, row: int) -> int:
+    def position_of(self, row: int) -> int:
         """Return the place in the backward of an insertion before a statement."""
         return self._next[row]
 
-    def runs(self, row: int) -> bool:
+    def runs_in_backward(self, row: int) -> bool:
         """Return whether a statement is among those that run in the backward."""
         return row in self._runs
 
-    def absent(self, storage: int, read: int | None = None) -> tuple[int, int] | None:
+    def absence_of(self, storage: int, reader: int | None = None) -> tuple[int, int] | None:
         """Places after its last use in the forward, and of its first use in the backward; None if either has no use.
 
         Parameters
         ----------
         storage : int
-        read : int, optional
+        reader : int, optional
             A statement of the backward before which it is also read.
         """
-        touches = self._touches.get(storage, [])[:1] + ([] if read is None else [self.place_of(read)])
+        touches = self._touches.get(storage, [])[:1] + ([] if reader is None else [self.position_of(reader)])
         if storage not in self._last_forward or not touches:
             return None
         return self._last_forward[storage] + 1, min(touches)
@@ -118,23 +121,23 @@ class IncrementalLiveness:
         return self._touches[storage][-1]
 
     def __call__(
-        self, before: Mapping[int, Sequence[int]], away: Collection[int], ahead: int
+        self, reruns: Mapping[int, Sequence[int]], offloaded_storages: Collection[int], ahead: int
     ) -> tuple[int, int, NDArray[np.int64]] | None:
         """Peak and saved bytes, and the most bytes alive at each place and after the last; None if it is not known.
 
         Parameters
         ----------
-        before : mapping of int to sequence of int
+        reruns : mapping of int to sequence of int
             As `recompute.Recompute.before`.
-        away : collection of int
+        offloaded_storages : collection of int
             Storages that are offloaded.
         ahead : int
             As for `Predictor.predict`.
         """
-        again = _RerunReads(self, before)
+        again = _RerunReads(self, reruns)
         if not again.known:
             return None
-        clones, running = again.clones, again.running()
+        clones, running = again.clones, again.needed_clones()
         count, added = self._count, len(running)
         places = np.asarray([clones[number].place for number in running], np.int64)
         shift = np.searchsorted(places, np.arange(count), side="right")
@@ -177,7 +180,9 @@ class IncrementalLiveness:
         saved |= again.still_saved
         for storage, where in reached.items():
             end[storage] = length if storage in self._ends else where
-        moved_start, moved_end, moved_bytes = self._brought_back(away, ahead, position, again, first, end, length)
+        moved_start, moved_end, moved_bytes = self._reloaded_spans(
+            offloaded_storages, ahead, position, again, first, end, length
+        )
         span_start = np.concatenate([start, np.asarray(starts, np.int64), moved_start])
         span_end = np.concatenate([end, np.asarray(ends, np.int64), moved_end])
         span_bytes = np.concatenate([self._bytes, np.asarray(sizes, np.int64), moved_bytes])
@@ -194,23 +199,23 @@ class IncrementalLiveness:
         peaks[:count] = inside[position]
         np.maximum.at(peaks, places, inside[here])
         peaks[-1] = max(int(peaks[-1]), self._after_bytes)
-        saved_bytes = int(self._bytes[list(saved - self._argument - {-1, *away})].sum())
+        saved_bytes = int(self._bytes[list(saved - self._argument - {-1, *offloaded_storages})].sum())
         return max(int(peaks.max()), self._baseline_bytes), saved_bytes, peaks
 
-    def _brought_back(
+    def _reloaded_spans(
         self,
-        away: Collection[int],
+        offloaded_storages: Collection[int],
         ahead: int,
         position: NDArray[np.int64],
-        again: _RerunReads,
+        reruns: _RerunReads,
         first: Mapping[int, int],
         end: NDArray[np.int64],
         length: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return spans and bytes of offloaded storages after they are loaded back; `end` cuts their earlier spans."""
         begins, ends, sizes = [], [], []
-        for storage in away:
-            touches = () if storage in again.storages else self._touches.get(storage, ())
+        for storage in offloaded_storages:
+            touches = () if storage in reruns.storages else self._touches.get(storage, ())
             firsts = [int(position[touches[0]])] if touches else []
             firsts += [first[storage]] if storage in first else []
             if storage in self._last_forward and firsts:
@@ -237,8 +242,8 @@ class _Clone:
 
     __slots__ = ("place", "reads", "row", "saved", "touched")
 
-    def __init__(self, row: int, place: int) -> None:
-        self.row, self.place = row, place
+    def __init__(self, row: int, position: int) -> None:
+        self.row, self.place = row, position
         self.touched: list[tuple[int, bool]] = []
         self.reads: list[int] = []
         self.saved: set[int] = set()
@@ -263,7 +268,7 @@ class _RerunReads:
         Of `storages`, those that statements of the backward read as the forward made them.
     """
 
-    def __init__(self, stock: IncrementalLiveness, before: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, stock: IncrementalLiveness, reruns: Mapping[int, Sequence[int]]) -> None:
         self._stock = stock
         self.clones: list[_Clone] = []
         self.fresh: list[int] = []
@@ -271,17 +276,17 @@ class _RerunReads:
         self.still_saved: set[int] = set()
         self._needed: set[int] = set()
         storage = stock._storage
-        made = {row: None for group in before.values() for row in group}
+        made = {row: None for group in reruns.values() for row in group}
         self.storages = {storage[value] for row in made for value in stock._outputs[row]} - {-1}
         self.known = stock._forward.issuperset(made) and not self.storages & stock._cotangent
         if self.known:
-            self._follow(before)
+            self._follow(reruns)
 
-    def _follow(self, before: Mapping[int, Sequence[int]]) -> None:
+    def _follow(self, reruns: Mapping[int, Sequence[int]]) -> None:
         stock = self._stock
         groups: dict[int, list[int]] = {}
-        for row in sorted(before):
-            groups.setdefault(stock._next[row], []).extend(before[row])
+        for row in sorted(reruns):
+            groups.setdefault(stock._next[row], []).extend(reruns[row])
         places = {place for storage in self.storages - stock._argument for place in stock._touches.get(storage, ())}
         self._made: dict[int, tuple[int, int]] = {}
         self._lives: dict[int, int] = {}
@@ -291,11 +296,11 @@ class _RerunReads:
             if place in places:
                 self._run(place)
 
-    def _run_again(self, row: int, place: int) -> None:
-        stock, clone = self._stock, _Clone(row, place)
+    def _run_again(self, row: int, position: int) -> None:
+        stock, clone = self._stock, _Clone(row, position)
         shared: dict[int, int] = {}
         for value in stock._inputs[row]:
-            lives = self._read(value, clone.reads, clone.saved)
+            lives = self._record_read(value, clone.reads, clone.saved)
             clone.touched.append((lives, False))
             shared[stock._storage[value]] = lives
         for value in stock._outputs[row]:
@@ -310,7 +315,7 @@ class _RerunReads:
             clone.touched.append((lives, True))
         self.clones.append(clone)
 
-    def _read(self, value: int, reads: list[int] | set[int], saved: set[int]) -> int:
+    def _record_read(self, value: int, reads: list[int] | set[int], saved: set[int]) -> int:
         """Return the storage of a value that is read; add the value's clone to `reads`, or its storage to `saved`."""
         stock = self._stock
         if value in self._made:
@@ -325,14 +330,14 @@ class _RerunReads:
             saved.add(lives)
         return lives
 
-    def _run(self, place: int) -> None:
+    def _run(self, position: int) -> None:
         stock = self._stock
-        row = stock.rows[place]
-        touched = self.touched.setdefault(place, [])
+        row = stock.rows[position]
+        touched = self.touched.setdefault(position, [])
         shared: dict[int, int] = {}
         read: set[int] = set()
         for value in stock._inputs[row]:
-            lives = self._read(value, self._needed, read)
+            lives = self._record_read(value, self._needed, read)
             original = stock._storage[value]
             shared[original] = lives
             if original in self.storages:
@@ -349,7 +354,7 @@ class _RerunReads:
                         self.known = False
                 touched.append((lives, True))
 
-    def running(self) -> list[int]:
+    def needed_clones(self) -> list[int]:
         """Return the clones that gradients need, in order."""
         needed = set(self._needed)
         for number in range(len(self.clones) - 1, -1, -1):

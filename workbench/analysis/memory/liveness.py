@@ -96,12 +96,12 @@ class StatementSchedule:
     clone: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rows: Sequence[int], before: Mapping[int, Sequence[int]]) -> StatementSchedule:
-        """Return the statements `rows`, with the statements in ``before[row]`` run again right before ``row``."""
+    def of(cls, rows: Sequence[int], reruns: Mapping[int, Sequence[int]]) -> StatementSchedule:
+        """Return the statements `rows`, with the statements in ``reruns[row]`` run again right before ``row``."""
         order: list[int] = []
         clone: list[bool] = []
         for row in rows:
-            again = before.get(row, ())
+            again = reruns.get(row, ())
             order.extend((*again, row))
             clone.extend((*(True for _ in again), False))
         return cls(np.asarray(order, np.int32), np.asarray(clone, np.bool_))
@@ -190,7 +190,7 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
         One entry per storage; their bytes and the statement's transient bytes add up to its peak. After the last
         statement, autograd's copies take the place of the transient bytes.
     """
-    return described(graph, alive_storages(graph, statement))
+    return describe_storages(graph, alive_storages(graph, statement))
 
 
 def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
@@ -218,12 +218,12 @@ def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
     return found
 
 
-def described(graph: Graph, shown: NDArray[np.intp]) -> tuple[AliveValue, ...]:
+def describe_storages(graph: Graph, rows: NDArray[np.intp]) -> tuple[AliveValue, ...]:
     """Describe storages, given the rows of values from `alive_storages`."""
     statements, values = graph.statements, graph.values
-    storages, producer = values.storage[shown], values.producer[shown]
+    storages, producer = values.storage[rows], values.producer[rows]
     origin = np.where(producer >= 0, statements.origin[producer], -1)
-    columns = (shown, storages, graph.storages.bytes[storages], producer, origin)
+    columns = (rows, storages, graph.storages.bytes[storages], producer, origin)
     places = [f"{place.file}:{place.line}" if place.file else "" for place in graph.origins]
     return tuple(
         AliveValue(
@@ -262,17 +262,17 @@ class Predictor:
         self._inplace: list[bool] = ((statements.flags & StatementFlag.INPLACE) != 0).tolist()
         self._storage: list[int] = values.storage.tolist()
         self._tensor: list[bool] = ((values.flags & ValueFlag.TENSOR) != 0).tolist()
-        self._arguments = _flagged(graph, ValueFlag.ARGUMENT)
-        self._outcomes = _flagged(graph, ValueFlag.OUTPUT)
-        self._gradients = _flagged(graph, ValueFlag.GRADIENT)
-        self._cotangents = _flagged(graph, ValueFlag.COTANGENT)
+        self._arguments = _values_with(graph, ValueFlag.ARGUMENT)
+        self._outcomes = _values_with(graph, ValueFlag.OUTPUT)
+        self._gradients = _values_with(graph, ValueFlag.GRADIENT)
+        self._cotangents = _values_with(graph, ValueFlag.COTANGENT)
         # The backward gives all cotangents that it ignores one name, which holds the last of them until the end.
         self._ignored = self._cotangents - {value for row in self._outputs for value in row}
         self._argument_storages = {self._storage[value] for value in self._arguments}
         self._baseline_bytes = _baseline(graph)
 
     def predict(
-        self, schedule: StatementSchedule | None = None, away: Collection[int] = (), ahead: int = 0
+        self, schedule: StatementSchedule | None = None, offloaded_storages: Collection[int] = (), ahead: int = 0
     ) -> Prediction:
         """Predict memory under a schedule.
 
@@ -280,7 +280,7 @@ class Predictor:
         ----------
         schedule : StatementSchedule, optional
             By default the order of the joint graph.
-        away : collection of int, optional
+        offloaded_storages : collection of int, optional
             Storages that are offloaded. They are gone from their last use in the forward until `ahead` statements
             before their first use in the backward, and do not count as saved.
 
@@ -294,22 +294,26 @@ class Predictor:
         else:
             rows, clones = schedule.order.tolist(), schedule.clone.tolist()
         running = [entry for entry, row in enumerate(rows) if self._runs[row]]
-        available, forward = self._split(rows, clones, running)
+        available, forward = self._split_forward(rows, clones, running)
         backward = [entry for entry in running if entry not in forward]
         storage, sizes = list(self._storage), self.graph.storages.bytes.tolist()
         reads, makes = self._stand_ins(rows, clones, backward, storage, sizes)
-        backward = self._alive(rows, backward, reads, makes)
+        backward = self._needed_entries(rows, backward, reads, makes)
 
         saved = list(dict.fromkeys(value for entry in backward for value in reads[entry] if value in available))
         saved_tensors = [value for value in saved if self._tensor[value]]
-        saved_storages = {storage[value] for value in saved_tensors} - self._argument_storages - {-1, *away}
+        saved_storages = (
+            {storage[value] for value in saved_tensors} - self._argument_storages - {-1, *offloaded_storages}
+        )
 
         forward_entries = [entry for entry in running if entry in forward]
         entries = forward_entries + backward
         for entry in forward_entries:
             reads[entry], makes[entry] = self._inputs[rows[entry]], self._outputs[rows[entry]]
         start, end = self._spans(entries, len(forward_entries), reads, makes, storage, len(sizes))
-        self._take_away(away, ahead, len(forward_entries), entries, reads, makes, storage, (start, end, sizes))
+        self._insert_offload_gaps(
+            offloaded_storages, ahead, len(forward_entries), entries, reads, makes, storage, (start, end, sizes)
+        )
         order = np.asarray([rows[entry] for entry in entries], np.int32)
         found = _timeline(
             len(entries),
@@ -334,8 +338,8 @@ class Predictor:
         )
 
     @staticmethod
-    def _take_away(
-        away: Collection[int],
+    def _insert_offload_gaps(
+        offloaded_storages: Collection[int],
         ahead: int,
         first_backward: int,
         entries: list[int],
@@ -348,7 +352,7 @@ class Predictor:
         start, end, sizes = spans
         last: dict[int, int] = {}
         first: dict[int, int] = {}
-        gone = frozenset(away)
+        gone = frozenset(offloaded_storages)
         for position, entry in enumerate(entries if gone else ()):
             for value in (*reads[entry], *makes[entry]):
                 if (index := storage[value]) not in gone:
@@ -357,14 +361,14 @@ class Predictor:
                     last[index] = position
                 else:
                     first.setdefault(index, position)
-        for index in away:
+        for index in offloaded_storages:
             if index in last and index in first:
                 start.append(max(first_backward, first[index] - ahead))
                 end.append(end[index])
                 sizes.append(sizes[index])
                 end[index] = last[index]
 
-    def _split(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
+    def _split_forward(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
         """Return the forward that Thunder's split makes: its entries, and the values that the backward can use."""
         available = set(self._outcomes) | self._arguments
         if not self._gradients and not self._cotangents:
@@ -419,7 +423,7 @@ class Predictor:
                 storage.append(shared[original] if original >= 0 else -1)
         return reads, makes
 
-    def _alive(
+    def _needed_entries(
         self, rows: list[int], backward: list[int], reads: dict[int, list[int]], makes: dict[int, list[int]]
     ) -> list[int]:
         """The backward entries that gradients need."""
@@ -466,7 +470,7 @@ class Predictor:
         return start, end
 
 
-def _flagged(graph: Graph, flag: ValueFlag) -> set[int]:
+def _values_with(graph: Graph, flag: ValueFlag) -> set[int]:
     return set(np.flatnonzero(graph.values.flags & flag).tolist())
 
 
@@ -542,14 +546,14 @@ def storage_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _storage_spans(
-    graph: Graph, made: NDArray[np.int64], dropped: NDArray[np.int64]
+    graph: Graph, produced_at: NDArray[np.int64], dropped_at: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     start = np.full(len(graph.storages), len(graph.statements), np.int64)
     end = np.full(len(graph.storages), -1, np.int64)
     given = (graph.values.flags & ValueFlag.COTANGENT) != 0
-    alive = (graph.values.storage >= 0) & (given | (made < len(graph.statements)))
-    np.minimum.at(start, graph.values.storage[alive], made[alive])
-    np.maximum.at(end, graph.values.storage[alive], dropped[alive])
+    alive = (graph.values.storage >= 0) & (given | (produced_at < len(graph.statements)))
+    np.minimum.at(start, graph.values.storage[alive], produced_at[alive])
+    np.maximum.at(end, graph.values.storage[alive], dropped_at[alive])
     return start, end
 
 

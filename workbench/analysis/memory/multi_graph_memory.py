@@ -89,7 +89,7 @@ class RecordedStep:
     events: tuple[Event, ...]
     opaque: tuple[str, ...]
 
-    def by_part(self, names: Mapping[str, str]) -> RecordedStep:
+    def with_part_names(self, names: Mapping[str, str]) -> RecordedStep:
         """Return the same events with other names for the parts."""
         events = (
             dataclasses.replace(event, part=names[event.part]) if isinstance(event, Forward) else event
@@ -160,7 +160,7 @@ class PartMemory:
     bytes: NDArray[np.int64]
 
 
-def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemory:
+def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemory:
     """Return the memory inside a plan.
 
     Parameters
@@ -209,12 +209,12 @@ def inside_of(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemo
         cotangent,
         tuple(by_name.get(name, -1) for name in arguments),
         made,
-        _dropped(graph, seen),
+        _last_backward_reads(graph, seen),
         graph.storages.bytes,
     )
 
 
-def _dropped(graph: Graph, seen: Collection[int]) -> dict[int, int]:
+def _last_backward_reads(graph: Graph, shared: Collection[int]) -> dict[int, int]:
     """Return, for each shared storage, the last statement of the backward that reads it, if the part keeps it."""
     statements, storage = graph.statements, graph.values.storage
     kept = set(graph.saved_storages(arguments=True).tolist())
@@ -225,23 +225,23 @@ def _dropped(graph: Graph, seen: Collection[int]) -> dict[int, int]:
             continue
         for value in (*statements.inputs[row].tolist(), *statements.frees[row].tolist()):
             at = int(storage[value])
-            if at in seen and at in kept:
+            if at in shared and at in kept:
                 found[at] = row
     return found
 
 
-def join(recorded: RecordedStep, inside: Mapping[str, PartMemory]) -> StepMemory:
+def join_step_memory(recorded: RecordedStep, part_memories: Mapping[str, PartMemory]) -> StepMemory:
     """The memory of a step under given plans of its parts.
 
     Parameters
     ----------
     recorded : RecordedStep
-    inside : mapping of str to PartMemory
+    part_memories : mapping of str to PartMemory
         By part; parts that PyTorch runs are missing.
     """
-    state = _LiveStorages(recorded, inside)
+    state = _LiveStorages(recorded, part_memories)
     for at, event in enumerate(recorded.events):
-        state.take(at, event)
+        state.apply_event(at, event)
     live = np.asarray(state.most, np.int64)
     baseline = sum(made.bytes for made in recorded.baseline)
     peak = max(int(live.max(initial=0)), baseline)
@@ -251,8 +251,8 @@ def join(recorded: RecordedStep, inside: Mapping[str, PartMemory]) -> StepMemory
 class _LiveStorages:
     """Live storages, event by event."""
 
-    def __init__(self, recorded: RecordedStep, inside: Mapping[str, PartMemory]) -> None:
-        self.events, self.inside = recorded.events, inside
+    def __init__(self, recorded: RecordedStep, part_memories: Mapping[str, PartMemory]) -> None:
+        self.events, self.inside = recorded.events, part_memories
         self.bytes = {made.storage: made.bytes for made in recorded.baseline}
         self.outside = set(self.bytes)
         self.kept: dict[int, set[int]] = {}
@@ -265,29 +265,29 @@ class _LiveStorages:
         self.most: list[int] = []
         self.where: list[str] = []
 
-    def live(self) -> int:
+    def live_bytes(self) -> int:
         alive = {self.same.get(storage, storage) for storage in self.outside.union(*self.kept.values())}
         return sum(self.bytes[storage] for storage in alive) + sum(self.hidden.values())
 
-    def take(self, at: int, event: Event) -> None:
+    def apply_event(self, index: int, event: Event) -> None:
         place = ""
         if isinstance(event, StorageAllocated):
             self.bytes[event.storage] = event.bytes
             self.outside.add(event.storage)
-            most = self.live()
+            most = self.live_bytes()
         elif isinstance(event, StorageFreed):
             self.outside.discard(event.storage)
-            most = self.live()
+            most = self.live_bytes()
         elif isinstance(event, Forward):
-            most, place = self._forward(event), event.part
+            most, place = self._run_forward(event), event.part
         else:
-            most, place = self._backward(at, event), f"{self.calls[event.call].part} backward"
+            most, place = self._run_backward(index, event), f"{self.calls[event.call].part} backward"
         self.most.append(most)
         self.where.append(place)
 
-    def _forward(self, event: Forward) -> int:
+    def _run_forward(self, event: Forward) -> int:
         self.calls[event.call] = event
-        before, inside = self.live(), self.inside.get(event.part)
+        before, inside = self.live_bytes(), self.inside.get(event.part)
         if inside is None:
             return before
         made = np.zeros(inside.first_backward + 1, np.int64)
@@ -303,28 +303,28 @@ class _LiveStorages:
             if place >= 0:
                 self.bytes.setdefault(place, int(inside.bytes[storage]))
         self.hidden[event.call] = inside.saved_bytes
-        after = self.live() if inside.first_backward < len(inside.peak_bytes) else 0
+        after = self.live_bytes() if inside.first_backward < len(inside.peak_bytes) else 0
         if inside.first_backward == len(inside.peak_bytes):
             self.kept.pop(event.call)
             self.hidden.pop(event.call)
         return max(before + int(most), after)
 
-    def _backward(self, at: int, event: Backward) -> int:
+    def _run_backward(self, index: int, event: Backward) -> int:
         call = self.calls[event.call]
         inside = self.inside.get(call.part)
         if inside is None:
-            return self.live()
+            return self.live_bytes()
         kept = self.kept.pop(event.call, set())
         self.hidden.pop(event.call, None)
         places = dict(zip(inside.output, call.outputs, strict=False))
         places |= dict(zip(inside.argument, call.arguments, strict=False))
-        others = self.live()
+        others = self.live_bytes()
         elsewhere = self.outside.union(*self.kept.values())
         first = dict(zip(inside.cotangent, event.cotangents, strict=False))
         for storage, place in zip(inside.gradient, event.gradients, strict=False):
             if storage >= 0 and place >= 0 and first.setdefault(storage, place) != place:
                 self.same[place] = self.same.get(first[storage], first[storage])
-        going = self._given_away(at) - set(self.same.values())
+        going = self._ownerless_storages(index) - set(self.same.values())
         change = np.zeros(len(inside.peak_bytes) + 1, np.int64)
         for storage, row in inside.dropped.items():
             place = places.get(storage, -1)
@@ -340,10 +340,10 @@ class _LiveStorages:
         left = sum(self.bytes[place] for place in going)
         return others + max(int(most), gradients - left + inside.after_bytes, 0)
 
-    def _given_away(self, at: int) -> set[int]:
+    def _ownerless_storages(self, index: int) -> set[int]:
         """Return the storages that have no owner after a backward has run."""
         found: set[int] = set()
-        for event in self.events[at + 1 :]:
+        for event in self.events[index + 1 :]:
             if isinstance(event, Forward | Backward):
                 break
             if isinstance(event, StorageFreed):

@@ -24,7 +24,7 @@ class ExactMemory:
     ----------
     peak_bytes, saved_bytes : int
     peaks : (places + 1,) int64
-        Maximum bytes alive at each place of `PeakPlaces`, and after the last statement.
+        Maximum bytes alive at each place of `PeakPositions`, and after the last statement.
     compute_s : float or None
         Seconds of a step's compute, without transfers; None if only the time that the choices add is known.
     """
@@ -35,7 +35,7 @@ class ExactMemory:
     compute_s: float | None = None
 
 
-class PeakPlaces:
+class PeakPositions:
     """Places of peaks, independent of choices: the joint graph's statements in stock execution order.
 
     Parameters
@@ -51,7 +51,7 @@ class PeakPlaces:
         self.first_backward = self.stock.first_backward
         self.count = len(self.of_row)
 
-    def ahead_of(self, plan: Graph, ahead: int) -> int:
+    def positions_ahead(self, plan: Graph, ahead: int) -> int:
         """Return the number of backward places in `ahead` statements of an execution graph.
 
         A fusion counts as one statement.
@@ -60,7 +60,7 @@ class PeakPlaces:
         planned = int(((statements.parent < 0) & (statements.side == BACKWARD)).sum())
         return round(ahead * max(1.0, (self.count - self.first_backward) / max(1, planned)))
 
-    def of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
+    def peaks_of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
         """Return peaks by place from those of an execution graph; all members of a fusion have the fusion's peak.
 
         Parameters
@@ -100,7 +100,7 @@ class JointGraphMemory:
     ----------
     work : Recomputer
     predictor : Predictor
-    places : PeakPlaces
+    positions : PeakPositions
     fixed : mapping of int to str
         Storages that are never saved, whatever else is chosen.
     along, gather : bool
@@ -113,14 +113,14 @@ class JointGraphMemory:
         self,
         work: Recomputer,
         predictor: Predictor,
-        places: PeakPlaces,
+        positions: PeakPositions,
         fixed: Mapping[int, str],
         *,
         along: bool,
         gather: bool,
         ahead: int,
     ) -> None:
-        self._work, self._predictor, self._places, self._fixed = work, predictor, places, dict(fixed)
+        self._work, self._predictor, self._places, self._fixed = work, predictor, positions, dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
 
     def __call__(self, options: Mapping[int, str]) -> ExactMemory:
@@ -131,13 +131,13 @@ class JointGraphMemory:
         edit = self._work.edit(again, along=self._along, gather=self._gather)
         known = self._places.stock(edit.before, away, self._ahead)
         if known is None:
-            return self.whole(edit.schedule(self._work.graph), away)
+            return self.evaluate_schedule(edit.schedule(self._work.graph), away)
         peak_bytes, saved_bytes, peaks = known
         return ExactMemory(peak_bytes=peak_bytes, saved_bytes=saved_bytes, peaks=peaks)
 
-    def whole(self, schedule: StatementSchedule, away: Collection[int]) -> ExactMemory:
+    def evaluate_schedule(self, schedule: StatementSchedule, offloaded_storages: Collection[int]) -> ExactMemory:
         """Evaluate a schedule statement by statement, with offloaded storages."""
-        found = self._predictor.predict(schedule, away=away, ahead=self._ahead)
+        found = self._predictor.predict(schedule, offloaded_storages=offloaded_storages, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
         place = self._places.count
         # Go from the end, so that a clone counts at the place for which it is made.

@@ -62,8 +62,8 @@ def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
     statements, values = graph.statements, graph.values
     reads = (statements.parent < 0) & ~forward & (statements.kind != Kind.GET_GRAD)
     read, made = np.zeros(len(values), bool), np.zeros(len(values), bool)
-    read[statements.inputs.taken(np.flatnonzero(reads)).items] = True
-    made[statements.outputs.taken(np.flatnonzero(forward)).items] = True
+    read[statements.inputs.take_rows(np.flatnonzero(reads)).items] = True
+    made[statements.outputs.take_rows(np.flatnonzero(forward)).items] = True
     tensor = (values.flags & ValueFlag.TENSOR) != 0
     return np.flatnonzero(read & made & tensor).astype(np.int32)
 
@@ -87,15 +87,17 @@ class Recomputer:
         The claimed joint trace.
     by_tag : bool
         Whether a fusion pass decides by tags which statements belong to the backward.
-    kept : collection of int, optional
+    also_saved : collection of int, optional
         Values that are saved in addition to the backward's inputs; recomputation can start from them.
     """
 
-    def __init__(self, graph: Graph, *, by_tag: bool, kept: Collection[int] = ()) -> None:
-        self.graph, self.by_tag, self.kept = graph, by_tag, frozenset(kept)
+    def __init__(self, graph: Graph, *, by_tag: bool, also_saved: Collection[int] = ()) -> None:
+        self.graph, self.by_tag, self.kept = graph, by_tag, frozenset(also_saved)
         self.backward = backward_rows(graph, by_tag=by_tag)
         saved = saved_values(graph, ~self.backward & (graph.statements.parent < 0))
-        self.saved = np.union1d(saved, np.asarray(sorted(kept), np.int32)).astype(np.int32) if kept else saved
+        self.saved = (
+            np.union1d(saved, np.asarray(sorted(also_saved), np.int32)).astype(np.int32) if also_saved else saved
+        )
         values = graph.values
         argument = np.zeros(len(graph.storages), bool)
         held = values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]
@@ -118,9 +120,9 @@ class Recomputer:
         for value in self.saved.tolist():
             self._saved_on.setdefault(self._storage[value], []).append(value)
         self._held = frozenset(np.flatnonzero(argument).tolist()) | frozenset(self.storages().tolist())
-        self._readers = self._reading()
+        self._readers = self._backward_readers()
 
-    def _reading(self) -> dict[int, list[int]]:
+    def _backward_readers(self) -> dict[int, list[int]]:
         """Statements of the backward that read saved values, by storage."""
         saved = set(self.saved.tolist())
         found: dict[int, list[int]] = {}
@@ -149,36 +151,36 @@ class Recomputer:
         """Return the saved values in a storage."""
         return np.asarray(self._saved_on.get(storage, ()), np.int32)
 
-    def read_by(self, storage: int) -> list[int]:
+    def readers_of(self, storage: int) -> list[int]:
         """Return the statements of the backward that read the saved values of a storage, in program order."""
         return self._readers.get(storage, [])
 
-    def first_read(self, storage: int) -> dict[int, int]:
+    def first_readers(self, storage: int) -> dict[int, int]:
         """Return, for each saved value of a storage, the first statement of the backward that reads it."""
         found: dict[int, int] = {}
-        for row in self.read_by(storage):
+        for row in self.readers_of(storage):
             for value in self._inputs[row]:
                 if self._storage[value] == storage:
                     found.setdefault(value, row)
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
 
-    def first_kept(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
+    def first_storage_reads(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
         """Return where recomputations first read other storages: statements of the backward, by storage.
 
         This is empty if no value is kept that the backward does not read.
         """
         found: dict[int, int] = {}
         for storage in always if self.kept else ():
-            if not (readers := self.read_by(storage)):
+            if not (readers := self.readers_of(storage)):
                 continue
-            for row in self.again((storage,), along=along, gather=gather):
+            for row in self.rows_rerun((storage,), along=along, gather=gather):
                 for value in self._inputs[row]:
                     lives = self._storage[value]
                     if self._made_by_forward[value] and lives in self._held:
                         found[lives] = min(found.get(lives, readers[0]), readers[0])
         return found
 
-    def read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
+    def storages_read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
         """Return the saved storages that the recomputation of a storage's values reads.
 
         Parameters
@@ -200,7 +202,7 @@ class Recomputer:
                         found.add(self._storage[read])
         return frozenset(found)
 
-    def made_beside(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
+    def recomputable_together(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
         """Return saved storages that may be recomputed together with a storage.
 
         Also return the statements that make several of them at once.
@@ -231,7 +233,7 @@ class Recomputer:
                     queue.append(read)
         return found
 
-    def why_not(self, storage: int) -> str:
+    def why_no_recompute(self, storage: int) -> str:
         """Return the reason why a storage cannot be recomputed; empty if it can."""
         if self._last_write[storage] >= 0:
             return "it is written in place: the backward reads what was written, not what would be computed again"
@@ -242,13 +244,13 @@ class Recomputer:
             if row in seen or row < 0:
                 continue
             seen.add(row)
-            if reason := self._why_not_again(row):
+            if reason := self._why_no_rerun(row):
                 return reason
             # A saved value may be a view; then its base is recomputed as well.
             queue += [v for v in self._inputs[row] if self._storage[v] == storage]
         return ""
 
-    def gathered(self, storage: int) -> bool:
+    def is_gathered_argument(self, storage: int) -> bool:
         """Return whether a storage is a gathered argument, which can be gathered again."""
         graph = self.graph
         makers = graph.values.producer[np.flatnonzero(graph.values.storage == storage)]
@@ -268,7 +270,7 @@ class Recomputer:
             return "it is written in place: the copy taken when it was made would be out of date"
         return ""
 
-    def _why_not_again(self, row: int) -> str:
+    def _why_no_rerun(self, row: int) -> str:
         statements, values = self.graph.statements, self.graph.values
         if row in self._blocked:
             return self._blocked[row]
@@ -296,7 +298,7 @@ class Recomputer:
         """Return whether a value that is needed again is recomputed, given the chosen storages."""
         storages, producers, made, held = self._storage, self._producer, self._made_by_forward, self._held
 
-        def again(value: int) -> bool:
+        def is_rerun(value: int) -> bool:
             storage = storages[value]
             if not made[value]:
                 return False
@@ -305,11 +307,11 @@ class Recomputer:
             if storage in held:
                 return False
             producer = producers[value]
-            return along and (gather or producer not in self._sent) and not self._why_not_again(producer)
+            return along and (gather or producer not in self._sent) and not self._why_no_rerun(producer)
 
-        return again
+        return is_rerun
 
-    def again(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
+    def rows_rerun(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
         """Return the rows of statements that run again for storages; parameters as for `edit`."""
         repeats = self._repeats(frozenset(chosen), along=along, gather=gather)
         queue = [value for storage in chosen for value in self._saved_on.get(storage, ())]
@@ -327,7 +329,7 @@ class Recomputer:
         Parameters
         ----------
         chosen : collection of int
-            Storages, each without a `why_not`.
+            Storages, each without a `why_no_recompute`.
         along : bool
             If True, also recompute inputs, back to saved values, where that is legal; if False, save the inputs.
         gather : bool

@@ -89,10 +89,10 @@ class Search:
         }
 
 
-def search(
+def search_orders(
     candidates: Iterable[Mapping[str, str]],
     simulate: Callable[[Mapping[str, str]], tuple[Simulation, float]],
-    now: SimulatedOrder,
+    current: SimulatedOrder,
     machine: Machine,
     limit_bytes: int | None = None,
 ) -> Search:
@@ -104,7 +104,7 @@ def search(
         Sets of choices, each of which gives an order.
     simulate : callable
         Returns the simulation under given choices, and its lower bound in seconds.
-    now : SimulatedOrder
+    current : SimulatedOrder
         The order in force.
     machine : Machine
     limit_bytes : int, optional
@@ -118,7 +118,7 @@ def search(
     tried = []
     for choices in candidates:
         found, bound_s = simulate(choices)
-        tried.append(tried_of(choices, found, bound_s))
+        tried.append(simulated_order(choices, found, bound_s))
     tried.sort(key=lambda one: (one.step_s, one.in_flight_peak_bytes))
     fitting = [one for one in tried if limit_bytes is None or one.in_flight_peak_bytes <= limit_bytes]
     if not fitting:
@@ -126,15 +126,15 @@ def search(
         raise PlanError(f"no order keeps {limit_bytes} bytes in flight; the least that one needs is {least}")
     close = [one for one in fitting if one.step_s <= fitting[0].step_s * (1 + CLOSE)]
     best = min(close, key=lambda one: (one.in_flight_peak_bytes, one.step_s))
-    return Search(best=best, now=now, tried=tuple(tried), machine=machine, limit_bytes=limit_bytes)
+    return Search(best=best, now=current, tried=tuple(tried), machine=machine, limit_bytes=limit_bytes)
 
 
-def tried_of(choices: Mapping[str, str], found: Simulation, lower_bound_s: float) -> SimulatedOrder:
+def simulated_order(choices: Mapping[str, str], simulation: Simulation, lower_bound_s: float) -> SimulatedOrder:
     """Return a simulation as a row of a search."""
     return SimulatedOrder(
         choices=choices,
-        step_s=found.step_s,
-        exposed_communication_s=found.exposed_communication_s,
-        in_flight_peak_bytes=found.ahead_peak_bytes,
+        step_s=simulation.step_s,
+        exposed_communication_s=simulation.exposed_communication_s,
+        in_flight_peak_bytes=simulation.ahead_peak_bytes,
         lower_bound_s=lower_bound_s,
     )

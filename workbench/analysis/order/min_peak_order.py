@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.graphs.reorder_graph import reordered, top_rows, with_members
+from workbench.analysis.graphs.reorder_graph import reorder_graph, top_rows, with_members
 from workbench.analysis.memory.liveness import timeline
 from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
 
@@ -54,15 +54,15 @@ class StatementReads:
     clones: tuple[bool, ...]
 
     @cached_property
-    def before_of(self) -> tuple[list[int], ...]:
+    def predecessors(self) -> tuple[list[int], ...]:
         """Like `before`, as lists."""
         return tuple(_bits(before) for before in self.before)
 
     @cached_property
-    def after(self) -> tuple[list[int], ...]:
+    def successors(self) -> tuple[list[int], ...]:
         """For each statement, the statements that must come after it."""
         found: tuple[list[int], ...] = tuple([] for _ in self.before)
-        for statement, before in enumerate(self.before_of):
+        for statement, before in enumerate(self.predecessors):
             for one in before:
                 found[one].append(statement)
         return found
@@ -144,21 +144,21 @@ class Ordered:
     refused: bool = False
 
 
-def held_of(graph: Graph, side: int) -> StatementReads:
+def order_constraints(graph: Graph, side: int) -> StatementReads:
     """Return the order constraints of one side of an execution graph."""
     statements = graph.statements
     top = top_rows(graph)
     rows = top[statements.side[top] == side]
     clones = (statements.flags[rows] & StatementFlag.CLONE) != 0
     return StatementReads(
-        rows=rows, before=_before(graph, rows, graph.values.storage.tolist()), clones=tuple(clones.tolist())
+        rows=rows, before=_predecessor_bits(graph, rows, graph.values.storage.tolist()), clones=tuple(clones.tolist())
     )
 
 
-def half_of(graph: Graph, side: int) -> HalfStep:
+def half_step_of(graph: Graph, side: int) -> HalfStep:
     """Return the order constraints of one side of an execution graph, and each statement's effect on memory."""
     statements, values = graph.statements, graph.values
-    held = held_of(graph, side)
+    held = order_constraints(graph, side)
     rows = held.rows
     index = {int(row): place for place, row in enumerate(rows)}
     storage = values.storage.tolist()
@@ -219,7 +219,7 @@ def _spans(graph: Graph, side: int, index: dict[int, int]) -> tuple[dict[int, bo
     return made, freed, alive
 
 
-def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[int, ...]:
+def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[int, ...]:
     statements = graph.statements
     before = [0] * len(rows)
     makers: dict[int, int] = {}
@@ -262,38 +262,38 @@ def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[i
     return tuple(before)
 
 
-def in_place(half: StatementReads) -> list[int]:
+def unchanged_order(half: StatementReads) -> list[int]:
     """The order there is."""
     return list(range(len(half.rows)))
 
 
 def just_in_time(half: StatementReads) -> list[int]:
     """Return the current order, with recomputed statements right before the first statement that needs them."""
-    return late(half, in_place(half), {place for place, clone in enumerate(half.clones) if clone})
+    return order_late(half, unchanged_order(half), {place for place, clone in enumerate(half.clones) if clone})
 
 
-def late(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
+def order_late(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
     """Return an order with each of its members right before the first statement that needs it."""
-    return _pulled(order[::-1], [len(after) for after in half.after], half.before_of, members)[::-1]
+    return _pull_members(order[::-1], [len(after) for after in half.successors], half.predecessors, members)[::-1]
 
 
-def stands_late(half: StatementReads, members: Collection[int]) -> bool:
-    """Return whether `late` changes the present order."""
+def changes_order_late(half: StatementReads, members: Collection[int]) -> bool:
+    """Return whether `order_late` changes the present order."""
     others = [0]
     for statement in range(len(half.rows)):
         others.append(others[-1] + (statement not in members))
     # A member would pass a statement between it and the first statement that needs it.
-    if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.after[m])):
+    if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.successors[m])):
         return False
-    return late(half, in_place(half), members) == in_place(half)
+    return order_late(half, unchanged_order(half), members) == unchanged_order(half)
 
 
-def early(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
+def order_early(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
     """Return an order with each of its members right after the last statement that it needs."""
-    return _pulled(order, [len(before) for before in half.before_of], half.after, members)
+    return _pull_members(order, [len(before) for before in half.predecessors], half.successors, members)
 
 
-def _pulled(
+def _pull_members(
     order: Sequence[int], missing: list[int], following: Sequence[list[int]], members: Collection[int]
 ) -> list[int]:
     """Return an order with each member right after the last statement that it needs; its readers are in `following`."""
@@ -320,20 +320,20 @@ def least_peak(half: HalfStep) -> list[int]:
 
     It is the least possible if the search examined everything that could be better.
     """
-    stock = in_place(half)
+    stock = unchanged_order(half)
     known = half.peak_bytes(stock)
     if known <= _bound(half):
         return stock
-    found = _exact(half)
+    found = _exact_order(half)
     if found is None:
-        found = _beam(half)
+        found = _beam_search(half)
     if half.peak_bytes(found) >= known:
         return stock
-    return _settled(half, found)
+    return _settle_ends(half, found)
 
 
-def order_of(
-    graph: Graph, way: Callable[[HalfStep], list[int]], sides: Sequence[int], *, exceed: bool = False
+def reorder_sides(
+    graph: Graph, arrange: Callable[[HalfStep], list[int]], sides: Sequence[int], *, exceed: bool = False
 ) -> Ordered:
     """Reorder a graph's statements, each side by itself.
 
@@ -341,7 +341,7 @@ def order_of(
     ----------
     graph : Graph
         An execution graph.
-    way : callable
+    arrange : callable
         `least_peak` or `just_in_time`: a side's statements, by position, in their new order.
     sides : sequence of int
         `FORWARD`, `BACKWARD` or both; other sides keep their order.
@@ -357,16 +357,16 @@ def order_of(
     stock_peak_bytes = timeline(graph).peak_bytes
     order, moved = stock_rows.copy(), 0
     for side in sides:
-        half = half_of(graph, side)
+        half = half_step_of(graph, side)
         if not len(half.rows):
             continue
-        found = way(half)
+        found = arrange(half)
         start = int(np.searchsorted(stock_rows, half.rows[0]))
         order[start : start + len(found)] = half.rows[found]
         moved += len(found) - _longest_ascent(found)
     if not moved:
         return Ordered(stock_rows, stock_peak_bytes, stock_peak_bytes, 0)
-    peak_bytes = timeline(reordered(graph, with_members(graph, order))).peak_bytes
+    peak_bytes = timeline(reorder_graph(graph, with_members(graph, order))).peak_bytes
     if peak_bytes > stock_peak_bytes and not exceed:
         return Ordered(stock_rows, stock_peak_bytes, stock_peak_bytes, 0, refused=True)
     return Ordered(order, stock_peak_bytes, peak_bytes, moved)
@@ -425,7 +425,7 @@ def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
         peak, live, done = max(peak, live + inside), live + left, done | 1 << now
         way = (now, way)  # type: ignore[assignment]
         ready.discard(now)
-        ready.update(one for one in half.after[now] if not half.before[one] & ~done)
+        ready.update(one for one in half.successors[now] if not half.before[one] & ~done)
         for one in sorted(ready):
             inside, left = half.step(one, done)
             if left <= 0 and live + inside <= peak:
@@ -439,7 +439,7 @@ def _start(half: HalfStep) -> _SearchState:
     return _SearchState(half.start_bytes, half.start_bytes, 0, ready, None)
 
 
-def _exact(half: HalfStep) -> list[int] | None:
+def _exact_order(half: HalfStep) -> list[int] | None:
     """Return the order with the least possible peak; None if that takes more than `EXACT_STATES` sets."""
     everything = (1 << len(half.rows)) - 1
     queue = [(half.start_bytes, 0, 0, _start(half))]
@@ -462,7 +462,7 @@ def _exact(half: HalfStep) -> list[int] | None:
     raise AssertionError("statements that wait for one another")
 
 
-def _beam(half: HalfStep) -> list[int]:
+def _beam_search(half: HalfStep) -> list[int]:
     """Return the best order of a beam, which is as wide as `BEAM_STEPS` allows."""
     count = len(half.rows)
     everything = (1 << count) - 1
@@ -486,7 +486,7 @@ def _beam(half: HalfStep) -> list[int]:
     return by_size[count][everything].order()
 
 
-def _settled(half: HalfStep, order: list[int]) -> list[int]:
+def _settle_ends(half: HalfStep, order: list[int]) -> list[int]:
     """Return an order with no higher peak whose beginning and end are as far as possible in the old order."""
     count, most = len(order), half.peak_bytes(order)
 

@@ -10,7 +10,7 @@ from workbench.core.graph import Graph, StatementFlag, ValueFlag, layer_of
 _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
-def recomputed(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
+def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
     """Return the statements that the backward recomputes, by layer, or by module if there are no layers."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, clone in enumerate(half.clones):
@@ -21,14 +21,14 @@ def recomputed(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
     return dict(found)
 
 
-def gradients(graph: Graph, half: HalfStep) -> list[int]:
+def gradient_statements(graph: Graph, half: HalfStep) -> list[int]:
     """Return the statements that lead only to one returned gradient."""
     flags, makes = graph.values.flags, graph.statements.outputs
     gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
     return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]
 
 
-def updates(graph: Graph, half: HalfStep) -> list[int]:
+def update_statements(graph: Graph, half: HalfStep) -> list[int]:
     """Return the statements that lead only to in-place writes into arguments."""
     written = _writers(graph, half)
     return [place for place, ends in enumerate(_ends(graph, half)) if ends and ends <= written]

@@ -64,8 +64,8 @@ class Background:
             raise self.error
         return self
 
-    def _start(self, name: str, find: Callable[[], None], ended: Callable[[], None] = lambda: None) -> None:
-        """Begin; `ended` is called when the final state is set."""
+    def _start(self, name: str, find: Callable[[], None], on_end: Callable[[], None] = lambda: None) -> None:
+        """Begin; `on_end` is called when the final state is set."""
 
         def work() -> None:
             try:
@@ -82,8 +82,8 @@ class Background:
                 self.error.__cause__ = error
             finally:
                 self._ended = True
-                ended()
-                self._tell()
+                on_end()
+                self._notify()
 
         self._thread = threading.Thread(target=work, name=name, daemon=True)
         self._thread.start()
@@ -93,9 +93,9 @@ class Background:
         if self._stop.is_set() and threading.current_thread() is self._thread:
             raise _TaskCancelled
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in tuple(self._observers):
             # An observer that fails ends neither the computation nor the calls of other observers. One may cancel the
             # computation.
             with contextlib.suppress(_TaskCancelled):
-                callbacks.call(callback, of=self._thread.name, passes=_TaskCancelled)
+                callbacks.call(callback, subject=self._thread.name, passes=_TaskCancelled)

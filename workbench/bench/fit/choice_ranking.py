@@ -15,7 +15,7 @@ from workbench.analysis.cost.offload_time import exposed_s, hidden_s
 from workbench.analysis.memory.liveness import alive_at
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.core.graph import Kind
-from workbench.core.lever import check_choices, lever_of, no_site
+from workbench.core.lever import check_choices, lever_of, unknown_site_error
 from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
 
 if TYPE_CHECKING:
@@ -70,17 +70,21 @@ class Gains(tuple[Gain, ...]):
         return html_columns(_HEADS, self._rows())
 
     def _rows(self) -> list[tuple[str, ...]]:
-        def moved(gain: Gain, by: int) -> str:
-            return f"{'≈ ' if gain.estimated and by else ''}{human_bytes(by, signed=True)}" if by else "–"
+        def bytes_text(gain: Gain, difference: int) -> str:
+            return (
+                f"{'≈ ' if gain.estimated and difference else ''}{human_bytes(difference, signed=True)}"
+                if difference
+                else "–"
+            )
 
-        def longer(seconds: float) -> str:
+        def time_text(seconds: float) -> str:
             return "–" if abs(seconds) < _LEAST_S else f"{'+' if seconds > 0 else '−'}{human_seconds(abs(seconds))}"
 
         return [
             (
-                moved(gain, gain.peak_bytes),
-                moved(gain, gain.saved_bytes),
-                longer(gain.step_s),
+                bytes_text(gain, gain.peak_bytes),
+                bytes_text(gain, gain.saved_bytes),
+                time_text(gain.step_s),
                 "; ".join(f"{id}: {option}" for id, option in gain.choices.items()),
             )
             for gain in self
@@ -148,8 +152,8 @@ class Worth:
         if not stage.has_backward or any(id not in self._storage_of for id in choices):
             return None
         chosen = {**self._options, **{self._storage_of[id]: option for id, option in choices.items()}}
-        then, then_s = self._weighed(chosen)
-        now, now_s = self._now
+        then, then_s = self._weigh(chosen)
+        now, now_s = self._current_cost
         all_choices = {**self._in_force, **choices}
         exact = (
             not stage.fuses
@@ -165,7 +169,7 @@ class Worth:
             saved_bytes=saved_bytes,
             step_s=then_s - now_s,
             estimated=not exact,
-            why=self._why(choices, saved_bytes) if not peak_bytes else "",
+            why=self._reason(choices, saved_bytes) if not peak_bytes else "",
         )
 
     def exact(self, choices: Mapping[str, str]) -> Gain:
@@ -181,7 +185,7 @@ class Worth:
         check_choices(choices, self.plan.site_of)
         then = self._planned({**self._in_force, **choices})
         for id in set(then.unmatched) & set(choices):
-            raise no_site(self.plan.program, id, self.plan.site_of)
+            raise unknown_site_error(self.plan.program, id, self.plan.site_of)
         saved_bytes, peak_bytes = then.saved_bytes - self.plan.saved_bytes, then.peak_bytes - self.plan.peak_bytes
         return Gain(
             choices=dict(choices),
@@ -189,7 +193,7 @@ class Worth:
             saved_bytes=saved_bytes,
             step_s=self._step_s(then) - self._plan_s,
             estimated=False,
-            why=self._why(choices, saved_bytes) if not peak_bytes else "",
+            why=self._reason(choices, saved_bytes) if not peak_bytes else "",
         )
 
     @cached_property
@@ -217,23 +221,23 @@ class Worth:
         return {storage: known[id].choice for id, storage in self._storage_of.items()}
 
     @cached_property
-    def _now(self) -> tuple[Prediction, float]:
-        return self._weighed(self._options)
+    def _current_cost(self) -> tuple[Prediction, float]:
+        return self._weigh(self._options)
 
     @cached_property
     def _plan_s(self) -> float:
         return self._step_s(self.plan)
 
-    def _weighed(self, options: Mapping[int, str]) -> tuple[Prediction, float]:
+    def _weigh(self, options: Mapping[int, str]) -> tuple[Prediction, float]:
         """Return memory of the joint graph under options by storage, and the seconds of a step."""
         stage, known = self._captured.stage, self.plan.site_of
         again = [storage for storage, option in options.items() if option == RECOMPUTE]
         away = [storage for storage, option in options.items() if option == OFFLOAD]
         change = stage.recomputer.edit(again, along=known["saved.inputs"].choice == "along", gather=stage.gathers_again)
         schedule = change.schedule(stage.graph)
-        found = stage.predictor.predict(schedule, away=away, ahead=int(known["saved.ahead"].choice))
+        found = stage.predictor.predict(schedule, offloaded_storages=away, ahead=int(known["saved.ahead"].choice))
         way_s = float(stage.graph.storages.bytes[away].sum()) / self._bytes_per_s
-        return found, float(self._row_s[schedule.order[found.entries]].sum()) + exposed_s(way_s, self._hidden)
+        return found, float(self._row_s[schedule.order[found.entries]].sum()) + exposed_s(way_s, self._hidden_s)
 
     @cached_property
     def _row_s(self) -> NDArray[np.float64]:
@@ -242,7 +246,7 @@ class Worth:
         return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
 
     @cached_property
-    def _hidden(self) -> tuple[float, float]:
+    def _hidden_s(self) -> tuple[float, float]:
         """Seconds of transfers that compute hides, in each direction."""
         return hidden_s(self._captured.stage.graph, self._row_s, hides=self._on_gpu)
 
@@ -258,7 +262,7 @@ class Worth:
 
     def _step_s(self, plan: Plan) -> float:
         """Return the seconds of a plan's step; for ranks the simulated step, with collectives beside compute."""
-        transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden)
+        transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden_s)
         overlap = plan.overlap_on(self.machine)
         if overlap is not None:
             return overlap.simulation.step_s + transferred
@@ -273,7 +277,7 @@ class Worth:
         instead = f", where {', '.join(sorted(values & held))} still alive" if values & held else ""
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
-    def _why(self, choices: Mapping[str, str], saved_bytes: int) -> str:
+    def _reason(self, choices: Mapping[str, str], saved_bytes: int) -> str:
         """Reason why the peak does not change."""
         where, held, largest = self._peak
         values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()

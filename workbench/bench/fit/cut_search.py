@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.analysis.cost.collective_overlap import costs
-from workbench.bench.fit.order_presets import shares
+from workbench.bench.fit.order_presets import may_share
 from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.graph import Kind, layer_of
 from workbench.errors import ChoiceError, PlanError
@@ -75,7 +75,7 @@ class Cut:
     @property
     def label(self) -> str:
         """The choices in words."""
-        return in_words(self.choices) or "as Thunder cuts"
+        return describe_cuts(self.choices) or "as Thunder cuts"
 
     @property
     def figures(self) -> tuple[float, ...]:
@@ -98,10 +98,10 @@ class Cuts(tuple[Cut, ...]):
     """Number of plans that were made to find them."""
 
     @classmethod
-    def of(cls, cuts: Iterable[Cut], stock: Cut, machine: str, planned: int) -> Cuts:
+    def of(cls, cuts: Iterable[Cut], stock: Cut, machine: str, plan_count: int) -> Cuts:
         """A table."""
         made = cls(cuts)
-        made.stock, made.machine, made.planned = stock, machine, planned
+        made.stock, made.machine, made.planned = stock, machine, plan_count
         return made
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +128,10 @@ class Cuts(tuple[Cut, ...]):
         stock = self.stock
         peak = _byte_difference(min(cut.peak_bytes for cut in self), stock.peak_bytes)
         saved = _byte_difference(min(cut.saved_bytes for cut in self), stock.saved_bytes)
-        few, step = min(cut.compilations for cut in self), share(min(cut.step_s for cut in self), stock.step_s)
+        few, step = (
+            min(cut.compilations for cut in self),
+            time_difference(min(cut.step_s for cut in self), stock.step_s),
+        )
         return f"{few} compilations (as Thunder cuts: {stock.compilations}), peak {peak}, saved {saved}, step {step}"
 
     def __repr__(self) -> str:
@@ -145,7 +148,7 @@ class Cuts(tuple[Cut, ...]):
             step = human_seconds(cut.step_s)
             peak, saved = human_bytes(cut.peak_bytes), human_bytes(cut.saved_bytes)
             if cut is not stock:
-                step = share(cut.step_s, stock.step_s)
+                step = time_difference(cut.step_s, stock.step_s)
                 peak, saved = (
                     _byte_difference(cut.peak_bytes, stock.peak_bytes),
                     _byte_difference(cut.saved_bytes, stock.saved_bytes),
@@ -155,14 +158,14 @@ class Cuts(tuple[Cut, ...]):
         return [row(cut) for cut in self.every]
 
 
-def _byte_difference(now: int, before: int) -> str:
+def _byte_difference(nbytes: int, stock_bytes: int) -> str:
     """Format a difference in bytes."""
-    return human_bytes(now - before, signed=True) if now != before else "–"
+    return human_bytes(nbytes - stock_bytes, signed=True) if nbytes != stock_bytes else "–"
 
 
-def share(now: float, before: float) -> str:
+def time_difference(duration: float, stock_duration: float) -> str:
     """Format a difference in time."""
-    by = now / before - 1 if before else 0.0
+    by = duration / stock_duration - 1 if stock_duration else 0.0
     return "–" if abs(by) < _SHOWN else f"{by:+.1%}".replace("-", "−")
 
 
@@ -216,7 +219,7 @@ class CutSearch:
                 f"nothing of {bench.program.name} is fused by the executor {bench.executor}: there is nothing to cut"
             )
         known = self.stock.site_of
-        self._shares = SHARED if shares(self.stock, self.pinned) else {}
+        self._shares = SHARED if may_share(self.stock, self.pinned) else {}
         by_hand = any(id.startswith("remat.") for id in self.pinned)
         self._presets = () if by_hand or "remat.preset" not in known else _PRESETS
         self._kinds = _kinds(self.stock.sites, self.pinned)
@@ -228,18 +231,18 @@ class CutSearch:
         first = self._weigh(frozenset())
         assert first is not None
         singles = (frozenset(made.items()) for made in (*self._presets, *self._kinds))
-        useful = [made for made in singles if (cut := self._weigh(made)) is not None and not beaten(cut, first)]
+        useful = [made for made in singles if (cut := self._weigh(made)) is not None and not is_beaten(cut, first)]
         looked_at: set[_Made] = {frozenset()}
         while (at := next((made for made in self._front() if made not in looked_at), None)) is not None:
             looked_at.add(at)
-            both = (frozenset({**dict(at), **dict(made)}.items()) for made in useful if _go_together(made, at))
+            both = (frozenset({**dict(at), **dict(made)}.items()) for made in useful if _can_combine(made, at))
             for made in both:
-                if not self._room:
+                if not self._may_plan:
                     break
                 self._weigh(made)
         return self._table(first)
 
-    def so_far(self) -> Cuts | None:
+    def current_table(self) -> Cuts | None:
         """Return the Pareto front so far; None before the first plan."""
         first = self._weighed.get(frozenset())
         return None if first is None else self._table(first)
@@ -260,8 +263,8 @@ class CutSearch:
         return max(room, 1 + len(self._presets) + len(self._kinds))
 
     @property
-    def _room(self) -> bool:
-        """Return whether another plan was made."""
+    def _may_plan(self) -> bool:
+        """Return whether another plan may be made."""
         return len(self._weighed) < self.most
 
     def _front(self) -> dict[_Made, Cut]:
@@ -269,21 +272,21 @@ class CutSearch:
         known = {key: cut for key, cut in self._weighed.items() if cut is not None}
         front: dict[_Made, Cut] = {}
         for key, cut in sorted(known.items(), key=lambda item: (len(item[0]), sorted(item[0]))):
-            if not any(beaten(cut, other) for other in front.values()):
-                front = {**{k: other for k, other in front.items() if not beaten(other, cut)}, key: cut}
+            if not any(is_beaten(cut, other) for other in front.values()):
+                front = {**{k: other for k, other in front.items() if not is_beaten(other, cut)}, key: cut}
         return front
 
-    def _weigh(self, made: _Made) -> Cut | None:
+    def _weigh(self, choice_set: _Made) -> Cut | None:
         """Return the figures of choices; None if they are refused."""
-        if made not in self._weighed:
+        if choice_set not in self._weighed:
             self._go_on()
-            choices = {**self._shares, **dict(sorted(made))}
+            choices = {**self._shares, **dict(sorted(choice_set))}
             try:
                 plan = self._bench.plan_with({**self.pinned, **choices}, keep=self._keep)
             except (ChoiceError, PlanError):
-                self._weighed[made] = None
+                self._weighed[choice_set] = None
             else:
-                self._weighed[made] = Cut(
+                self._weighed[choice_set] = Cut(
                     compilations=plan.counts["compilations"],
                     fusions=plan.census.count,
                     largest=plan.census.largest,
@@ -292,7 +295,7 @@ class CutSearch:
                     step_s=compute_s(self._bench, plan, self._machine),
                     choices=choices,
                 )
-        return self._weighed[made]
+        return self._weighed[choice_set]
 
 
 def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
@@ -302,14 +305,14 @@ def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
     return float(seconds[~np.isin(kind, (Kind.OFFLOAD, Kind.RELOAD))].sum())
 
 
-def beaten(cut: Cut, other: Cut) -> bool:
+def is_beaten(cut: Cut, rival: Cut) -> bool:
     """Return whether another entry is not worse in any figure."""
-    return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, other.figures, strict=True))
+    return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, rival.figures, strict=True))
 
 
-def _go_together(made: _Made, at: _Made) -> bool:
+def _can_combine(first: _Made, second: _Made) -> bool:
     """Return whether at least one of the two is not a preset."""
-    return not all(any(id.startswith("remat.") for id, _ in one) for one in (made, at))
+    return not all(any(id.startswith("remat.") for id, _ in one) for one in (first, second))
 
 
 _PRESETS: tuple[dict[str, str], ...] = (
@@ -332,22 +335,22 @@ def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, 
             continue
         option = _SAVE if site.outcome == _AGAIN else _AGAIN
         if option not in site.illegal:
-            of_kind.setdefault((kind_of(site.id), option), {})[site.id] = option
+            of_kind.setdefault((site_kind(site.id), option), {})[site.id] = option
     return tuple(of_kind.values())
 
 
-def in_words(choices: Mapping[str, str]) -> str:
+def describe_cuts(choices: Mapping[str, str]) -> str:
     """Describe cuts: presets, then values that cross between fusions, each kind once with its number."""
     presets = [f"{id}={option}" for id, option in choices.items() if id.startswith("remat.")]
     counts = Counter(
-        (option, kind_of(id).partition(":")[2]) for id, option in choices.items() if id.startswith("remat:")
+        (option, site_kind(id).partition(":")[2]) for id, option in choices.items() if id.startswith("remat:")
     )
     kinds = [f"{option} {kind}{f' ({count})' if count > 1 else ''}" for (option, kind), count in counts.items()]
     return "; ".join([*([", ".join(presets)] if presets else []), *kinds])
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def kind_of(id: str) -> str:
+def site_kind(id: str) -> str:
     """Return a site's id without its layer; outside of layers without numbers, so that repeats are one kind."""
     layer = layer_of(id.partition(":")[2].partition("/")[0])
     if not layer:

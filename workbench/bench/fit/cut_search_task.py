@@ -56,11 +56,11 @@ class CutSearchTask(Background):
         return head if self._table is None else f"{head}\n{self._table!r}"
 
     def _work(self, bench: Workbench) -> None:
-        self._cutter = cutter = CutSearch(bench, self.machine, self._weighed)
+        self._cutter = cutter = CutSearch(bench, self.machine, self._current_table)
         self._table = cutter.table()
 
-    def _weighed(self) -> None:
+    def _current_table(self) -> None:
         if self._cutter is not None:
-            self._table = self._cutter.so_far()
-        self._tell()
+            self._table = self._cutter.current_table()
+        self._notify()
         self._go_on()

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.analysis.fit.lp_bound import Bound
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE, SAVE
-from workbench.bench.fit.cut_search import BY_CUTS, in_words
+from workbench.bench.fit.cut_search import BY_CUTS, describe_cuts
 from workbench.bench.session.fit_request import STORAGES
 from workbench.summary import human_bytes, human_seconds
 
@@ -17,16 +17,16 @@ _STEPS = ("looser", "tighter")
 _OWN = ("why", "bound", *_STEPS)
 
 
-def optimal_within(gap: float, beside: Mapping[str, str]) -> str:
-    """Return the gap in words, rounded up; another order or other cuts than `beside` may allow a better plan."""
-    among = " for this order and these cuts" if beside else ""
+def gap_text(gap: float, other_choices: Mapping[str, str]) -> str:
+    """Return the gap in words, rounded up; another order or other cuts than `other_choices` may allow a better plan."""
+    among = " for this order and these cuts" if other_choices else ""
     return f"optimal within {max(1, math.ceil(1e3 * gap)) / 10:.1f} %{among}"
 
 
-def moved_in_words(beside: Mapping[str, str]) -> str:
+def moves_text(other_choices: Mapping[str, str]) -> str:
     """Orders and cuts that are chosen in addition to storages; empty if none."""
-    order = ", ".join(f"{id}={option}" for id, option in beside.items() if not id.startswith(BY_CUTS))
-    cuts = in_words(beside)
+    order = ", ".join(f"{id}={option}" for id, option in other_choices.items() if not id.startswith(BY_CUTS))
+    cuts = describe_cuts(other_choices)
     parts = (f"in another order ({order})" if order else "", f"with other cuts ({cuts})" if cuts else "")
     return " and ".join(filter(None, parts))
 
@@ -201,11 +201,11 @@ class Fit:
             f"Peak {human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)} (limit "
             f"{human_bytes(self.limit_bytes)}), saved {human_bytes(self.saved_bytes)}{at}",
             f"{made}: +{human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "
-            f"rates), {optimal_within(self.gap, self.beside)}{self._further}",
+            f"rates), {gap_text(self.gap, self.beside)}{self._price_text}",
         ]
         if self.beside:
             without = human_bytes(self.beside_peak_bytes, signed=True)
-            lines.append(f"{moved_in_words(self.beside)}: without it the peak is {without}")
+            lines.append(f"{moves_text(self.beside)}: without it the peak is {without}")
         if self.compilations != self.before_compilations:
             lines.append(f"{self.compilations} compilations (before: {self.before_compilations})")
         if self.before_waiting_s or self.waiting_s:
@@ -216,7 +216,7 @@ class Fit:
         return lines
 
     @property
-    def _further(self) -> str:
+    def _price_text(self) -> str:
         """Price of a lower peak, in words."""
         if self.s_per_gib <= 0:
             return ""

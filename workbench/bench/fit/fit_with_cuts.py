@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING
 from workbench.bench.fit import order_presets
 from workbench.bench.fit.cut_search import SHARED, Cuts, CutSearch, compute_s, worth_trying
 from workbench.bench.fit.fit_result import Fit
-from workbench.bench.fit.fitter import Fitter, quickest
-from workbench.bench.fit.infeasible import Unmet, too_many
+from workbench.bench.fit.fitter import Fitter, fastest_first
+from workbench.bench.fit.infeasible import Unmet, too_few_compilations
 from workbench.bench.fit.order_presets import PresetPlan
-from workbench.bench.session.fit_request import CUTS, STORAGES, compilations_of, peak_bytes, seconds, uses
+from workbench.bench.session.fit_request import (
+    CUTS,
+    STORAGES,
+    check_compilations,
+    check_using,
+    peak_bytes,
+    step_seconds,
+)
 from workbench.errors import ChoiceError
 
 if TYPE_CHECKING:
@@ -31,7 +38,7 @@ class FitterWithCuts:
     ----------
     bench, captured, machine, go_on, keep, using, compilations
         As for `Fitter`. With `compilations`, identical fusions are compiled once.
-    after : FitterWithCuts, optional
+    reused : FitterWithCuts, optional
         Instance for the same program, machine and choices by hand, whose plans are reused.
 
     Raises
@@ -49,17 +56,17 @@ class FitterWithCuts:
         *,
         keep: bool = True,
         using: Sequence[str] = STORAGES,
-        after: FitterWithCuts | None = None,
+        reused: FitterWithCuts | None = None,
         compilations: int | None = None,
     ) -> None:
-        self._bench, self.machine, self.using, self._most = bench, machine, uses(using), compilations
-        self._go_on, self._keep, self._captured, self._after = go_on, keep, captured, after
+        self._bench, self.machine, self.using, self._most = bench, machine, check_using(using), compilations
+        self._go_on, self._keep, self._captured, self._after = go_on, keep, captured, reused
         self.before = bench.plan_with(bench.pinned)
         self.step_s = compute_s(bench, self.before, machine)
-        once = compilations is not None and order_presets.shares(self.before, bench.pinned)
+        once = compilations is not None and order_presets.may_share(self.before, bench.pinned)
         self._bases: list[dict[str, str]] = [dict(SHARED) if once else {}]
         self._fitters: dict[int, Fitter] = {}
-        self.table: Cuts | None = after.table if after is not None else None
+        self.table: Cuts | None = reused.table if reused is not None else None
         first = self._fitter(0)
         self.before_waiting_s = first.before_waiting_s
         if CUTS in self.using and self.before.census.count:
@@ -67,59 +74,61 @@ class FitterWithCuts:
                 self.table = CutSearch(bench, machine, go_on, keep=keep).table()
             self._bases += [{**cut, **self._bases[0]} for cut in worth_trying(self.table, compilations)]
 
-    def _fitter(self, at: int) -> Fitter:
-        if at not in self._fitters:
-            base, after = self._bases[at], self._after
+    def _fitter(self, index: int) -> Fitter:
+        if index not in self._fitters:
+            base, after = self._bases[index], self._after
             known = [
-                fitter.found for fitter in (after._fitters.values() if after is not None else ()) if fitter.base == base
+                fitter.points
+                for fitter in (after._fitters.values() if after is not None else ())
+                if fitter.base == base
             ]
-            self._fitters[at] = Fitter(
+            self._fitters[index] = Fitter(
                 self._bench,
                 self._captured,
                 self.machine,
                 self._go_on,
                 keep=self._keep,
                 using=self.using,
-                known=known[0] if known else (),
+                known_points=known[0] if known else (),
                 base=base,
                 compilations=self._most,
             )
-        return self._fitters[at]
+        return self._fitters[index]
 
-    def _each(self) -> Iterator[Fitter]:
+    def _all_fitters(self) -> Iterator[Fitter]:
         return (self._fitter(at) for at in range(len(self._bases)))
 
     def _lead_s(self, fitter: Fitter) -> float:
         return fitter.step_s - self.step_s
 
-    def _told(self, fitter: Fitter, found: PresetPlan) -> PresetPlan:
+    def _from_stock(self, fitter: Fitter, point: PresetPlan) -> PresetPlan:
         """Return a fitter's result relative to the plan without any choice."""
         return dataclasses.replace(
-            found, recompute_s=found.recompute_s + self._lead_s(fitter), beside={**fitter.base, **found.beside}
+            point, recompute_s=point.recompute_s + self._lead_s(fitter), beside={**fitter.base, **point.beside}
         )
 
-    def _of(self, found: PresetPlan) -> tuple[Fitter, PresetPlan]:
+    def _split_result(self, point: PresetPlan) -> tuple[Fitter, PresetPlan]:
         """Return the fitter of a result, and the result as that fitter returned it."""
         fitter = max(
-            (fitter for fitter in self._fitters.values() if fitter.base.items() <= found.beside.items()),
+            (fitter for fitter in self._fitters.values() if fitter.base.items() <= point.beside.items()),
             key=lambda fitter: len(fitter.base),
         )
-        beside = {id: option for id, option in found.beside.items() if id not in fitter.base}
-        return fitter, dataclasses.replace(found, recompute_s=found.recompute_s - self._lead_s(fitter), beside=beside)
+        beside = {id: option for id, option in point.beside.items() if id not in fitter.base}
+        return fitter, dataclasses.replace(point, recompute_s=point.recompute_s - self._lead_s(fitter), beside=beside)
 
-    def choices(self, found: PresetPlan) -> dict[str, str]:
+    def choices(self, point: PresetPlan) -> dict[str, str]:
         """Return its options by site, including those for other sites than storages."""
-        fitter, own = self._of(found)
+        fitter, own = self._split_result(point)
         return {**fitter.base, **fitter.choices(own)}
 
-    def plan(self, found: PresetPlan) -> Plan:
+    def plan(self, point: PresetPlan) -> Plan:
         """Return its plan, in addition to the pinned choices."""
-        fitter, own = self._of(found)
+        fitter, own = self._split_result(point)
         return fitter.plan(own)
 
-    def bound(self, found: PresetPlan, limit_bytes: int) -> Bound:
+    def bound(self, point: PresetPlan, limit_bytes: int) -> Bound:
         """Return the bound for all other storages within a limit, with cuts and order fixed."""
-        fitter, _ = self._of(found)
+        fitter, _ = self._split_result(point)
         return self._bound(fitter, limit_bytes)
 
     def _bound(self, fitter: Fitter, limit_bytes: int) -> Bound:
@@ -128,23 +137,25 @@ class FitterWithCuts:
 
     def start(self) -> None:
         """Plan with everything saved, under each of the cuts."""
-        for fitter in self._each():
+        for fitter in self._all_fitters():
             fitter.plan(fitter.chooser.stock)
 
-    def planned(self, limit_bytes: int) -> PresetPlan | None:
+    def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
         """Return the fastest of all plans so far within a limit."""
-        found = ((fitter, fitter.planned(limit_bytes)) for fitter in self._fitters.values())
-        return min((self._told(fitter, one) for fitter, one in found if one is not None), key=quickest, default=None)
+        found = ((fitter, fitter.fastest_planned(limit_bytes)) for fitter in self._fitters.values())
+        return min(
+            (self._from_stock(fitter, one) for fitter, one in found if one is not None), key=fastest_first, default=None
+        )
 
-    def least(self) -> tuple[PresetPlan, Plan]:
+    def lowest_peak(self) -> tuple[PresetPlan, Plan]:
         """Return the lowest peak that was found, whatever its time."""
         lowest = min(
-            (self._told(fitter, fitter.least()[0]) for fitter in self._each()),
+            (self._from_stock(fitter, fitter.lowest_peak()[0]) for fitter in self._all_fitters()),
             key=lambda found: (found.planned_bytes, found.whole_s),
         )
         return lowest, self.plan(lowest)
 
-    def within(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
+    def fit_peak(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
         """Return the fastest point found whose plan is within a limit.
 
         Raises
@@ -159,18 +170,18 @@ class FitterWithCuts:
 
         # The best candidate comes first. Fitters that cannot beat the best result so far are skipped, or stopped when
         # that turns out.
-        for fitter in sorted(self._each(), key=hoped_s):
+        for fitter in sorted(self._all_fitters(), key=hoped_s):
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
             below_s = float("inf") if best is None else best.whole_s - self._lead_s(fitter)
             found = fitter.find(limit_bytes, hard=fitter is first and best is None, below_s=below_s)
-            told = None if found is None else self._told(fitter, found)
-            best = min(filter(None, (best, told)), key=quickest, default=None)
+            told = None if found is None else self._from_stock(fitter, found)
+            best = min(filter(None, (best, told)), key=fastest_first, default=None)
         if best is None:
-            return self._best(lambda fitter: fitter.within(limit_bytes)[0], quickest)
+            return self._best(lambda fitter: fitter.fit_peak(limit_bytes)[0], fastest_first)
         return best, self.plan(best)
 
-    def within_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
+    def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
         """Return the lowest peak of all plans whose step takes at most `step_s`.
 
         Raises
@@ -179,7 +190,7 @@ class FitterWithCuts:
             If every plan that was found takes longer.
         """
         return self._best(
-            lambda fitter: fitter.within_time(step_s)[0], lambda found: (found.planned_bytes, *quickest(found))
+            lambda fitter: fitter.fit_time(step_s)[0], lambda found: (found.planned_bytes, *fastest_first(found))
         )
 
     def _best(
@@ -187,9 +198,9 @@ class FitterWithCuts:
     ) -> tuple[PresetPlan, Plan]:
         """Return the best of all results; if all fitters refuse, raise the refusal with the least possible value."""
         found, refused = [], []
-        for fitter in self._each():
+        for fitter in self._all_fitters():
             try:
-                found.append(self._told(fitter, find(fitter)))
+                found.append(self._from_stock(fitter, find(fitter)))
             except Unmet as error:
                 refused.append(error)
         if not found:
@@ -197,7 +208,7 @@ class FitterWithCuts:
         best = min(found, key=key)
         return best, self.plan(best)
 
-    def compiled(self) -> tuple[PresetPlan, Plan]:
+    def fastest_all_saved(self) -> tuple[PresetPlan, Plan]:
         """Return the fastest plan with few enough compilations that saves everything, at any peak.
 
         Raises
@@ -207,36 +218,36 @@ class FitterWithCuts:
         """
         assert self._most is not None
         self.start()
-        found = self.planned(1 << 62)
+        found = self.fastest_planned(1 << 62)
         if found is None:
-            fewest = min(one.compilations for fitter in self._fitters.values() for one in fitter.found)
+            fewest = min(one.compilations for fitter in self._fitters.values() for one in fitter.points)
             if self.table is not None:
                 fewest = min(fewest, *(cut.compilations for cut in self.table))
-            raise too_many(self._bench, self._most, None, fewest)
+            raise too_few_compilations(self._bench, self._most, None, fewest)
         return found, self.plan(found)
 
     def step_under(self, choices: Mapping[str, str]) -> float:
         """Return the seconds of a step under choices for sites."""
-        fitter, others = self._under(choices)
-        own_s = fitter.found_of(others)[0].whole_s if fitter.before_waiting_s else fitter.point(others).added_s
+        fitter, others = self._fitter_for(choices)
+        own_s = fitter.plan_of_choices(others)[0].whole_s if fitter.before_waiting_s else fitter.point(others).added_s
         return fitter.step_s + own_s
 
-    def found_of(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
+    def plan_of_choices(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
         """Return the cost of choices for sites, and their plan."""
-        fitter, others = self._under(choices)
-        found, plan = fitter.found_of(others)
-        return self._told(fitter, found), plan
+        fitter, others = self._fitter_for(choices)
+        found, plan = fitter.plan_of_choices(others)
+        return self._from_stock(fitter, found), plan
 
-    def _under(self, choices: Mapping[str, str]) -> tuple[Fitter, dict[str, str]]:
+    def _fitter_for(self, choices: Mapping[str, str]) -> tuple[Fitter, dict[str, str]]:
         """Return the fitter for the cuts among some choices, and the other choices."""
         bases = [at for at, base in enumerate(self._bases) if base.items() <= choices.items()]
         fitter = self._fitter(max(bases, key=lambda at: len(self._bases[at]), default=0))
         return fitter, {id: option for id, option in choices.items() if id not in fitter.base}
 
-    def explained(self, found: PresetPlan, plan: Plan, limit_bytes: int) -> Fit:
+    def explain(self, point: PresetPlan, plan: Plan, limit_bytes: int) -> Fit:
         """Return the result with its reasons."""
-        fitter, own = self._of(found)
-        fit = fitter.explained(own, plan, limit_bytes)
+        fitter, own = self._split_result(point)
+        fit = fitter.explain(own, plan, limit_bytes)
         if not fitter.base:
             return fit
         beside = {**fitter.base, **fit.beside}
@@ -250,8 +261,8 @@ class FitterWithCuts:
             beside=beside,
             beside_peak_bytes=without.peak_bytes - plan.peak_bytes,
             step_s=self.step_s,
-            added_s=found.added_s,
-            bound=self.bound(found, limit_bytes),
+            added_s=point.added_s,
+            bound=self.bound(point, limit_bytes),
             before_waiting_s=self.before_waiting_s,
         )
 
@@ -300,12 +311,12 @@ def fit(
             "the most of them, beside either or alone"
         )
     if compilations is not None:
-        compilations, using = compilations_of(compilations), (*uses(using), CUTS)
+        compilations, using = check_compilations(compilations), (*check_using(using), CUTS)
     if step_s is not None:
-        step_s = seconds(step_s)
+        step_s = step_seconds(step_s)
     limit_bytes = None if peak is None else peak_bytes(peak, lambda: bench.stock_plan.peak_bytes)
     among = FitterWithCuts(bench, captured, machine, using=using, compilations=compilations)
     if limit_bytes is not None:
-        return among.explained(*among.within(limit_bytes), limit_bytes)
-    found, plan = among.compiled() if step_s is None else among.within_time(step_s)
-    return among.explained(found, plan, plan.peak_bytes)
+        return among.explain(*among.fit_peak(limit_bytes), limit_bytes)
+    found, plan = among.fastest_all_saved() if step_s is None else among.fit_time(step_s)
+    return among.explain(found, plan, plan.peak_bytes)

@@ -17,13 +17,19 @@ from workbench.analysis.fit.budget_solver import GUIDE_NODES, Chooser
 from workbench.analysis.fit.fused_joint_graph import FusedJointGraph
 from workbench.analysis.fit.option_costs import OptionCost, OptionRates
 from workbench.analysis.memory.liveness import Predictor
-from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ExactMemory, JointGraphMemory, PeakPlaces
+from workbench.analysis.memory.peak_by_statement import RECOMPUTE, SAVE, ExactMemory, JointGraphMemory, PeakPositions
 from workbench.bench.fit import order_presets
-from workbench.bench.fit.cut_search import compute_s, kind_of
+from workbench.bench.fit.cut_search import compute_s, site_kind
 from workbench.bench.fit.fit_result import Fit, NextChoice, UnsavedStorage
-from workbench.bench.fit.infeasible import largest_at_peak, peak_line, too_many, too_quick, too_small
+from workbench.bench.fit.infeasible import (
+    largest_at_peak,
+    peak_line,
+    peak_too_low,
+    step_too_short,
+    too_few_compilations,
+)
 from workbench.bench.fit.order_presets import PresetPlan
-from workbench.bench.session.fit_request import ORDER, STORAGES, WAITS, uses
+from workbench.bench.session.fit_request import ORDER, STORAGES, WAITS, check_using
 from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.lever import lever_of
 from workbench.errors import PlanError
@@ -69,7 +75,7 @@ class Fitter:
         Whether the plans are cached.
     using : sequence of str
         Allowed kinds of choices, from `workbench.bench.session.fit_request.USING`.
-    known : iterable of PresetPlan
+    known_points : iterable of PresetPlan
         Results of another fitter for the same program, machine and choices by hand.
     base : mapping of str to str
         Choices that do not change, which are cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
@@ -92,7 +98,7 @@ class Fitter:
         *,
         keep: bool = True,
         using: Sequence[str] = STORAGES,
-        known: Iterable[PresetPlan] = (),
+        known_points: Iterable[PresetPlan] = (),
         base: Mapping[str, str] = MappingProxyType({}),
         compilations: int | None = None,
     ) -> None:
@@ -103,19 +109,19 @@ class Fitter:
 
         self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on
         self._planned = functools.partial(bench.plan_with, keep=keep)
-        self.using = uses(using)
+        self.using = check_using(using)
         self._options = (SAVE, *(option for option in STORAGES if option in self.using))
-        self._found: dict[_Key, PresetPlan] = {_key(found.options, found.beside): found for found in known}
+        self._found: dict[_Key, PresetPlan] = {_key(found.options, found.beside): found for found in known_points}
         self._least: OptionCost | None = None
         self.base, self._most = dict(base), compilations
         self.pinned = {**bench.pinned, **base}
         self.before = bench.plan_with(self.pinned)
         self.before_waiting_s = self._waiting_s(self.before)
         self.step_s = self._compute_s(self.before)
-        self._orders = order_presets.orders(self.before, self.using, self.pinned)
-        self._moves_waits = order_presets.moves_waits(self.before, self.using, self.pinned)
+        self._orders = order_presets.orders_to_try(self.before, self.using, self.pinned)
+        self._moves_waits = order_presets.may_move_waits(self.before, self.using, self.pinned)
         self._captured = captured
-        self._site_of, free, fixed = self._sorted()
+        self._site_of, free, fixed = self._sort_sites()
         self._free, sizes = free, stage.graph.storages.bytes
         self._by_bytes = sorted(free, key=lambda storage: -int(sizes[storage]))
         cost = costs(stage.graph, machine, bench.ranks)
@@ -123,7 +129,7 @@ class Fitter:
         seconds = cost.compute_s + (0.0 if on_gpu else cost.host_s)
         again, least, remade = None, None, frozenset[int]()
         if stage.fuses:
-            found = fusion_costs.remade(stage.recomputer, self.before.graph)
+            found = fusion_costs.storages_remade(stage.recomputer, self.before.graph)
             remade = frozenset(storage for storage in found if RECOMPUTE in free.get(storage, ()))
             again, least = fusion_costs.recompute_costs(stage.recomputer, self.before.graph, machine, seconds, remade)
         rates = OptionRates(
@@ -137,12 +143,12 @@ class Fitter:
             gather=stage.gathers_again,
             ahead=int(self.before.site_of["saved.ahead"].choice),
         )
-        self._places = PeakPlaces(stage.recomputer, stage.predictor)
+        self._places = PeakPositions(stage.recomputer, stage.predictor)
         weigher = functools.partial(JointGraphMemory, stage.recomputer, stage.predictor, self._places)
         beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
         self._arithmetic = weigher(beside, **how)
 
-        def exactly(
+        def make_chooser(
             free: Mapping[int, Sequence[str]],
             fixed: Mapping[int, str],
             how: _How,
@@ -152,52 +158,56 @@ class Fitter:
             given, by = (stage.recomputer, self._places, rates), weigher(fixed, **how)
             if fusing is not None:
                 predictor = Predictor(fusing.work.graph)
-                places = PeakPlaces(fusing.work, predictor)
+                places = PeakPositions(fusing.work, predictor)
                 made, _ = fusion_costs.recompute_costs(fusing.work, self.before.graph, machine, seconds, remade)
                 given = fusing.work, places, dataclasses.replace(rates, again=made)
                 by = JointGraphMemory(fusing.work, predictor, places, fixed, **how)
 
-            def weighed(options: Mapping[int, str]) -> ExactMemory:
+            def weigh(options: Mapping[int, str]) -> ExactMemory:
                 go_on()
                 return by(options)
 
-            return Chooser(*given, weighed, free, fixed, quick=True, go_on=go_on, **how, **settings)
+            return Chooser(*given, weigh, free, fixed, quick=True, go_on=go_on, **how, **settings)
 
-        def nearest() -> Chooser:
+        def make_nearest_guide() -> Chooser:
             along, gather = how["along"], how["gather"]
             fusing = FusedJointGraph(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
-            return exactly(fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.chosen)
+            return make_chooser(
+                fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.joint_options
+            )
 
-        def nearer() -> Chooser:
+        def make_nearer_guide() -> Chooser:
             guided = {storage: options for storage, options in free.items() if storage not in remade}
-            return exactly(guided, beside, fused_how(), nodes=GUIDE_NODES, dragged=remade)
+            return make_chooser(guided, beside, fused_how(), nodes=GUIDE_NODES, dragged=remade)
 
-        def further() -> Chooser:
-            return exactly(free, fixed, fused_how(), nodes=GUIDE_NODES)
+        def make_further_guide() -> Chooser:
+            return make_chooser(free, fixed, fused_how(), nodes=GUIDE_NODES)
 
         def fused_how() -> _How:
-            return _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
+            return _How(**{**how, "ahead": self._places.positions_ahead(self.before.graph, how["ahead"])})
 
         self.chooser = (
             Chooser(
                 stage.recomputer,
                 self._places,
                 dataclasses.replace(rates, least=least),
-                self._by_plan,
+                self._plan_memory,
                 free,
                 fixed,
                 quick=False,
                 go_on=go_on,
                 # The guide closest to a plan comes first, but the last one reaches lower peaks.
-                guides=(nearest, nearer, further) if remade else (nearest, further),
+                guides=(make_nearest_guide, make_nearer_guide, make_further_guide)
+                if remade
+                else (make_nearest_guide, make_further_guide),
                 remade=remade,
                 **how,
             )
             if stage.fuses
-            else exactly(free, fixed, how)
+            else make_chooser(free, fixed, how)
         )
 
-    def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
+    def _sort_sites(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
         """Return sites by storage, options of the storages to choose for, and options of other unsaved storages."""
         stage, sites = self._stage, {}
         free: dict[int, tuple[str, ...]] = {}
@@ -216,13 +226,13 @@ class Fitter:
         return sites, free, fixed
 
     @property
-    def found(self) -> tuple[PresetPlan, ...]:
+    def points(self) -> tuple[PresetPlan, ...]:
         """All points that were planned so far."""
         return tuple(self._found.values())
 
     def choices(self, point: OptionCost) -> dict[str, str]:
         """Return a point's options by site, including those for other sites than storages."""
-        return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_beside(point)}
+        return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_other_choices(point)}
 
     def plan(self, point: OptionCost) -> Plan:
         """Return the plan of a point, in addition to the pinned choices."""
@@ -233,26 +243,34 @@ class Fitter:
         made = self.choices(point)
         plan = self._planned({**self.pinned, **made}) if made else self.before
         compilations = plan.counts["compilations"]
-        return self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan), compilations), plan
+        return self._keep(point, _other_choices(point), plan.peak_bytes, self._waiting_s(plan), compilations), plan
 
     def _keep(
-        self, point: OptionCost, beside: Mapping[str, str], planned_bytes: int, waiting_s: float, compilations: int
+        self,
+        point: OptionCost,
+        other_choices: Mapping[str, str],
+        planned_bytes: int,
+        waiting_s: float,
+        compilations: int,
     ) -> PresetPlan:
         found = dataclasses.replace(
-            _moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s, compilations=compilations
+            _with_other_choices(point, other_choices),
+            planned_bytes=planned_bytes,
+            waiting_s=waiting_s,
+            compilations=compilations,
         )
         if self._may_choose(found):
-            self._found[_key(point.options, beside)] = found
+            self._found[_key(point.options, other_choices)] = found
         return found
 
-    def _may_choose(self, found: PresetPlan) -> bool:
+    def _may_choose(self, point: PresetPlan) -> bool:
         """Return whether a point contains only options that may be chosen here.
 
         Otherwise it is evaluated, but is not a candidate.
         """
         levers = {ORDER, WAITS}.intersection(self.using)
-        return all(option in self._free.get(storage, ()) for storage, option in found.options.items()) and all(
-            lever_of(id) in levers for id in found.beside
+        return all(option in self._free.get(storage, ()) for storage, option in point.options.items()) and all(
+            lever_of(id) in levers for id in point.beside
         )
 
     def _compute_s(self, plan: Plan) -> float:
@@ -263,71 +281,75 @@ class Fitter:
         return 0.0 if known is None else known.simulation.idle_compute_s
 
     @paused_gc()
-    def least(self) -> tuple[PresetPlan, Plan]:
+    def lowest_peak(self) -> tuple[PresetPlan, Plan]:
         """Return the lowest point that was found, whatever its time."""
         if self._least is None:
             self._least = self.chooser.least()
             self.plan(self._least)
             for order in self._orders:
-                self._lower(order)
+                self._lower_peak(order)
         lowest = min(self._found.values(), key=lambda found: (found.planned_bytes, found.whole_s))
         return lowest, self.plan(lowest)
 
-    def planned(self, limit_bytes: int) -> PresetPlan | None:
+    def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
         """Return the fastest of all planned points so far within a limit."""
-        within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes and self._few(found))
-        return min(within, key=quickest, default=None)
+        within = (
+            found
+            for found in self._found.values()
+            if found.planned_bytes <= limit_bytes and self._has_few_compilations(found)
+        )
+        return min(within, key=fastest_first, default=None)
 
-    def _few(self, found: PresetPlan) -> bool:
-        return self._most is None or found.compilations <= self._most
+    def _has_few_compilations(self, point: PresetPlan) -> bool:
+        return self._most is None or point.compilations <= self._most
 
-    def _moved(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:
+    def _plan_in_order(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:
         """Return a point in another order of statements, with collectives moved or not, whichever is lowest."""
         key = _key(point.options, order)
         if key not in self._found:
-            self.plan(_moved_by(point, order))
+            self.plan(_with_other_choices(point, order))
         found = [self._found[key]]
         if self._moves_waits:
             made = {**self.pinned, **self.choices(found[0])}
-            for waits, peak_bytes, waiting_s in order_presets.waits(self._captured, made, self.machine):
+            for waits, peak_bytes, waiting_s in order_presets.wait_orders(self._captured, made, self.machine):
                 self._go_on()
                 compilations = found[0].compilations
                 found.append(self._keep(point, {**order, **waits}, peak_bytes, waiting_s, compilations))
         return min(found, key=lambda one: (one.planned_bytes, one.whole_s))
 
-    def _around(self, limit_bytes: int) -> None:
+    def _try_orders(self, limit_bytes: int) -> None:
         """Look for faster plans within a limit in other orders, from storages that exceed it in the present order."""
         for order in self._orders:
-            self._moved(self.chooser.stock, order)
-            gained = (found.peak_bytes - found.planned_bytes for found in self.found if found.beside == order)
+            self._plan_in_order(self.chooser.stock, order)
+            gained = (found.peak_bytes - found.planned_bytes for found in self.points if found.beside == order)
             low, high = limit_bytes, max(limit_bytes, self.chooser.stock.peak_bytes)
             aim, tries_left = min(limit_bytes + max(0, *gained, 0), high), _TRIES_BESIDE
             for _ in range(_TRIES):
                 point = self.chooser.fit(aim) or self.chooser.least()
-                best = self.planned(limit_bytes)
+                best = self.fastest_planned(limit_bytes)
                 over = False
                 if best is None or point.added_s < (best.whole_s if self._moves_waits else best.added_s):
                     tries_left -= _key(point.options, order) not in self._found
-                    over = self._moved(point, order).planned_bytes > limit_bytes
+                    over = self._plan_in_order(point, order).planned_bytes > limit_bytes
                 low, high = (low, aim - 1) if over else (aim + 1, high)
                 aim = (low + high) // 2
                 if low > high or not tries_left:
                     break
 
-    def _lower(self, order: Mapping[str, str]) -> None:
+    def _lower_peak(self, order: Mapping[str, str]) -> None:
         """Look for a lower peak in an order: plan one storage after another, first those that free bytes there."""
         assert self._least is not None
-        starts = (self._moved(point, order) for point in (self._least, self.chooser.stock))
+        starts = (self._plan_in_order(point, order) for point in (self._least, self.chooser.stock))
         lowest = min(starts, key=lambda found: found.planned_bytes)
         tries_left = max(_TRIES_BESIDE, _PLANNED_BESIDE // max(1, self._places.count))
         while True:
             start, at = lowest, int(np.argmax(self._peaks(self.plan(lowest))))
             # In this order, other storages may free bytes there than in the original order; try the largest first.
             others = ((s, o) for s in self._by_bytes for o in self._free[s] if o != SAVE and s not in start.options)
-            turns = dict.fromkeys((*self.chooser.helpful(start, at), *others))
+            turns = dict.fromkeys((*self.chooser.helpful_choices(start, at), *others))
             for storage, option in [*turns][: max(0, tries_left)]:
                 tries_left -= 1
-                found = self._moved(self.chooser.point({**start.options, storage: option}), order)
+                found = self._plan_in_order(self.chooser.point({**start.options, storage: option}), order)
                 lowest = min(lowest, found, key=lambda found: found.planned_bytes)
             if lowest is start:
                 break
@@ -338,18 +360,18 @@ class Fitter:
         options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
 
-    def found_of(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
+    def plan_of_choices(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
         """Return the point with the choices of `order` and `waits`, and its plan."""
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
         self._go_on()
-        return self._planned_point(_moved_by(self.point(choices), beside))
+        return self._planned_point(_with_other_choices(self.point(choices), beside))
 
-    def _by_arithmetic(self, options: Mapping[int, str]) -> ExactMemory:
+    def _predict_memory(self, options: Mapping[int, str]) -> ExactMemory:
         self._go_on()
         return self._arithmetic(options)
 
-    def _by_plan(self, options: Mapping[int, str]) -> ExactMemory:
+    def _plan_memory(self, options: Mapping[int, str]) -> ExactMemory:
         self._go_on()
         made = {self._site_of[storage].id: option for storage, option in options.items()}
         plan = self._planned({**self.pinned, **made}) if made else self.before
@@ -362,9 +384,9 @@ class Fitter:
 
     def _peaks(self, plan: Plan) -> NDArray[np.int64]:
         line = plan.timeline
-        return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
+        return self._places.peaks_of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
 
-    def within(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
+    def fit_peak(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
         """Return the fastest point found whose plan is within a limit.
 
         Raises
@@ -374,10 +396,10 @@ class Fitter:
         """
         found = self.find(limit_bytes)
         if found is None:
-            within = [found.compilations for found in self.found if found.planned_bytes <= limit_bytes]
+            within = [found.compilations for found in self.points if found.planned_bytes <= limit_bytes]
             if self._most is not None and within:
-                raise too_many(self._bench, self._most, limit_bytes, min(within))
-            raise too_small(self._bench, limit_bytes, self.before, self.least()[1], self.using)
+                raise too_few_compilations(self._bench, self._most, limit_bytes, min(within))
+            raise peak_too_low(self._bench, limit_bytes, self.before, self.lowest_peak()[1], self.using)
         return found, self.plan(found)
 
     @paused_gc()
@@ -388,8 +410,8 @@ class Fitter:
         """
         if not self._moves_waits:
             for order in self._orders:
-                self._moved(self.chooser.stock, order)
-            found = self.planned(limit_bytes)
+                self._plan_in_order(self.chooser.stock, order)
+            found = self.fastest_planned(limit_bytes)
             if found is not None and not found.options and self.before.peak_bytes > limit_bytes:
                 return found  # nothing is faster than zero
         aim = limit_bytes
@@ -397,39 +419,39 @@ class Fitter:
             point = self.chooser.fit(aim, below_s=below_s)
             if point is None:
                 if hard:
-                    self.least()
+                    self.lowest_peak()
                 break
             plan = self.plan(point)
             if plan.peak_bytes <= limit_bytes:
                 break
             # A plan may differ a little from the arithmetic.
             aim -= plan.peak_bytes - limit_bytes
-        self._around(limit_bytes)
-        found = self.planned(limit_bytes) or self._alike(limit_bytes)
+        self._try_orders(limit_bytes)
+        found = self.fastest_planned(limit_bytes) or self._fastest_uniform(limit_bytes)
         if found is None:
             return None
         stock = self._found.get(_key({}, {}))
-        fits = stock is not None and stock.planned_bytes <= limit_bytes and self._few(stock)
+        fits = stock is not None and stock.planned_bytes <= limit_bytes and self._has_few_compilations(stock)
         return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
-    def _alike(self, limit_bytes: int) -> PresetPlan | None:
+    def _fastest_uniform(self, limit_bytes: int) -> PresetPlan | None:
         """Return the fastest point with few enough compilations; each value is recomputed in all layers or none."""
         if self._most is None:
             return None
         of_kind: dict[str, list[int]] = {}
         for storage in self._free:
-            of_kind.setdefault(kind_of(self._site_of[storage].id), []).append(storage)
-        within = [found for found in self.found if found.planned_bytes <= limit_bytes]
-        for found in sorted(within, key=quickest)[:_TRIES_BESIDE]:
+            of_kind.setdefault(site_kind(self._site_of[storage].id), []).append(storage)
+        within = [found for found in self.points if found.planned_bytes <= limit_bytes]
+        for found in sorted(within, key=fastest_first)[:_TRIES_BESIDE]:
             options = dict(found.options)
             for alike in of_kind.values():
                 if any(found.options.get(storage) == RECOMPUTE for storage in alike):
                     options |= {storage: RECOMPUTE for storage in alike if RECOMPUTE in self._free[storage]}
-            self._moved(self.chooser.point(options), found.beside)
-        return self.planned(limit_bytes)
+            self._plan_in_order(self.chooser.point(options), found.beside)
+        return self.fastest_planned(limit_bytes)
 
     @paused_gc()
-    def within_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
+    def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
         """Return the point with the least peak found whose step takes no longer than this.
 
         Raises
@@ -439,11 +461,11 @@ class Fitter:
         """
         self.plan(self.chooser.stock)
         for order in self._orders:
-            self._moved(self.chooser.stock, order)
+            self._plan_in_order(self.chooser.stock, order)
         saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
         # With fusions, some plans are faster than the one that saves everything.
         if step_s < saved_s and not self._stage.fuses:
-            raise too_quick(self._bench, step_s, saved_s, self.machine)
+            raise step_too_short(self._bench, step_s, saved_s, self.machine)
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
         for _ in range(_HALVINGS):
             middle = (low + high) // 2
@@ -452,23 +474,27 @@ class Fitter:
                 high = middle
             else:
                 low = middle
-        point = self.chooser.known_lowest(step_s, saved_s)
-        self.within(point.peak_bytes)
+        point = self.chooser.lowest_known(step_s, saved_s)
+        self.fit_peak(point.peak_bytes)
         for order in self._orders:
-            self._moved(point, order)
-        quick = [found for found in self.found if self.step_s + found.whole_s <= step_s and self._few(found)]
+            self._plan_in_order(point, order)
+        quick = [
+            found
+            for found in self.points
+            if self.step_s + found.whole_s <= step_s and self._has_few_compilations(found)
+        ]
         if not quick:
-            raise too_quick(self._bench, step_s, saved_s, self.machine)
-        found = min(quick, key=lambda found: (found.planned_bytes, *quickest(found)))
+            raise step_too_short(self._bench, step_s, saved_s, self.machine)
+        found = min(quick, key=lambda found: (found.planned_bytes, *fastest_first(found)))
         return found, self.plan(found)
 
     @paused_gc()
-    def explained(self, point: OptionCost, plan: Plan, limit_bytes: int) -> Fit:
+    def explain(self, point: OptionCost, plan: Plan, limit_bytes: int) -> Fit:
         """Return a point with the reasons for its choices."""
-        beside = _beside(point)
+        beside = _other_choices(point)
         still = {id: option for id, option in self.choices(point).items() if id not in beside}
         higher_bytes = self._planned({**self.pinned, **still}).peak_bytes - plan.peak_bytes if beside else 0
-        why = sorted(self._why(point), key=lambda chosen: (-chosen.seconds, -chosen.bytes))
+        why = sorted(self._reasons(point), key=lambda chosen: (-chosen.seconds, -chosen.bytes))
         return Fit(
             limit_bytes=limit_bytes,
             peak_bytes=plan.peak_bytes,
@@ -482,8 +508,8 @@ class Fitter:
             machine=self.machine.name,
             binding=peak_line(plan),
             held=tuple(largest_at_peak(plan)),
-            looser=self._looser(point),
-            tighter=self._tighter(point),
+            looser=self._best_to_save(point),
+            tighter=self._best_to_release(point),
             using=self.using,
             beside=beside,
             beside_peak_bytes=higher_bytes,
@@ -493,7 +519,7 @@ class Fitter:
             waiting_s=self._waiting_s(plan),
         )
 
-    def _why(self, point: OptionCost) -> Iterator[UnsavedStorage]:
+    def _reasons(self, point: OptionCost) -> Iterator[UnsavedStorage]:
         peak_bytes = self._arithmetic_peak(point.options)
         for storage, option in point.options.items():
             without = {s: o for s, o in point.options.items() if s != storage}
@@ -509,7 +535,7 @@ class Fitter:
             )
 
     def _arithmetic_peak(self, options: Mapping[int, str]) -> int:
-        return self._by_arithmetic(options).peak_bytes
+        return self._predict_memory(options).peak_bytes
 
     def _step(self, point: OptionCost, storage: int, option: str) -> NextChoice:
         options = {s: o for s, o in point.options.items() if s != storage}
@@ -525,7 +551,7 @@ class Fitter:
             step_s=self.chooser.added_s(options) - self.chooser.added_s(point.options),
         )
 
-    def _looser(self, point: OptionCost) -> NextChoice | None:
+    def _best_to_save(self, point: OptionCost) -> NextChoice | None:
         """Return the unsaved storage whose saving gains the most time for its bytes; with fusions, by a plan."""
         steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
         gains = [storage for storage, step in steps.items() if step.step_s < 0]
@@ -536,10 +562,10 @@ class Fitter:
                 return steps[storage]
         return None
 
-    def _tighter(self, point: OptionCost) -> NextChoice | None:
+    def _best_to_release(self, point: OptionCost) -> NextChoice | None:
         """Return the saved storage whose release lowers the peak for the least time."""
-        at = int(np.argmax(self._by_arithmetic(point.options).peaks))
-        steps = [self._step(point, *tried) for tried in self.chooser.helpful(point, at)[:_TIGHTER]]
+        at = int(np.argmax(self._predict_memory(point.options).peaks))
+        steps = [self._step(point, *tried) for tried in self.chooser.helpful_choices(point, at)[:_TIGHTER]]
         lower = [step for step in steps if step.peak_bytes < 0]
         return min(lower, key=lambda step: (step.step_s / -step.peak_bytes, step.peak_bytes), default=None)
 
@@ -547,20 +573,20 @@ class Fitter:
 type _Key = tuple[frozenset[tuple[int, str]], frozenset[tuple[str, str]]]
 
 
-def _key(options: Mapping[int, str], beside: Mapping[str, str]) -> _Key:
-    return frozenset(options.items()), frozenset(beside.items())
+def _key(options: Mapping[int, str], other_choices: Mapping[str, str]) -> _Key:
+    return frozenset(options.items()), frozenset(other_choices.items())
 
 
-def _beside(point: OptionCost) -> Mapping[str, str]:
+def _other_choices(point: OptionCost) -> Mapping[str, str]:
     return point.beside if isinstance(point, PresetPlan) else {}
 
 
-def _moved_by(point: OptionCost, beside: Mapping[str, str]) -> PresetPlan:
+def _with_other_choices(point: OptionCost, other_choices: Mapping[str, str]) -> PresetPlan:
     """Return a point with choices for other sites than storages; it is not planned yet."""
     of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(OptionCost)}
-    return PresetPlan(**of_point, beside=beside)
+    return PresetPlan(**of_point, beside=other_choices)
 
 
-def quickest(found: PresetPlan) -> tuple[float, int, int]:
+def fastest_first(point: PresetPlan) -> tuple[float, int, int]:
     """Return the sort key for the fastest point: seconds, then bytes, then number of choices."""
-    return found.whole_s, found.planned_bytes, len(found.options) + len(found.beside)
+    return point.whole_s, point.planned_bytes, len(point.options) + len(point.beside)

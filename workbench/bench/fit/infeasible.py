@@ -50,7 +50,7 @@ def peak_line(plan: Plan) -> str:
     return f"{place.file}:{place.line}  {place.text}"
 
 
-def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
+def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
     """Return the error that every plan's step takes longer."""
     message = (
         f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
@@ -59,9 +59,9 @@ def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine)
     return Unmet(message, (1, saved_s))
 
 
-def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, using: Sequence[str]) -> Unmet:
+def peak_too_low(bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, using: Sequence[str]) -> Unmet:
     """Return the error that every plan's peak is higher, with the least peak and the values alive there."""
-    least_bytes = min(before.peak_bytes, least.peak_bytes)
+    least_bytes = min(stock.peak_bytes, least.peak_bytes)
     stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
     if stated == human_bytes(least_bytes):
         stated += f" ({limit_bytes} bytes)"
@@ -72,17 +72,17 @@ def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, usi
     pinned = sum(id in bench.pinned for id in least.site_of)
     if pinned:
         message += f" beside {pinned} choice{'s' * (pinned > 1)} made by hand, which stay{'s' * (pinned == 1)}"
-    if limit_bytes < before.baseline_bytes:
-        message += f", for parameters and inputs alone are {human_bytes(before.baseline_bytes)}"
+    if limit_bytes < stock.baseline_bytes:
+        message += f", for parameters and inputs alone are {human_bytes(stock.baseline_bytes)}"
         return Unmet(message, (1, least_bytes))
     at = f" at {line}" if (line := peak_line(least)) else ""
     message += f", reached{at}, where the largest are {'; '.join(largest_at_peak(least))}"
-    return Unmet(message, (1, least_bytes), advice=_with_more(bench, before, using))
+    return Unmet(message, (1, least_bytes), advice=_advise_more_means(bench, stock, using))
 
 
-def _with_more(bench: Workbench, before: Plan, using: Sequence[str]) -> Advice | None:
+def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> Advice | None:
     """Return a request that may reach a lower peak; None if it already uses everything."""
-    none = {WAITS: before.overlap is None, CUTS: not before.census.count, OFFLOAD: bench.program.device == "cpu"}
+    none = {WAITS: stock.overlap is None, CUTS: not stock.census.count, OFFLOAD: bench.program.device == "cpu"}
     others = [name for name in USING if name not in using and not none.get(name)]
     if not others:
         return None
@@ -93,7 +93,7 @@ def _with_more(bench: Workbench, before: Plan, using: Sequence[str]) -> Advice |
     )
 
 
-def too_many(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
+def too_few_compilations(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
     """Return the error that every plan has more fusions to compile, with the fewest."""
     within = "" if limit_bytes is None else f" that peaks at {human_bytes(limit_bytes)} or less"
     message = f"no plan of {bench.program.name}{within} with {compilations} compilations or less was found"

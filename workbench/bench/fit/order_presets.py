@@ -23,7 +23,7 @@ class PresetPlan(OptionCost):
     Attributes
     ----------
     beside : mapping of str to str
-        Choices of `order`, of `waits` and of `cuts`.
+        Choices of `order`, of `wait_orders` and of `cuts`.
     planned_bytes : int
         Peak of the plan; equal to `peak_bytes` if nothing is fused and nothing else is chosen.
     waiting_s : float
@@ -44,33 +44,33 @@ class PresetPlan(OptionCost):
         return self.added_s + self.waiting_s
 
 
-def orders(before: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
+def orders_to_try(plan: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
     """Return orders of statements to try in addition to storages.
 
     The present order comes first if only collectives move in it.
 
     A lever with a choice made by hand is not tried.
     """
-    found: list[dict[str, str]] = [{}] if moves_waits(before, using, pinned) else []
+    found: list[dict[str, str]] = [{}] if may_move_waits(plan, using, pinned) else []
     if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):
-        known = before.site_of
+        known = plan.site_of
         early = {id: "at once" for id in _AT_ONCE if id in known and "at once" not in known[id].illegal}
         found += [{"order.statements": "recompute just in time", **early}, {"order.statements": "least peak"}]
     return tuple(found)
 
 
-def shares(before: Plan, pinned: Collection[str]) -> bool:
+def may_share(plan: Plan, pinned: Collection[str]) -> bool:
     """Return whether identical fusions may be compiled once."""
-    return "sharing.identical" in before.site_of and "sharing.identical" not in pinned
+    return "sharing.identical" in plan.site_of and "sharing.identical" not in pinned
 
 
-def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -> bool:
+def may_move_waits(plan: Plan, using: Collection[str], pinned: Collection[str]) -> bool:
     """Return whether collectives may be moved, and there are any."""
     by_hand = any(id.startswith(("waits.", "waits:")) for id in pinned)
-    return WAITS in using and not by_hand and before.overlap is not None
+    return WAITS in using and not by_hand and plan.overlap is not None
 
 
-def waits(
+def wait_orders(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
     """Yield orders of collectives on top of other choices.
@@ -80,5 +80,5 @@ def waits(
     from workbench.levers import reorder_collectives as known
 
     for made in known.FEW:
-        simulation, peak_bytes = known.weighed(captured, {**choices, **made}, machine)
+        simulation, peak_bytes = known.weigh(captured, {**choices, **made}, machine)
         yield dict(made), peak_bytes, simulation.idle_compute_s

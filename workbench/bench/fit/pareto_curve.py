@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.bench.fit.cancellable_task import Background
-from workbench.bench.fit.fit_result import Fit, moved_in_words, optimal_within
+from workbench.bench.fit.fit_result import Fit, gap_text, moves_text
 from workbench.bench.fit.fit_with_cuts import FitterWithCuts
 from workbench.bench.fit.order_presets import PresetPlan
-from workbench.bench.session.fit_request import STORAGES, checked_peak, peak_bytes, points_of, uses
+from workbench.bench.session.fit_request import STORAGES, check_peak, check_points, check_using, peak_bytes
 from workbench.errors import PlanError
 from workbench.summary import human_bytes, human_seconds
 
@@ -68,13 +68,13 @@ class CurvePoint:
     def __str__(self) -> str:
         return (
             f"peak {human_bytes(self.peak_bytes)}, step {human_seconds(self.step_s)}: {self.recomputed} recomputed, "
-            f"{self.offloaded} offloaded{self.moved}; {optimal_within(self.gap, self.beside)}"
+            f"{self.offloaded} offloaded{self.moves_text}; {gap_text(self.gap, self.beside)}"
         )
 
     @property
-    def moved(self) -> str:
+    def moves_text(self) -> str:
         """Describe its order and its cuts, to append to the description of recomputation and offloading."""
-        words = moved_in_words(self.beside)
+        words = moves_text(self.beside)
         return f", {words}" if words else ""
 
 
@@ -117,7 +117,7 @@ class Curve(Background):
         Number of limits, evenly spaced.
     using : sequence of str
         Allowed kinds of choices; see `Workbench.fit`.
-    each : bool
+    by_lever : bool
         Whether each kind of choices gets a line that shows what it adds to the previous kinds.
 
     Attributes
@@ -138,14 +138,14 @@ class Curve(Background):
         points: int | None = None,
         *,
         using: Sequence[str] = STORAGES,
-        each: bool = False,
+        by_lever: bool = False,
     ) -> None:
         super().__init__()
         if points is None:
             points = POINTS_FUSED if captured.stage.fuses else POINTS
-        points = points_of(points)
-        self.machine, self.using, self._each_of = machine, uses(using), points
-        self._sets = [self.using[: n + 1] for n in range(len(self.using))] if each else [self.using]
+        points = check_points(points)
+        self.machine, self.using, self._each_of = machine, check_using(using), points
+        self._sets = [self.using[: n + 1] for n in range(len(self.using))] if by_lever else [self.using]
         self.count = points * len(self._sets)
         self._changed = threading.Condition()
         self._lines: tuple[FractionalCurve, ...] = ()
@@ -199,10 +199,10 @@ class Curve(Background):
         tried: list[int] = []
         for using in self._sets:
             fitter = FitterWithCuts(
-                self._bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter
+                self._bench, captured, self.machine, self._go_on, keep=False, using=using, reused=fitter
             )
             with self._turn:
-                fitter.least()
+                fitter.lowest_peak()
                 self._fitter, self._lines = fitter, (*self._lines, FractionalCurve(using=using, points=()))
             self._prepared.set()
             self._find(fitter, tried)
@@ -217,24 +217,24 @@ class Curve(Background):
         ChoiceError, PlanError
             As `workbench.bench.fit.fit_with_cuts.fit`.
         """
-        checked_peak(peak)
-        with self._asked() as fitter:
+        check_peak(peak)
+        with self._turn_with_fitter() as fitter:
             limit_bytes = peak_bytes(peak, lambda: self._bench.stock_plan.peak_bytes)
-            return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
+            return fitter.explain(*fitter.fit_peak(limit_bytes), limit_bytes)
 
-    def explained(self, choices: Mapping[str, str]) -> Fit:
+    def explain(self, choices: Mapping[str, str]) -> Fit:
         """Return the reasons for choices in addition to the pinned ones, such as a point's."""
-        with self._asked() as fitter:
-            point, plan = fitter.found_of(choices)
-            return fitter.explained(point, plan, plan.peak_bytes)
+        with self._turn_with_fitter() as fitter:
+            point, plan = fitter.plan_of_choices(choices)
+            return fitter.explain(point, plan, plan.peak_bytes)
 
     def step_s(self, choices: Mapping[str, str]) -> float:
         """Return the seconds of a step under choices in addition to the pinned ones."""
-        with self._asked() as fitter:
+        with self._turn_with_fitter() as fitter:
             return fitter.step_under(choices)
 
     @contextlib.contextmanager
-    def _asked(self) -> Iterator[FitterWithCuts]:
+    def _turn_with_fitter(self) -> Iterator[FitterWithCuts]:
         """The fitter, used between two limits of the curve."""
         self._prepared.wait()
         if self._fitter is None:
@@ -246,31 +246,31 @@ class Curve(Background):
         finally:
             self._waiting -= 1
 
-    def _find(self, fitter: FitterWithCuts, tried: list[int]) -> None:
-        """Compute one line; `tried` has the limits of earlier lines, and receives its own."""
-        stock, (_, lowest) = fitter.before.peak_bytes, fitter.least()
+    def _find(self, fitter: FitterWithCuts, tried_limits: list[int]) -> None:
+        """Compute one line; `tried_limits` has the limits of earlier lines, and receives its own."""
+        stock, (_, lowest) = fitter.before.peak_bytes, fitter.lowest_peak()
         fitter.start()
-        for part in _filling(self._each_of):
+        for part in _bisecting_shares(self._each_of):
             while self._waiting:
                 time.sleep(_BETWEEN_S)
             self._go_on()
             limit_bytes = lowest.peak_bytes + round((stock - lowest.peak_bytes) * part)
             with self._turn:
-                fitter.within(limit_bytes)
-            tried.append(limit_bytes)
-            self._keep(fitter, tried)
+                fitter.fit_peak(limit_bytes)
+            tried_limits.append(limit_bytes)
+            self._keep(fitter, tried_limits)
 
-    def _keep(self, fitter: FitterWithCuts, tried: Iterable[int]) -> None:
+    def _keep(self, fitter: FitterWithCuts, tried_limits: Iterable[int]) -> None:
         """Take over points; each is the best that is now known under its limit."""
         front: list[CurvePoint] = []
-        for limit_bytes in sorted(tried):
-            found = fitter.planned(limit_bytes)
+        for limit_bytes in sorted(tried_limits):
+            found = fitter.fastest_planned(limit_bytes)
             if found is not None and (not front or fitter.step_s + found.whole_s < front[-1].step_s):
                 front.append(self._point(fitter, found))
         line = FractionalCurve(using=fitter.using, points=tuple(front))
         with self._changed:
             self._lines, self._done = (*self._lines[:-1], line), self._done + 1
-        self._tell()
+        self._notify()
 
     def _point(self, fitter: FitterWithCuts, point: PresetPlan) -> CurvePoint:
         choices, peak_bytes = fitter.choices(point), point.planned_bytes
@@ -293,7 +293,7 @@ class Curve(Background):
         return self._made[key]
 
 
-def _filling(count: int) -> list[float]:
+def _bisecting_shares(count: int) -> list[float]:
     """Return `count` shares from 0 to 1: both ends first, then always the middle of the widest gap."""
     shares = [i / (count - 1) for i in range(count)]
     order, gaps = [0, count - 1], [(0, count - 1)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.memory.liveness import Timeline, timeline
 from workbench.bench.report.saved_plan import write_document
 from workbench.core.graph import BACKWARD, Graph
-from workbench.errors import ChoiceError, shown
+from workbench.errors import ChoiceError, short_repr
 from workbench.runs.process import run_store
 from workbench.runs.process.follow_run import Run
 from workbench.runs.sweep import compare as of_runs
@@ -157,7 +157,7 @@ class SideBySide:
         return tuple(found)
 
     @property
-    def differing(self) -> tuple[ComparisonRow, ...]:
+    def differing_statements(self) -> tuple[ComparisonRow, ...]:
         """The statements that differ in any column."""
         return tuple(row for row in self.statements if any(row.differs))
 
@@ -171,7 +171,7 @@ class SideBySide:
             "statements": [
                 dataclasses.asdict(row)
                 | {"values": [None if at is None else dataclasses.asdict(at) for at in row.values]}
-                for row in self.differing
+                for row in self.differing_statements
             ],
             "notes": list(self.notes),
         }
@@ -199,7 +199,7 @@ class SideBySide:
             "Sites that differ": [("site", "", *names), *((r.name, "", *self.cells(r)) for r in self.sites)],
             "Statements that differ": [
                 ("statement", "side", *names),
-                *((f"{r.name} {r.source}".strip(), r.kind, *self.cells(r)) for r in self.differing),
+                *((f"{r.name} {r.source}".strip(), r.kind, *self.cells(r)) for r in self.differing_statements),
             ],
         }
         return {title: rows for title, rows in found.items() if len(rows) > 1}
@@ -237,7 +237,7 @@ class SideBySide:
         def text() -> str:
             from workbench.ui.tabs import compared_page
 
-            return BEGIN.decode() + compared_page.page(self)
+            return BEGIN.decode() + compared_page.comparison_page(self)
 
         return write_document(path, text, begin=BEGIN, kind="comparison", overwrite=overwrite)
 
@@ -259,7 +259,7 @@ class ColumnState:
     run: Run | None = None
 
 
-def side_by_side(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
+def compare_columns(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
     """Put columns side by side; their names must be unique.
 
     Raises
@@ -275,13 +275,15 @@ def side_by_side(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
     known = [column.name for column in columns]
     base = base or known[0]
     if base not in known:
-        raise ChoiceError(f"there is no column {shown(base)} to hold the others against; legal: {', '.join(known)}")
-    columns = [_filled(column, columns, defaults) for column in columns]
+        raise ChoiceError(
+            f"there is no column {short_repr(base)} to hold the others against; legal: {', '.join(known)}"
+        )
+    columns = [_fill_defaults(column, columns, defaults) for column in columns]
     at = known.index(base)
     compared_runs = None
     if len(found_runs) > 1:
         first = sum(side.run is not None for side in sides[:at]) if sides[at].run is not None else 0
-        compared_runs = of_runs.compare(found_runs[first], *found_runs[:first], *found_runs[first + 1 :])
+        compared_runs = of_runs.compare_runs(found_runs[first], *found_runs[:first], *found_runs[first + 1 :])
     return SideBySide(
         tuple(columns),
         base,
@@ -292,7 +294,7 @@ def side_by_side(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
     )
 
 
-def unlike(name: str, sides: Sequence[ColumnState]) -> str:
+def unique_name(name: str, sides: Sequence[ColumnState]) -> str:
     """Return the name, with a number if another column has the same name."""
     taken, number, found = {side.column.name for side in sides}, 1, name
     while found in taken:
@@ -301,7 +303,7 @@ def unlike(name: str, sides: Sequence[ColumnState]) -> str:
     return found
 
 
-def of_run(name: str, run: Run) -> ColumnState:
+def column_of_run(name: str, run: Run) -> ColumnState:
     """Return the column of a run, which has no graph."""
     memory, chosen = run.memory, run_store.choices_of(run)
     notes = [*([run.error] if run.error else []), *run.warnings]
@@ -319,7 +321,7 @@ def of_run(name: str, run: Run) -> ColumnState:
     return ColumnState(column, run=run)
 
 
-def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> ColumnState:
+def column_of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> ColumnState:
     """Return the column of a plan, or of a run with the statements and sites of the plan that its choices have."""
     column = Column(
         name=name,
@@ -328,28 +330,28 @@ def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Colu
         predicted=known_figures(plan.to_json()),
         measured={},
         sites={site.id: site.choice for site in plan.sites},
-        statements=statements(plan.graph, plan.timeline),
+        statements=statements_of(plan.graph, plan.timeline),
         notes=(*plan.warnings, *map(str, plan.corrections)),
     )
     if run is None:
         return ColumnState(column, plan.sites)
-    ran = of_run(name, run).column
+    ran = column_of_run(name, run).column
     # Use the prediction at the time of the run, not the present prediction for its choices.
     predicted = {**column.predicted, **{n: value for n, value in ran.predicted.items() if value is not None}}
     merged = dataclasses.replace(ran, predicted=predicted, sites=column.sites, statements=column.statements)
     return ColumnState(merged, plan.sites, run)
 
 
-def known_figures(planned: Mapping[str, Any]) -> dict[str, float | None]:
+def known_figures(plan_record: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the figures of a plan, in the form of `Plan.to_json` and saved plans."""
-    found: dict[str, float | None] = {name: planned[name] for name in PREDICTED}
-    fusions = planned["fusions"]
+    found: dict[str, float | None] = {name: plan_record[name] for name in PREDICTED}
+    fusions = plan_record["fusions"]
     if isinstance(fusions, Mapping):
         found |= {f"fusions_{name}": value for name, value in fusions.items() if isinstance(value, int)}
-    return found | {name: value for name, value in planned["counts"].items() if isinstance(value, int | float)}
+    return found | {name: value for name, value in plan_record["counts"].items() if isinstance(value, int | float)}
 
 
-def _filled(column: Column, columns: Sequence[Column], defaults: Mapping[str, str]) -> Column:
+def _fill_defaults(column: Column, columns: Sequence[Column], defaults: Mapping[str, str]) -> Column:
     """Fill in a run's sites that were not chosen with the stock option, if a plan in the comparison shows it."""
     if column.kind != "run":
         return column
@@ -358,7 +360,7 @@ def _filled(column: Column, columns: Sequence[Column], defaults: Mapping[str, st
     return dataclasses.replace(column, sites={**stock, **column.sites})
 
 
-def statements(graph: Graph, over: Timeline | None = None) -> tuple[Statement, ...]:
+def statements_of(graph: Graph, over: Timeline | None = None) -> tuple[Statement, ...]:
     """Return the statements of a graph, without members of fusions, each with a key that is the same in other plans."""
     over = over or timeline(graph)
     table, found, seen = graph.statements, list[Statement](), Counter[str]()
@@ -424,7 +426,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ..
             else:
                 after.setdefault(before, []).append(key)
         order = [*after.get("", ()), *(key for old in order for key in (old, *after.get(old, ())))]
-    stands = [_standing(table, tables[base]) for table in tables]
+    stands = [_align_statements(table, tables[base]) for table in tables]
     found = []
     for key in order:
         values = tuple(table.get(key) for table in tables)
@@ -441,7 +443,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ..
     return tuple(found)
 
 
-def _standing(table: Mapping[str, Statement], base: Mapping[str, Statement]) -> set[str]:
+def _align_statements(table: Mapping[str, Statement], base: Mapping[str, Statement]) -> set[str]:
     """Return the statements in baseline order: the longest common subsequence of both."""
     keys = [key for key in table if key in base]
     ends: list[int] = []

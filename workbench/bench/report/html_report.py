@@ -42,7 +42,7 @@ def commands(bench: Workbench) -> list[str]:
     return [f"thunder-workbench plan {given}", *runs]
 
 
-def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+def write_report(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Write the page to `path` completely or not at all; see `Workbench.report`.
 
     Raises
@@ -54,6 +54,6 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
     def text() -> str:
         from workbench.ui.html_pages import report_page
 
-        return BEGIN.decode() + report_page.page(bench, commands(bench))
+        return BEGIN.decode() + report_page.bench_page(bench, commands(bench))
 
     return write_document(path, text, begin=BEGIN, kind="report", overwrite=overwrite)

@@ -14,16 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.analysis.graphs.reorder_graph import reordered, with_members
+from workbench.analysis.graphs.reorder_graph import reorder_graph, with_members
 from workbench.analysis.memory.liveness import AliveValue, Prediction, Predictor, Timeline, alive_at, timeline
 from workbench.analysis.memory.recompute_set import Recomputer
-from workbench.analysis.order.min_peak_order import just_in_time, least_peak, order_of
+from workbench.analysis.order.min_peak_order import just_in_time, least_peak, reorder_sides
 from workbench.bench.report.html_report import BEGIN
 from workbench.bench.report.saved_plan import FORMAT, FORMAT_VERSION, write_document
 from workbench.core.config import Config
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind
 from workbench.core.lever import Site, check_choices, check_texts
-from workbench.errors import ChoiceError, ConfigError, one_line, shown
+from workbench.errors import ChoiceError, ConfigError, one_line, short_repr
 from workbench.summary import human_bytes
 from workbench.util import paths
 
@@ -75,7 +75,7 @@ class SavedPlan:
         if way is None or not self.has_statements:
             return saved
         for side in (FORWARD, BACKWARD):
-            saved = reordered(saved, with_members(saved, order_of(saved, way, [side]).order))
+            saved = reorder_graph(saved, with_members(saved, reorder_sides(saved, way, [side]).order))
         return saved
 
     @property
@@ -86,9 +86,9 @@ class SavedPlan:
     @cached_property
     def unpredicted(self) -> dict[str, str]:
         """For each choice made here that arithmetic on the saved graphs cannot predict, the reason."""
-        return {id: reason for id, option in self.changed.items() if (reason := self._why_not(id, option))}
+        return {id: reason for id, option in self.changed.items() if (reason := self._why_unpredicted(id, option))}
 
-    def _why_not(self, id: str, option: str) -> str:
+    def _why_unpredicted(self, id: str, option: str) -> str:
         if id == _ORDER:
             if option == _STOCK:
                 return "the stock order is not in the document, which was saved in another"
@@ -143,7 +143,7 @@ class SavedPlan:
         saved_bytes = int(self.document["figures"]["saved_bytes"])
         if self._joint is None or not set(self.changed) - {_ORDER}:
             return MemoryEstimate(self.timeline.peak_bytes, saved_bytes, exact=True)
-        before, after = self._weighed({}), self._weighed(self.changed)
+        before, after = self._weigh({}), self._weigh(self.changed)
         options = {self.choices.get(id) for id in self._storages}
         return MemoryEstimate(
             int(self.document["figures"]["peak_bytes"]) + after.peak_bytes - before.peak_bytes,
@@ -152,14 +152,16 @@ class SavedPlan:
             and "offload" not in options,
         )
 
-    def _weighed(self, changed: Mapping[str, str]) -> Prediction:
+    def _weigh(self, changed: Mapping[str, str]) -> Prediction:
         """Memory of the joint graph under the saved choices and those made here."""
         joint, chosen = self._joint, {site["id"]: site["choice"] for site in self.document["sites"]} | dict(changed)
         assert joint is not None
         again = [storage for id, storage in self._storages.items() if chosen[id] == "recompute"]
         away = [storage for id, storage in self._storages.items() if chosen[id] == "offload"]
         change = joint.edit(again, along=chosen[_ALONG] == "along", gather=False)
-        return Predictor(joint.graph).predict(change.schedule(joint.graph), away=away, ahead=int(chosen[_AHEAD]))
+        return Predictor(joint.graph).predict(
+            change.schedule(joint.graph), offloaded_storages=away, ahead=int(chosen[_AHEAD])
+        )
 
     @cached_property
     def _saved_graph_kinds(self) -> set[int]:
@@ -224,19 +226,19 @@ class SavedPlan:
         check_texts(choices)
         for id in choices:
             if id not in known:
-                raise ChoiceError(f"there is no site {shown(id)} in this plan; .sites() has those there are", id)
+                raise ChoiceError(f"there is no site {short_repr(id)} in this plan; .sites() has those there are", id)
         check_choices(choices, known)
         saved = {site["id"]: site["choice"] for site in self.document["sites"]}
         wanted = {**self.changed, **choices}
         return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
 
-    def compare(self, other: SavedPlan) -> dict[str, tuple[Any, Any]]:
+    def compare(self, saved: SavedPlan) -> dict[str, tuple[Any, Any]]:
         """Return figures and choices that differ from another saved plan's: values here and there; None if missing."""
-        mine, others = self._compared(), other._compared()
+        mine, others = self._comparable_figures(), saved._comparable_figures()
         names = dict.fromkeys((*mine, *others))
         return {n: (mine.get(n), others.get(n)) for n in names if mine.get(n) != others.get(n)}
 
-    def _compared(self) -> dict[str, Any]:
+    def _comparable_figures(self) -> dict[str, Any]:
         figures = self.document["figures"]
         found: dict[str, Any] = {name: value for name, value in figures.items() if isinstance(value, int | float)}
         found |= {name: self.document[name] for name in ("program", "device", "executor", "ranks")}
@@ -313,7 +315,7 @@ class SavedPlan:
         return "\n".join(lines)
 
 
-def read(path: str | os.PathLike[str]) -> SavedPlan:
+def read_saved_plan(path: str | os.PathLike[str]) -> SavedPlan:
     """Open a plan that `Workbench.save` wrote.
 
     Raises
@@ -325,7 +327,7 @@ def read(path: str | os.PathLike[str]) -> SavedPlan:
     try:
         found = json.loads(paths.read(path, MOST_BYTES))
     except OSError as error:
-        raise ConfigError(f"the saved plan {named} cannot be read: {paths.reason(error)}") from error
+        raise ConfigError(f"the saved plan {named} cannot be read: {paths.reason_of(error)}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{named} is no saved plan of thunder-workbench: it is no JSON") from error
     if not isinstance(found, dict) or (found.get("format"), found.get("format_version")) != (FORMAT, FORMAT_VERSION):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import Advice, ConfigError, one_line, shown
+from workbench.errors import Advice, ConfigError, one_line, short_repr
 from workbench.summary import human_bytes
 from workbench.util import paths
 
@@ -50,9 +50,13 @@ class CheckedKind:
         """A value for people."""
         return human_bytes(value) if self.in_bytes else str(value)
 
-    def change(self, by: int) -> str:
+    def change(self, difference: int) -> str:
         """Format a difference for users, with its sign."""
-        return human_bytes(by, signed=True) if self.in_bytes else f"{'+' if by > 0 else '−'}{abs(by)}"
+        return (
+            human_bytes(difference, signed=True)
+            if self.in_bytes
+            else f"{'+' if difference > 0 else '−'}{abs(difference)}"
+        )
 
 
 FIGURES = (
@@ -93,7 +97,7 @@ class Growth:
         unit = (found[2] or "") if found else ""
         if found is None or (unit not in ("", "%") and not figure.in_bytes):
             legal = "1%, 16MiB or a number of bytes" if figure.in_bytes else "1% or a number"
-            raise ConfigError(f"{figure.title} cannot be allowed to grow by {shown(text)}; legal: {legal}")
+            raise ConfigError(f"{figure.title} cannot be allowed to grow by {short_repr(text)}; legal: {legal}")
         if unit == "%":
             return cls(text.strip(), share=float(found[1]) / 100)
         return cls(text.strip(), amount=math.floor(float(found[1]) * _SUFFIXES[unit]))
@@ -155,7 +159,7 @@ class CheckedFigure:
         }
 
 
-def figures(bench: Workbench) -> dict[str, int | None]:
+def figures_of_plan(bench: Workbench) -> dict[str, int | None]:
     """Return the figures of the current plan."""
     plan, overlap = bench.plan, bench.overlap()
     return {
@@ -166,7 +170,7 @@ def figures(bench: Workbench) -> dict[str, int | None]:
     }
 
 
-def document(bench: Workbench) -> dict[str, Any]:
+def baseline_document(bench: Workbench) -> dict[str, Any]:
     """Return a baseline: the figures with their program, settings and versions."""
     config = bench.config
     return {
@@ -179,21 +183,23 @@ def document(bench: Workbench) -> dict[str, Any]:
         "ranks": config.ranks,
         "fingerprint": config.fingerprint,
         "versions": dict(config.versions),
-        "figures": figures(bench),
+        "figures": figures_of_plan(bench),
     }
 
 
-def hold(bench: Workbench, baseline: Mapping[str, Any], allowed: Mapping[str, Growth]) -> list[CheckedFigure]:
+def compare_with_baseline(
+    bench: Workbench, baseline: Mapping[str, Any], allowed: Mapping[str, Growth]
+) -> list[CheckedFigure]:
     """Compare each figure of a bench with a baseline."""
-    kept, now = baseline["figures"], figures(bench)
+    kept, now = baseline["figures"], figures_of_plan(bench)
     return [CheckedFigure(figure, kept.get(figure.name), now[figure.name], allowed[figure.name]) for figure in FIGURES]
 
 
 def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
     """Describe other differences from the time of the baseline, because they may explain changed figures."""
-    here = document(bench)
+    here = baseline_document(bench)
     found = [
-        f"{name} was {shown(baseline.get(name))}, is {shown(here[name])}"
+        f"{name} was {short_repr(baseline.get(name))}, is {short_repr(here[name])}"
         for name in ("device", "executor", "settings", "ranks")
         if baseline.get(name) != here[name]
     ]
@@ -206,7 +212,7 @@ def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
     return [one_line(text) for text in found]
 
 
-def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+def write_baseline(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Store the figures of a bench; an old baseline is replaced, and any other file only with `overwrite`.
 
     Raises
@@ -216,19 +222,19 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
     """
 
     def why_not(target: Path) -> str:
-        return "" if overwrite or _parsed(target.read_bytes()[:MOST_BYTES]) else "it is there, and no baseline"
+        return "" if overwrite or _parse_baseline(target.read_bytes()[:MOST_BYTES]) else "it is there, and no baseline"
 
     try:
-        text = json.dumps(document(bench), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        text = json.dumps(baseline_document(bench), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         return paths.write(path, text.encode(errors="backslashreplace"), may_replace=why_not)
     except OSError as error:
         raise ConfigError(
-            f"cannot write {one_line(str(path))}: {paths.reason(error)}; nothing was changed there",
+            f"cannot write {one_line(str(path))}: {paths.reason_of(error)}; nothing was changed there",
             advice=Advice("give another name, or overwrite=True", "give another --baseline, or --force to replace it"),
         ) from error
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_baseline(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a baseline.
 
     Raises
@@ -244,14 +250,14 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"there is no baseline {named}", advice=Advice("gate.write(bench, path) makes one", "--write makes one")
         ) from error
     except OSError as error:
-        raise ConfigError(f"the baseline {named} cannot be read: {paths.reason(error)}") from error
-    found = _parsed(content)
+        raise ConfigError(f"the baseline {named} cannot be read: {paths.reason_of(error)}") from error
+    found = _parse_baseline(content)
     if not found:
         raise ConfigError(f"{named} is no baseline of thunder-workbench, or one of another version")
     return found
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
+def _parse_baseline(content: bytes) -> dict[str, Any]:
     """Return the document; empty if it is not valid."""
     try:
         found = json.loads(content)

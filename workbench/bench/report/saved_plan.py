@@ -27,7 +27,7 @@ _BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
 """First bytes of every saved plan."""
 
 
-def document(bench: Workbench) -> dict[str, Any]:
+def plan_document(bench: Workbench) -> dict[str, Any]:
     """Return the current plan as plain data for JSON.
 
     Returns
@@ -66,7 +66,7 @@ def document(bench: Workbench) -> dict[str, Any]:
         "corrections": [str(each) for each in plan.corrections],
         "sites": planned["sites"],
         "graph": json.loads(plan.graph.to_json()),
-        "view": saved_view.content(plan, stock, bench.machine),
+        "view": saved_view.view_content(plan, stock, bench.machine),
         **_joint(bench),
     }
 
@@ -79,14 +79,14 @@ def _joint(bench: Workbench) -> dict[str, Any]:
     return {"joint": json.loads(stage.graph.to_json())}
 
 
-def _figures(planned: dict[str, Any]) -> dict[str, Any]:
+def _figures(plan_record: dict[str, Any]) -> dict[str, Any]:
     of_proof = ("proven", "rules", "fault")
     names = ("statements", "peak_bytes", "saved_bytes", "saved_tensors", "fusions", "counts", *of_proof)
-    return {name: planned[name] for name in names}
+    return {name: plan_record[name] for name in names}
 
 
-def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write `document` to `path` completely or not at all; see `Workbench.save`.
+def write_plan(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write `plan_document` to `path` completely or not at all; see `Workbench.save`.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
     """
     return write_document(
         path,
-        lambda: json.dumps(document(bench), allow_nan=False, ensure_ascii=False),
+        lambda: json.dumps(plan_document(bench), allow_nan=False, ensure_ascii=False),
         begin=_BEGIN,
         kind="saved plan",
         overwrite=overwrite,
@@ -140,10 +140,10 @@ def write_document(
         return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)
     except FileExistsError as error:
         raise ConfigError(
-            f"{failed}: {paths.reason(error)}; nothing was changed there",
+            f"{failed}: {paths.reason_of(error)}; nothing was changed there",
             advice=Advice(
                 "give another name, or overwrite=True to replace it", "give another name, or --force to replace it"
             ),
         ) from error
     except OSError as error:
-        raise ConfigError(f"{failed}: {paths.reason(error)}; nothing was changed there") from error
+        raise ConfigError(f"{failed}: {paths.reason_of(error)}; nothing was changed there") from error

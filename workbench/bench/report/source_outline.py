@@ -87,7 +87,7 @@ def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Out
                 tree.add(made, peak_bytes=alive.bytes)
     for site in plan.sites:
         tree.site(site)
-    return tree.ordered()
+    return tree.parts_in_order()
 
 
 def _rows(graph: Graph) -> list[int]:
@@ -162,11 +162,11 @@ class _OutlineTree:
             self._parts[number].sites.append(site.id)
             number = self._parts[number].parent
 
-    def ordered(self) -> tuple[OutlineNode, ...]:
+    def parts_in_order(self) -> tuple[OutlineNode, ...]:
         """Return all parts, each before those inside it; a module that contains only one module is merged with it."""
         found: list[OutlineNode] = []
 
-        def put(number: int, parent: int, depth: int) -> None:
+        def add_in_order(number: int, parent: int, depth: int) -> None:
             part, inside = self._parts[number], self._inside.get(number, [])
             while part.kind == "module" and len(inside) == 1 and self._parts[inside[0]].kind == "module":
                 part, inside = self._parts[inside[0]], self._inside.get(inside[0], [])
@@ -176,10 +176,10 @@ class _OutlineTree:
             found.append(part)
             here = len(found) - 1
             for each in inside:
-                put(each, here, depth + 1)
+                add_in_order(each, here, depth + 1)
 
         for top in self._inside.get(-1, []):
-            put(top, -1, 0)
+            add_in_order(top, -1, 0)
         return tuple(found)
 
     def _line(self, origin: int) -> int:
@@ -207,8 +207,8 @@ class _OutlineTree:
         return self._number[key]
 
 
-def turns(sites: Sequence[Site]) -> dict[str, int]:
-    """Return the number of sites for which `turned` finds a choice, for each of their options and ``'stock'``."""
+def count_turns(sites: Sequence[Site]) -> dict[str, int]:
+    """Return the number of sites for which `choices_to_turn` finds a choice, for each of their options and stock."""
     found = dict.fromkeys((option for site in sites for option in site.options), 0)
     found["stock"] = 0
     for site in sites:
@@ -219,7 +219,7 @@ def turns(sites: Sequence[Site]) -> dict[str, int]:
     return found
 
 
-def turned(sites: Sequence[Site], option: str) -> dict[str, str]:
+def choices_to_turn(sites: Sequence[Site], option: str) -> dict[str, str]:
     """Return choices that set sites to an option where it is legal and not yet chosen.
 
     With ``'stock'``, to their defaults.

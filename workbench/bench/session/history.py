@@ -39,7 +39,7 @@ class History:
         """Current choices that the user made."""
         return {id: option for id, option in self.choices.items() if (id, option) not in self._found}
 
-    def found(self, choices: Mapping[str, str]) -> None:
+    def mark_found(self, choices: Mapping[str, str]) -> None:
         """Record that a search made these choices, and not the user."""
         self._found |= set(choices.items())
 
@@ -56,14 +56,14 @@ class History:
             self._stamps.append(next(_STAMPS))
             self.at += 1
 
-    def can_go(self, by: int) -> bool:
+    def can_go(self, steps: int) -> bool:
         """Return whether this number of steps is possible; negative numbers are steps back."""
-        return 0 <= self.at + by < len(self._made)
+        return 0 <= self.at + steps < len(self._made)
 
-    def go(self, by: int) -> None:
+    def go(self, steps: int) -> None:
         """Go this number of steps; negative numbers are steps back."""
-        self.at += by
+        self.at += steps
 
-    def stamp(self, by: int) -> int:
+    def stamp(self, steps: int) -> int:
         """Return when the change was made that a step forward would redo or, if negative, a step back would undo."""
-        return self._stamps[self.at + max(by, 0)]
+        return self._stamps[self.at + max(steps, 0)]

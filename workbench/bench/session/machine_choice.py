@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
 
 
-def machine_of(machine: str | Machine, ranks: int) -> Machine:
-    """Return a machine, given as an object or by its name; see `workbench.runs.measure.measured_rates.machine_of`.
+def resolve_machine(machine: str | Machine, ranks: int) -> Machine:
+    """Return a machine, given as an object or by its name; see `workbench.runs.measure.measured_rates.resolve_machine`.
 
     Raises
     ------
@@ -22,7 +22,7 @@ def machine_of(machine: str | Machine, ranks: int) -> Machine:
         return machine
     from workbench.runs.measure import measured_rates
 
-    return measured_rates.machine_of(machine, ranks)
+    return measured_rates.machine_by_name(machine, ranks)
 
 
 def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine:
@@ -35,4 +35,4 @@ def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine
     """
     if machine is None:
         machine = "this CPU" if bench.program.device == "cpu" else bench.machine
-    return machine_of(machine, bench.ranks)
+    return resolve_machine(machine, bench.ranks)

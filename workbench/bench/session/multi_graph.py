@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from workbench.analysis.cost.machines import H100, Machine
-from workbench.analysis.memory.multi_graph_memory import PartMemory, StepMemory, inside_of, join
+from workbench.analysis.memory.multi_graph_memory import PartMemory, StepMemory, join_step_memory, memory_inside
 from workbench.bench.session.plan_diff import PlanDiff
 from workbench.bench.session.site_table import Sites
 from workbench.bench.session.workbench import Workbench
 from workbench.core.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
 from workbench.core.lever import Effect, Site, check_texts
-from workbench.errors import Advice, ChoiceError, PlanError, nearest, shown
-from workbench.summary import against, chosen_text, human_bytes, place_text, run_line
+from workbench.errors import Advice, ChoiceError, PlanError, short_repr, suggest_names
+from workbench.summary import chosen_text, human_bytes, place_text, run_line, with_stock_difference
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
@@ -47,15 +47,15 @@ class Part(Workbench):
 
     opaque, refusal = False, ""
 
-    def __init__(self, whole: PartsBench, part: PartCapture, choices: Mapping[str, str]) -> None:
+    def __init__(self, bench: PartsBench, part: PartCapture, choices: Mapping[str, str]) -> None:
         assert part.captured is not None
-        self._whole = whole
+        self._whole = bench
         self.name, self.cut, self.source = part.name, part.piece.cut, part.piece.source
         self.calls, self.operators = part.calls, part.piece.operators
         names = {id(tensor): name for name, tensor in part.captured.arguments.items()}
         self._arguments = [names.get(id(given), "") for given in part.captured.program.args]
         self._inside: tuple[Plan, PartMemory] | None = None
-        super().__init__(part.captured, choices, whole.machine)
+        super().__init__(part.captured, choices, bench.machine)
 
     @property
     def words(self) -> str:
@@ -64,8 +64,8 @@ class Part(Workbench):
         count = sum(not site.id.startswith(f"{site.lever}.") for site in plan.sites)
         return (
             f"{plan.statements} statements, {count} site{'s' * (count != 1)}, "
-            f"this part's peak {against(plan.peak_bytes, stock.peak_bytes)}, "
-            f"saved {against(plan.saved_bytes, stock.saved_bytes)}, predicted"
+            f"this part's peak {with_stock_difference(plan.peak_bytes, stock.peak_bytes)}, "
+            f"saved {with_stock_difference(plan.saved_bytes, stock.saved_bytes)}, predicted"
         )
 
     @property
@@ -73,7 +73,7 @@ class Part(Workbench):
         """Memory inside the part under the current choices, to be combined with other parts."""
         plan = self.plan
         if self._inside is None or self._inside[0] is not plan:
-            self._inside = plan, inside_of(plan.graph, plan.timeline, self._arguments)
+            self._inside = plan, memory_inside(plan.graph, plan.timeline, self._arguments)
         return self._inside[1]
 
     @property
@@ -286,10 +286,10 @@ class PartsBench(Workbench):
         """
         self._refuse("stock_plan")
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, name: str) -> NoReturn:
         names = ", ".join(f"bench.parts[{at}]" for at, part in enumerate(self.parts) if isinstance(part, Part))
         raise PlanError(
-            f"{self.program.name} comes in as {len(self.parts)} parts, and there is no one {what} of them all",
+            f"{self.program.name} comes in as {len(self.parts)} parts, and there is no one {name} of them all",
             advice=Advice(f"ask each part for its own: {names}", "plan shows each part's"),
         )
 
@@ -308,7 +308,7 @@ class PartsBench(Workbench):
             for site in part.sites(lever)
         )
 
-    def _of(self, id: str) -> tuple[Part, str]:
+    def _part_with(self, id: str) -> tuple[Part, str]:
         """Return the part with whose name an id begins, and the id in that part."""
         name, _, own = id.partition(":")
         for part in self.parts:
@@ -318,23 +318,23 @@ class PartsBench(Workbench):
                 return part, own
         names = [part.name for part in self.benches]
         raise ChoiceError(
-            f"{shown(id)} is in no part of {self.program.name}: ids begin with one of {', '.join(names)}"
-            f"{nearest(id, [site.id for site in self.sites()])}",
+            f"{short_repr(id)} is in no part of {self.program.name}: ids begin with one of {', '.join(names)}"
+            f"{suggest_names(id, [site.id for site in self.sites()])}",
             id,
             advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
         )
 
-    def _by_part(self, choices: Mapping[str, str]) -> dict[Part, dict[str, str]]:
+    def _choices_by_part(self, choices: Mapping[str, str]) -> dict[Part, dict[str, str]]:
         found: dict[Part, dict[str, str]] = {}
         check_texts(choices)
         for id, option in choices.items():
-            part, own = self._of(id)
+            part, own = self._part_with(id)
             found.setdefault(part, {})[own] = option
         return found
 
     def site(self, id: str) -> Site:
         """Return one site, by an id that begins with its part's name."""
-        part, own = self._of(id)
+        part, own = self._part_with(id)
         return dataclasses.replace(part.site(own), id=id)
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
@@ -345,7 +345,7 @@ class PartsBench(Workbench):
         PlanDiff
             Combined over the parts: sums, and for `peak_bytes` the change of the largest peak of a part.
         """
-        by_part = self._by_part(choices)
+        by_part = self._choices_by_part(choices)
         before = self.largest_peak_bytes
         done: list[tuple[Part, PlanDiff, bool]] = []
         try:
@@ -388,7 +388,7 @@ class PartsBench(Workbench):
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):
             return None
-        return join(recorded, {part.name: part.inside for part in self.benches})
+        return join_step_memory(recorded, {part.name: part.inside for part in self.benches})
 
     @property
     def memory_unknown(self) -> str:
@@ -398,7 +398,7 @@ class PartsBench(Workbench):
 
     def predict(self, choices: Mapping[str, str]) -> Any:
         """Predict memory of the one part to which `choices` belong; see `Workbench.predict`."""
-        by_part = self._by_part(choices)
+        by_part = self._choices_by_part(choices)
         if len(by_part) != 1:
             self._refuse("prediction")
         ((part, own),) = by_part.items()
@@ -406,12 +406,12 @@ class PartsBench(Workbench):
 
     def effects(self, id: str) -> dict[str, Effect]:
         """Return the effect on its part's plan of each other legal option of a site."""
-        part, own = self._of(id)
+        part, own = self._part_with(id)
         return part.effects(own)
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
         """Return the effect of `choices` on the plan of the one part to which they belong."""
-        by_part = self._by_part(choices)
+        by_part = self._choices_by_part(choices)
         if len(by_part) != 1:
             self._refuse("effect")
         ((part, own),) = by_part.items()
@@ -439,32 +439,32 @@ class PartsBench(Workbench):
 
     def undo(self) -> None:
         """Undo the last change of choices, in whichever part it was made."""
-        if (part := self._last(-1)) is not None:
+        if (part := self._part_to_go(-1)) is not None:
             part.undo()
 
     def redo(self) -> None:
         """Redo the change that was last undone."""
-        if (part := self._last(1)) is not None:
+        if (part := self._part_to_go(1)) is not None:
             part.redo()
 
     @property
     def can_undo(self) -> bool:
         """Return whether there is a change to undo."""
-        return self._last(-1) is not None
+        return self._part_to_go(-1) is not None
 
     @property
     def can_redo(self) -> bool:
         """Return whether there is a change to redo."""
-        return self._last(1) is not None
+        return self._part_to_go(1) is not None
 
-    def _last(self, by: int) -> Part | None:
+    def _part_to_go(self, steps: int) -> Part | None:
         """Return the part with the next change to undo, or to redo."""
-        ready = [part for part in self.benches if part._history.can_go(by)]
-        return (max if by < 0 else min)(ready, key=lambda part: part._history.stamp(by), default=None)
+        ready = [part for part in self.benches if part._history.can_go(steps)]
+        return (max if steps < 0 else min)(ready, key=lambda part: part._history.stamp(steps), default=None)
 
     def check_choices(self, choices: Mapping[str, str]) -> None:
         """Refuse choices that a part refuses; see `Workbench.check_choices`."""
-        for part, own in self._by_part(choices).items():
+        for part, own in self._choices_by_part(choices).items():
             part.check_choices(own)
 
     def notes(self) -> dict[str, str]:

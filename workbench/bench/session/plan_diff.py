@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.cost.collective_overlap import OverlapChange, change
+from workbench.analysis.cost.collective_overlap import OverlapChange, overlap_change
 from workbench.analysis.cost.machines import H100, Machine
 from workbench.core.lever import Effect, Site
 from workbench.summary import count_name, html_table, human_bytes, human_change, human_count, human_seconds, text_table
@@ -44,24 +44,24 @@ class PlanDiff:
     largest_fusion: int = 0
 
     def __repr__(self) -> str:
-        return text_table(rows_of(self))
+        return text_table(change_rows(self))
 
     def _repr_html_(self) -> str:
-        return html_table(("predicted", "change"), rows_of(self))
+        return html_table(("predicted", "change"), change_rows(self))
 
 
 class Effects(dict[str, Effect]):
     """Effects by option, shown as a table."""
 
     def __repr__(self) -> str:
-        return text_table([(option, ", ".join(map(" ".join, rows_of(effect)))) for option, effect in self.items()])
+        return text_table([(option, ", ".join(map(" ".join, change_rows(effect)))) for option, effect in self.items()])
 
     def _repr_html_(self) -> str:
-        rows = [(option, "; ".join(map(" ".join, rows_of(effect)))) for option, effect in self.items()]
+        rows = [(option, "; ".join(map(" ".join, change_rows(effect)))) for option, effect in self.items()]
         return html_table(("option", "what the plan would gain or lose, predicted"), rows)
 
 
-def rows_of(change: PlanDiff | Effect) -> list[tuple[str, str]]:
+def change_rows(change: PlanDiff | Effect) -> list[tuple[str, str]]:
     """Describe changes by name: only the figures that change, or that none does."""
     named = (
         ("predicted peak", change.peak_bytes, human_bytes),
@@ -72,42 +72,46 @@ def rows_of(change: PlanDiff | Effect) -> list[tuple[str, str]]:
         ("unique fusions", change.unique_fusions, str),
         ("operations in the largest fusion", change.largest_fusion, str),
     )
-    rows = [(name, _signed(by, write)) for name, by, write in named if by]
+    rows = [(name, _signed_text(by, write)) for name, by, write in named if by]
     rows += [(count_name(name), human_change(name, by)) for name, by in change.counts.items()]
     if change.overlap is not None:
         simulated = {"step": change.overlap.step_s, "exposed communication": change.overlap.exposed_communication_s}
-        rows += [(f"{name}, simulated", _signed(by, human_seconds)) for name, by in simulated.items() if round(by, 9)]
+        rows += [
+            (f"{name}, simulated", _signed_text(by, human_seconds)) for name, by in simulated.items() if round(by, 9)
+        ]
     if change.changed:
         rows.append(("sites that moved", str(len(change.changed))))
     return rows or [("no figure", "changes")]
 
 
-def _signed(by: float, write: Callable[[Any], str]) -> str:
-    return f"{'+' if by > 0 else '−'}{write(abs(by))}"
+def _signed_text(difference: float, write: Callable[[Any], str]) -> str:
+    return f"{'+' if difference > 0 else '−'}{write(abs(difference))}"
 
 
-def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
+def diff(old_plan: Plan, new_plan: Plan, machine: Machine = H100) -> PlanDiff:
     """Return the change from one plan to another; times are simulated on `machine`."""
     return PlanDiff(
-        peak_bytes=after.peak_bytes - before.peak_bytes,
-        saved_bytes=after.saved_bytes - before.saved_bytes,
-        saved_tensors=after.saved_tensors - before.saved_tensors,
-        flops=after.flops - before.flops,
-        fusions=after.census.count - before.census.count,
-        counts=changed_counts(before, after),
-        changed=changed_sites(before, after),
-        overlap=change(before.overlap_on(machine), after.overlap_on(machine)),
-        unique_fusions=after.census.unique - before.census.unique,
-        largest_fusion=after.census.largest - before.census.largest,
+        peak_bytes=new_plan.peak_bytes - old_plan.peak_bytes,
+        saved_bytes=new_plan.saved_bytes - old_plan.saved_bytes,
+        saved_tensors=new_plan.saved_tensors - old_plan.saved_tensors,
+        flops=new_plan.flops - old_plan.flops,
+        fusions=new_plan.census.count - old_plan.census.count,
+        counts=changed_counts(old_plan, new_plan),
+        changed=changed_sites(old_plan, new_plan),
+        overlap=overlap_change(old_plan.overlap_on(machine), new_plan.overlap_on(machine)),
+        unique_fusions=new_plan.census.unique - old_plan.census.unique,
+        largest_fusion=new_plan.census.largest - old_plan.census.largest,
     )
 
 
-def effect_of(now: Prediction | Plan, then: Prediction | Plan, chosen: Collection[str], machine: Machine) -> Effect:
+def effect_of(
+    current: Prediction | Plan, changed: Prediction | Plan, chosen: Collection[str], machine: Machine
+) -> Effect:
     """Return the change of the whole plan: new minus current; figures other than bytes only if both are plans.
 
     Parameters
     ----------
-    now, then : Prediction or Plan
+    current, changed : Prediction or Plan
     chosen : collection of str
         Ids of the changed sites; they are not listed among sites that change as a consequence.
     machine : Machine
@@ -116,31 +120,31 @@ def effect_of(now: Prediction | Plan, then: Prediction | Plan, chosen: Collectio
     from workbench.compiler.api import Plan
 
     found = Effect(
-        peak_bytes=then.peak_bytes - now.peak_bytes,
-        saved_bytes=then.saved_bytes - now.saved_bytes,
-        saved_tensors=then.saved_tensors - now.saved_tensors,
-        flops=then.flops - now.flops,
+        peak_bytes=changed.peak_bytes - current.peak_bytes,
+        saved_bytes=changed.saved_bytes - current.saved_bytes,
+        saved_tensors=changed.saved_tensors - current.saved_tensors,
+        flops=changed.flops - current.flops,
     )
-    if not (isinstance(now, Plan) and isinstance(then, Plan)):
+    if not (isinstance(current, Plan) and isinstance(changed, Plan)):
         return found
     return dataclasses.replace(
         found,
-        fusions=then.census.count - now.census.count,
-        unique_fusions=then.census.unique - now.census.unique,
-        largest_fusion=then.census.largest - now.census.largest,
-        counts=changed_counts(now, then),
-        changed=tuple(id for id in changed_sites(now, then) if id not in chosen),
-        overlap=change(now.overlap_on(machine), then.overlap_on(machine)),
+        fusions=changed.census.count - current.census.count,
+        unique_fusions=changed.census.unique - current.census.unique,
+        largest_fusion=changed.census.largest - current.census.largest,
+        counts=changed_counts(current, changed),
+        changed=tuple(id for id in changed_sites(current, changed) if id not in chosen),
+        overlap=overlap_change(current.overlap_on(machine), changed.overlap_on(machine)),
     )
 
 
-def changed_sites(before: Plan, after: Plan) -> tuple[str, ...]:
+def changed_sites(old_plan: Plan, new_plan: Plan) -> tuple[str, ...]:
     """Return the ids of all sites with another choice, outcome or legality, and of those that only one plan has."""
-    if len(before.sites) == len(after.sites):
-        both = [(was, now) for was, now in zip(before.sites, after.sites, strict=True) if was is not now]
+    if len(old_plan.sites) == len(new_plan.sites):
+        both = [(was, now) for was, now in zip(old_plan.sites, new_plan.sites, strict=True) if was is not now]
         if all(was.id == now.id for was, now in both):
             return tuple(now.id for was, now in both if _state(was) != _state(now))
-    old, new = before.site_of, after.site_of
+    old, new = old_plan.site_of, new_plan.site_of
     ends = ((id, old.get(id), new.get(id)) for id in {**old, **new})
     return tuple(id for id, was, now in ends if was is not now and _state(was) != _state(now))
 
@@ -149,7 +153,7 @@ def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
     return None if site is None else (site.choice, site.outcome, dict(site.illegal))
 
 
-def changed_counts(before: Plan, after: Plan) -> dict[str, int]:
+def changed_counts(old_plan: Plan, new_plan: Plan) -> dict[str, int]:
     """Return the plans' counts that differ, with the differences."""
-    moved = {name: after.counts[name] - before.counts[name] for name in after.counts}
+    moved = {name: new_plan.counts[name] - old_plan.counts[name] for name in new_plan.counts}
     return {name: by for name, by in moved.items() if by}

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from workbench.core.lever import widened
+from workbench.core.lever import widen_site
 from workbench.errors import ChoiceError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ChoiceRequest:
     error: WorkbenchError | None = None
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         """Return whether the result is known."""
         return self.done is not None or self.error is not None
 
@@ -96,10 +96,10 @@ class Planner:
         from workbench.compiler import api
 
         key = tuple(sorted(choices.items()))
-        if (known := self._known(key)) is not None:
+        if (known := self._cached_plan(key)) is not None:
             return known
         with self._one_at_a_time:
-            if (known := self._known(key)) is not None:
+            if (known := self._cached_plan(key)) is not None:
                 return known
             made = api.plan(self._captured, choices, lambda: bool(self._waiting))
         if not keep:
@@ -110,14 +110,14 @@ class Planner:
                 del self._plans[next(kept for kept in self._plans if kept)]
         return made
 
-    def fitting(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    def split_by_fit(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """Return the choices that fit, and the others, each with the reason."""
         fitting, unmatched = dict(choices), {}
         known = self.plan({}).site_of
         for id, option in choices.items():
             try:
                 if id in known:
-                    widened(known[id], option).check(option)
+                    widen_site(known[id], option).check(option)
             except ChoiceError as error:
                 unmatched[id] = str(error)
                 del fitting[id]
@@ -133,7 +133,7 @@ class Planner:
                 del fitting[id]
         return fitting, unmatched
 
-    def _known(self, key: tuple[tuple[str, str], ...]) -> Plan | None:
+    def _cached_plan(self, key: tuple[tuple[str, str], ...]) -> Plan | None:
         with self._changed:
             if key in self._plans:
                 self._plans.move_to_end(key)
@@ -166,7 +166,7 @@ class Planner:
         request, made_here = ChoiceRequest(dict(choices)), False
         with self._changed:
             self._waiting.append(request)
-        while not request.answered:
+        while not request.is_answered:
             with self._one_at_a_time:
                 made_here = self._take_turn(request, make) or made_here
         return request.result, made_here
@@ -175,7 +175,7 @@ class Planner:
         """Make all waiting requests, unless another thread has made `own` meanwhile; return whether any was made."""
         from workbench.util.planning_lock import Superseded
 
-        if own.answered:
+        if own.is_answered:
             return False
         with self._changed:
             taken, self._waiting = self._waiting, []
@@ -189,7 +189,7 @@ class Planner:
             raise
         finally:
             with self._changed:
-                self._waiting[:0] = [each for each in taken if not each.answered]
+                self._waiting[:0] = [each for each in taken if not each.is_answered]
 
     def _serve(self, requests: list[ChoiceRequest], make: Callable[[list[ChoiceRequest]], None]) -> bool:
         """Make requests together or, if that is refused, one after another; return whether any was made."""

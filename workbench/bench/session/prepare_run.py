@@ -32,7 +32,7 @@ def prepare(
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
     options = options or request.RunOptions()
     variants = variants_of(bench, against or {})
-    request.check(options, bench.program.device, variants, ranks=bench.ranks)
+    request.check_options(options, bench.program.device, variants, ranks=bench.ranks)
     return request.prepare(
         Path(folder) if folder else run_store.new_folder(name or bench.program.name),
         bench.program,

@@ -25,7 +25,7 @@ class Sites(tuple[Site, ...]):
     def __repr__(self) -> str:
         if not self:
             return self._title
-        return f"{self._title}\n{text_columns(_HEADS, [_shortened(row) for row in self._rows()])}{self._more()}"
+        return f"{self._title}\n{text_columns(_HEADS, [_shorten(row) for row in self._rows()])}{self._more()}"
 
     def _repr_html_(self) -> str:
         return f"<p>{self._title}</p>{html_columns(_HEADS, self._rows())}{self._more()}" if self else self._title
@@ -44,8 +44,8 @@ class Sites(tuple[Site, ...]):
                 site.choice + (f" (now {site.outcome})" if site.outcome not in ("", site.choice) else ""),
                 " ".join(option for option in site.options if option not in site.illegal),
                 " ".join(site.source.split()),
-                _by_option(site.illegal),
-                _by_option(site.notes),
+                _join_options(site.illegal),
+                _join_options(site.notes),
             )
             for site in self[:MOST_SHOWN]
         ]
@@ -58,11 +58,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _by_option(told: Mapping[str, str]) -> str:
-    return "; ".join(f"{option}: {text}" for option, text in told.items())
+def _join_options(texts: Mapping[str, str]) -> str:
+    return "; ".join(f"{option}: {text}" for option, text in texts.items())
 
 
-def _shortened(row: tuple[str, ...]) -> tuple[str, ...]:
+def _shorten(row: tuple[str, ...]) -> tuple[str, ...]:
     widths = [_WIDEST.get(head, 0) for head in _HEADS]
     return tuple(
         f"{text[: wide - 1]}…" if wide and len(text) > wide else text for text, wide in zip(row, widths, strict=True)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.collective_overlap import Overlap
 from workbench.analysis.cost.machines import H100, Machine
-from workbench.bench.session.fit_request import used_on
+from workbench.bench.session.fit_request import default_using
 from workbench.bench.session.history import History
-from workbench.bench.session.machine_choice import machine_of, of_device
+from workbench.bench.session.machine_choice import of_device, resolve_machine
 from workbench.bench.session.plan_diff import Effects, PlanDiff, diff, effect_of
 from workbench.bench.session.planner import ChoiceRequest, Planner
 from workbench.bench.session.site_table import Sites
 from workbench.core.config import Config, installed_versions
-from workbench.core.lever import Effect, Site, all_levers, check_choices, check_texts, no_site, widened
-from workbench.errors import ChoiceError, RunError, shown
+from workbench.core.lever import Effect, Site, all_levers, check_choices, check_texts, unknown_site_error, widen_site
+from workbench.errors import ChoiceError, RunError, short_repr
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.liveness import Prediction
@@ -63,13 +63,13 @@ class Workbench:
         self, captured: Capture, choices: Mapping[str, str] | None = None, machine: str | Machine = H100
     ) -> None:
         self._captured = captured
-        self._machine = machine_of(machine, self.ranks)
+        self._machine = resolve_machine(machine, self.ranks)
         self.program, self.executor = captured.program, captured.executor
         self.runs: tuple[Run, ...] = ()
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
         self._planner = Planner(self._captured)
-        fitting, self.unmatched = self._planner.fitting(choices or {})
+        fitting, self.unmatched = self._planner.split_by_fit(choices or {})
         self._history = History(fitting)
 
     def __repr__(self) -> str:
@@ -82,9 +82,9 @@ class Workbench:
 
     def show(self, *, tab: bool = False) -> None:
         """Display the app in a notebook. With `tab`, JupyterLab also opens it in a tab; other pages keep the cell."""
-        from workbench.ui.html_pages.notebook_picture import show
+        from workbench.ui.html_pages.notebook_picture import show_bench
 
-        show(self, tab=tab)
+        show_bench(self, tab=tab)
 
     # Capture.
 
@@ -137,7 +137,7 @@ class Workbench:
 
     @machine.setter
     def machine(self, machine: str | Machine) -> None:
-        rates = machine_of(machine, self.ranks)
+        rates = resolve_machine(machine, self.ranks)
         with self._lock:
             if rates == self._machine:
                 return
@@ -201,7 +201,7 @@ class Workbench:
         for id in plan.unmatched:
             if id in known:
                 raise ChoiceError(f"{id}: the other choices take the site away", id)
-            raise no_site(self.program.name, id, plan.site_of)
+            raise unknown_site_error(self.program.name, id, plan.site_of)
         return plan
 
     def check_choices(self, choices: Mapping[str, str]) -> None:
@@ -230,7 +230,7 @@ class Workbench:
         """
         names = [known.name for known in all_levers()]
         if lever is not None and lever not in names:
-            raise ChoiceError(f"there is no lever {shown(lever)}; legal: {', '.join(names)}")
+            raise ChoiceError(f"there is no lever {short_repr(lever)}; legal: {', '.join(names)}")
         return Sites(site for site in self.plan.sites if lever is None or site.lever == lever)
 
     def site(self, id: str) -> Site:
@@ -246,7 +246,7 @@ class Workbench:
     def _site_of(self, plan: Plan, id: str) -> Site:
         known = plan.site_of
         if id not in known:
-            raise no_site(self.program.name, id, known)
+            raise unknown_site_error(self.program.name, id, known)
         return known[id]
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
@@ -269,9 +269,9 @@ class Workbench:
         """
         check_texts(choices)
         self._history.pin(choices)
-        return self._chosen(choices)
+        return self._choose_together(choices)
 
-    def _chosen(self, choices: Mapping[str, str]) -> PlanDiff:
+    def _choose_together(self, choices: Mapping[str, str]) -> PlanDiff:
         done, made_here = self._planner.ask(choices, self._make)
         if made_here:
             self._notify()
@@ -287,7 +287,7 @@ class Workbench:
                 for id, option in request.choices.items():
                     wanted[id] = option
                     if id in before.site_of:
-                        widened(before.site_of[id], option).check(option)
+                        widen_site(before.site_of[id], option).check(option)
                         if option == before.site_of[id].default:
                             del wanted[id]
             after = self._settle(wanted, given, self._planner.plan_unless_newer)
@@ -301,24 +301,24 @@ class Workbench:
             request.done = done
 
     def _settle(
-        self, wanted: dict[str, str], given: Collection[str], planned: Callable[[Mapping[str, str]], Plan]
+        self, requested: dict[str, str], kept_sites: Collection[str], make_plan: Callable[[Mapping[str, str]], Plan]
     ) -> Plan:
-        """Plan `wanted`; drop earlier choices whose site is gone or now refuses them. Undo restores them."""
+        """Plan `requested`; drop earlier choices whose site is gone or now refuses them. Undo restores them."""
         while True:
             try:
-                plan = planned(wanted)
+                plan = make_plan(requested)
             except ChoiceError as error:
-                if error.site in given or error.site not in wanted:
+                if error.site in kept_sites or error.site not in requested:
                     raise
-                del wanted[error.site]
+                del requested[error.site]
                 continue
             if not plan.unmatched:
                 return plan
             for id in plan.unmatched:
-                if id in given:
-                    self._site_of(planned(self.choices), id)
+                if id in kept_sites:
+                    self._site_of(make_plan(self.choices), id)
                     raise ChoiceError(f"{id}: these choices conflict: with them, this site no longer exists", id)
-                del wanted[id]
+                del requested[id]
 
     def predict(self, choices: Mapping[str, str]) -> Prediction | Plan:
         """Predict memory with `choices` added to the current ones, without making them.
@@ -430,12 +430,12 @@ class Workbench:
         """
         from workbench.levers import reorder_collectives
 
-        rates = self.machine if machine is None else machine_of(machine, self.ranks)
+        rates = self.machine if machine is None else resolve_machine(machine, self.ranks)
         known = self.plan.site_of
         for option in buckets:
             site = known["waits.bucket"]
-            widened(site, option).check(option)
-        return reorder_collectives.search(self._captured, self.choices, rates, limit_bytes, buckets)
+            widen_site(site, option).check(option)
+        return reorder_collectives.search_best_order(self._captured, self.choices, rates, limit_bytes, buckets)
 
     def fit(
         self,
@@ -475,7 +475,7 @@ class Workbench:
         from workbench.bench.fit import fit_with_cuts
 
         given = peak if peak_bytes is None else peak_bytes
-        using = used_on(self.program.device) if using is None else using
+        using = default_using(self.program.device) if using is None else using
         found = fit_with_cuts.fit(self, self._captured, of_device(self, machine), given, step_s, using, compilations)
         self.choose_found(found.choices)
         return found
@@ -508,8 +508,8 @@ class Workbench:
         """
         from workbench.bench.fit.pareto_curve import Curve
 
-        using = used_on(self.program.device) if using is None else using
-        return Curve(self, self._captured, of_device(self, machine), points, using=using, each=each)
+        using = default_using(self.program.device) if using is None else using
+        return Curve(self, self._captured, of_device(self, machine), points, using=using, by_lever=each)
 
     def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
         """Replace earlier choices of `fit` by those of `fit` or of a `curve` point; choices made by hand stay."""
@@ -518,8 +518,8 @@ class Workbench:
         if not gone and not choices:
             return None
         # Record them before observers are notified.
-        self._history.found(choices)
-        return self._chosen({**gone, **choices})
+        self._history.mark_found(choices)
+        return self._choose_together({**gone, **choices})
 
     def undo(self) -> None:
         """Revert the last change of choices, if there is one."""
@@ -539,11 +539,11 @@ class Workbench:
         """True if there is a change to redo."""
         return self._history.can_go(1)
 
-    def _go(self, by: int) -> None:
+    def _go(self, steps: int) -> None:
         with self._lock:
-            if not self._history.can_go(by):
+            if not self._history.can_go(steps):
                 return
-            self._history.go(by)
+            self._history.go(steps)
         self._notify()
 
     # Observers.
@@ -566,7 +566,7 @@ class Workbench:
         from workbench.runs.process import callbacks
 
         for callback in tuple(self._observers):
-            callbacks.call(callback, of=self.program.name)
+            callbacks.call(callback, subject=self.program.name)
 
     # Runs.
 
@@ -612,7 +612,7 @@ class Workbench:
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
             )
-        follow_run.check_device(self.program.device)
+        follow_run.refuse_planned_device(self.program.device)
         run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
         run = follow_run.start(run_dir)
         with self._lock:
@@ -689,7 +689,7 @@ class Workbench:
         """
         from workbench.bench.report import saved_plan
 
-        return saved_plan.write(self, path, overwrite=overwrite)
+        return saved_plan.write_plan(self, path, overwrite=overwrite)
 
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write one HTML page that needs no network: graph, figures, plots, choices, runs, and how to reproduce them.
@@ -712,7 +712,7 @@ class Workbench:
         """
         from workbench.bench.report import html_report
 
-        return html_report.write(self, path, overwrite=overwrite)
+        return html_report.write_report(self, path, overwrite=overwrite)
 
     def notes(self) -> dict[str, str]:
         """Return each site's label and source line in the user's code, as exported configs have them."""

@@ -41,11 +41,11 @@ from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import told_place
 from workbench.core.graph import Origin
-from workbench.errors import ProgramError, WorkbenchError, shown
+from workbench.errors import ProgramError, WorkbenchError, short_repr
 from workbench.interop.torch_private import FakeTensorMode, _autograd, _functorch_depth, _functorch_pop
 from workbench.programs import Program, modes, placement
-from workbench.programs.files import what
-from workbench.programs.tensors import held, state_of
+from workbench.programs.files import describe_error
+from workbench.programs.tensors import find_tensors, state_of
 from workbench.util.planning_lock import one_at_a_time, planned_property
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Capture:
         """Restore Thunder's state from the time of the trace."""
         with (
             patch_context.installed(),
-            modes.restored(self.program.modes),
+            modes.active_modes(self.program.modes),
             fake_gpu.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
             _thunder(self._compile_data, self._compile_stats, self._cache_info),
         ):
@@ -186,7 +186,7 @@ class Capture:
         """Probable wrong results, in sentences; see `frontend.interpreter_checks.doubts`."""
         if self.told is not None or self.way != "interpreter":
             return self.told or ()
-        with modes.restored(self.program.modes):
+        with modes.active_modes(self.program.modes):
             return tuple(interpreter_checks.doubts(self.initial))
 
     @cached_property
@@ -299,7 +299,7 @@ def _capture_otherwise(
 ) -> Capture | PartsCapture:
     """Capture a program that Dynamo and Thunder cannot take as one graph: in parts, or else with the interpreter."""
     in_parts = None
-    takes_steps = bool(held(program.callable).optimizers)
+    takes_steps = bool(find_tensors(program.callable).optimizers)
     if ranks is None and not is_final(str(first), takes_steps):
         try:
             why = "a training step is cut where it takes its backward" if takes_steps else f"not as one graph: {first}"
@@ -321,7 +321,7 @@ def _what_reads(program: Program, error: BaseException) -> str:
     """Return a remedy for reading values between a program's graphs, for the place that reads them."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
-        names = sorted({type(each).__name__ for each in held(program.callable).optimizers})
+        names = sorted({type(each).__name__ for each in find_tensors(program.callable).optimizers})
         return (
             f"{' or '.join(names)} reads values in its step: open what gives the loss, and call loss.backward() and "
             "the optimizer's step() outside"
@@ -346,7 +346,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
         if program.fake_mode is None:
             with mode:
                 given = (function, args, kwargs)
-                function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
+                function, args, kwargs = placement.place_objects(given, placement.torch_device(program.device))
         # Keep the program's prints out of a command's output; they belong to no run.
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
             # Schedulers do not count this step, because a copy of the optimizer takes it.
@@ -359,10 +359,12 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     except BaseException as error:  # the program's own code may raise any error, and exit
         if failed := dynamo.failed_operator(error):
             raise ProgramError(failed) from error
-        told = remedy(what(error)) or _what_reads(program, error)
-        raise ProgramError(f"{shown(program.name)} cannot be opened in parts: {told} ({what(error)})") from error
+        told = remedy(describe_error(error)) or _what_reads(program, error)
+        raise ProgramError(
+            f"{short_repr(program.name)} cannot be opened in parts: {told} ({describe_error(error)})"
+        ) from error
     if not found:
-        raise ProgramError(f"{shown(program.name)} cannot be opened in parts: Dynamo found no operator in it")
+        raise ProgramError(f"{short_repr(program.name)} cannot be opened in parts: Dynamo found no operator in it")
     made = []
     for at, seen in enumerate(found):
         captured, refusal = None, seen.piece.refusal
@@ -385,7 +387,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
                 refusal = str(error)
         made.append(PartCapture(name, seen.piece, seen.calls, refusal, captured))
     if not isinstance(recorded, str):
-        recorded = recorded.by_part({part.piece.key: part.name for part in made})
+        recorded = recorded.with_part_names({part.piece.key: part.name for part in made})
     return PartsCapture(program, executor, tuple(made), why, recorded)
 
 
@@ -434,7 +436,7 @@ def _captured(
     try:
         with ExitStack() as inside:
             inside.enter_context(patch_context.installed())
-            inside.enter_context(modes.restored(program.modes))
+            inside.enter_context(modes.active_modes(program.modes))
             if program.fake_mode is not None:
                 inside.enter_context(devices.planned_gpu(program.fake_mode))
             transforms = hooks.transforms()
@@ -531,11 +533,11 @@ def _captured(
     except (WorkbenchError, LayerMismatch, KeyboardInterrupt):
         raise
     except BaseException as error:  # the program's own code may raise any error, and exit
-        reason = (interpreter_checks.told_reentrant(error) if way == "interpreter" else "") or what(error)
+        reason = (interpreter_checks.told_reentrant(error) if way == "interpreter" else "") or describe_error(error)
         advice = remedy(reason)
         message = f"{advice} ({reason})" if advice else reason
         where = _own_line(error) if way == "interpreter" else ""
-        raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
+        raise ProgramError(f"{where}Thunder cannot trace {short_repr(program.name)}: {message}") from error
 
 
 def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
@@ -564,7 +566,7 @@ def _own_line(error: BaseException) -> str:
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
     """Return tensors of the program and its inputs that its trace does not receive, one for each storage."""
-    given = {**held(program.args, "args").tensors, **held(program.kwargs, "kwargs").tensors}
+    given = {**find_tensors(program.args, "args").tensors, **find_tensors(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}
     for name, tensor in {**state_of(program.callable, compiled), **given}.items():

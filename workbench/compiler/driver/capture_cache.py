@@ -98,7 +98,7 @@ class CacheEntry:
         inside : callable
             Returns the context for reading the file; called only if there is a file.
         """
-        for path in CAPTURES.kept(self.key):
+        for path in CAPTURES.files_under(self.key):
             try:
                 file = io.BytesIO(CAPTURES.read(path))
                 seen: tuple[TracedFunction | OperatorWitness, ...] = pickle.load(file)
@@ -107,7 +107,7 @@ class CacheEntry:
                         found: Mapping[str, Any] = pickle.load(file)
                     return found
             except OSError as error:
-                self.unread = f"{path}: {paths.reason(error)}"
+                self.unread = f"{path}: {paths.reason_of(error)}"
                 CAPTURES.forget(path)
             except Exception as error:  # noqa: BLE001  # a file of another version may fail in any way
                 self.unread = f"{path}: {type(error).__name__}"
@@ -123,11 +123,11 @@ class CacheEntry:
             pickle.dump(seen, file, protocol=5)
             _StatementPickler(file, protocol=5).dump(_state(captured, plan))
             part = hashlib.sha256(repr(sorted(map(repr, seen))).encode()).hexdigest()[:16]
-            CAPTURES.keep(self.key, part, file.getvalue())
+            CAPTURES.store(self.key, part, file.getvalue())
         except UnknownError as error:
             return f"not kept on disk: {error}"
         except OSError as error:
-            return f"not kept on disk: {CAPTURES.folder()}: {paths.reason(error)}"
+            return f"not kept on disk: {CAPTURES.folder()}: {paths.reason_of(error)}"
         except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as error:
             return f"not kept on disk: it cannot be written ({error})"
         return f"kept on disk; what was there could not be read: {self.unread}" if self.unread else "kept on disk"

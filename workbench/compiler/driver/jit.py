@@ -22,8 +22,8 @@ from workbench.compiler.interop.thunder_api import Transform
 from workbench.compiler.lowering import patch_context
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.core.config import EAGER, Config
-from workbench.errors import ConfigError, ConfigWarning, shown
-from workbench.programs.modes import restored
+from workbench.errors import ConfigError, ConfigWarning, short_repr
+from workbench.programs.modes import active_modes
 
 
 def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
@@ -147,8 +147,8 @@ def _warn_of_strangers(config: Config, piece: graph_breaks.Piece, met: set[str])
     if not met:
         warnings.warn(
             ConfigWarning(
-                f"{piece.source or 'a part'} is none of the parts that the config for {shown(config.program)} was made "
-                "for: it is compiled without choices. Open the program again to make choices for it"
+                f"{piece.source or 'a part'} is none of the parts that the config for {short_repr(config.program)} was "
+                "made for: it is compiled without choices. Open the program again to make choices for it"
             ),
             stacklevel=2,
         )
@@ -164,7 +164,7 @@ def _under(modes: Mapping[str, str], jitted: Any) -> Any:
 
     @functools.wraps(call)
     def restoring(*args: Any, **kwargs: Any) -> Any:
-        with restored(modes):
+        with active_modes(modes):
             return call(*args, **kwargs)
 
     if not module:

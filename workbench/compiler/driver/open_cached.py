@@ -62,7 +62,7 @@ def _from_disk(
         inside.enter_context(patch_context.installed())
 
         def enter() -> AbstractContextManager[Any]:
-            inside.enter_context(modes.restored(program.modes))
+            inside.enter_context(modes.active_modes(program.modes))
             if program.fake_mode is not None:
                 inside.enter_context(devices.planned_gpu(program.fake_mode))
             if ranks is not None:

@@ -49,7 +49,7 @@ from workbench.interop.torch_private import (
     TorchDynamoException,
     dynamo_utils,
 )
-from workbench.programs.modes import restored
+from workbench.programs.modes import active_modes
 
 _AS_IT_IS = contextlib.nullcontext()
 
@@ -204,7 +204,7 @@ class DynamoCompiled:
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_usual() else dynamo_stance.usual()
         through = layers_read_through() if self._asks else _AS_IT_IS
-        with usual, restored(self._modes), through:
+        with usual, active_modes(self._modes), through:
             try:
                 return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:

@@ -23,7 +23,7 @@ from workbench.compiler.interop.shared_context import together
 from workbench.compiler.lowering import without_value_checks
 from workbench.compiler.lowering.patch_context import compiled_alone
 from workbench.interop.torch_private import dynamo_config, eval_frame
-from workbench.programs.modes import restored
+from workbench.programs.modes import active_modes
 
 RECOMPILE_LIMIT = 64
 """Largest number of kinds of calls that are captured per program; calls differ in shapes, modes, and train or eval.
@@ -87,7 +87,7 @@ def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
 
     Wait until no other thread is planning or has set process-wide modes for another program.
     """
-    with compiled_alone(), restored({}), settings(limit), record_compiled(codes):
+    with compiled_alone(), active_modes({}), settings(limit), record_compiled(codes):
         yield
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from workbench.compiler.frontend import tensor_parallel
 from workbench.compiler.interop.thunder_api import DDPTransform, FSDPTransform, Transform
 from workbench.core.config import PARALLEL, Config
-from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, shown
+from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, short_repr
 from workbench.interop.torch_private import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
@@ -63,7 +63,7 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
     if count < 1:
         raise ProgramError(f"ranks must be at least 1, given {count}")
     if parallel and parallel not in PARALLEL:
-        raise ProgramError(f"there is no parallel {shown(parallel)}; legal: {legal}")
+        raise ProgramError(f"there is no parallel {short_repr(parallel)}; legal: {legal}")
     if not parallel:
         if count > 1:
             raise ProgramError(

@@ -32,7 +32,7 @@ from workbench.compiler.lowering.call_normalization import named_in_place
 from workbench.compiler.trace.stable_ids import known_file
 from workbench.errors import WorkbenchError
 from workbench.interop.torch_private import FakeTensorMode, split_module
-from workbench.programs.tensors import held
+from workbench.programs.tensors import find_tensors
 
 _OPERATORS = ("call_function", "call_method", "call_module")
 _IN_PLACE = (
@@ -215,7 +215,7 @@ def _pieces_of(
         return cutter.cut(graph, inputs, runner)
 
     # Tensors that the program creates between its graphs are not fake.
-    optimizers = held(program).optimizers
+    optimizers = find_tensors(program).optimizers
     for optimizer in optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
     loops = dynamo_patches.graph_breaks_in_loops() if optimizers else nullcontext()
@@ -228,7 +228,7 @@ def _pieces_of(
             # The first step of an optimizer creates its state, and may differ from all later steps.
             found = {}
             call(*args, **kwargs)
-        state = [*held((program, args, kwargs)).tensors.values()]
+        state = [*find_tensors((program, args, kwargs)).tensors.values()]
         _clear_gradients(state)
         rehearsal = StepRecorder(mode, state)
         recorded = _gone_through(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
@@ -339,7 +339,7 @@ class CompiledParts(DynamoCompiled):
         self._compiler_of = compiler_of
         dynamo_patches.run_backward_outside_dynamo()
         self._cutter = GraphSplitter(program)
-        self._takes_steps = bool(held(program).optimizers)
+        self._takes_steps = bool(find_tensors(program).optimizers)
         self._runs: list[Run] = []
         super().__init__(program, lambda function: function, observer, modes)
 

@@ -14,7 +14,7 @@ import torch
 from workbench.compiler.interop.devices import nvfuser_module
 from workbench.compiler.interop.thunder_api import BoundSymbol, TensorProxy, TraceCtx, prims, utils
 from workbench.compiler.trace import copy_sets
-from workbench.errors import PlanError, nearest
+from workbench.errors import PlanError, suggest_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ def code_of(traces: tuple[TraceCtx, ...], name: str) -> FusionCode:
     if name not in fusions:
         if not fusions:
             raise PlanError(f"there is no fusion {name!r}: nothing is fused in this plan")
-        raise PlanError(f"there is no fusion {name!r} in this plan{nearest(name, list(fusions))}")
+        raise PlanError(f"there is no fusion {name!r} in this plan{suggest_names(name, list(fusions))}")
     fusion = fusions[name]
     if fusion.sym.executor.name == "nvfuser":
         return FusionCode(name, "nvFuser's definition", definition(fusion).strip())

@@ -23,7 +23,10 @@ def report() -> tuple[str, bool]:
             continue
         missing = seam.examine()
         whole = whole and not missing
-        lines.append(f"{seam.package} {seam.found or 'not installed'}, made for {seam.wanted}: {_count(seam, missing)}")
+        lines.append(
+            f"{seam.package} {seam.installed_version or 'not installed'}, made for {seam.wanted}: "
+            f"{_count(seam, missing)}"
+        )
         lines.extend(f"  {each.name}: {each.reason}" for each in missing)
     return "\n".join(lines), whole
 

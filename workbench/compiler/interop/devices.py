@@ -13,7 +13,7 @@ import torch
 from workbench.compiler.interop import fake_gpu
 from workbench.core.config import DEVICES
 from workbench.core.executor import executor_named, executor_names, why_no_nvfuser
-from workbench.errors import Advice, DeviceError, shown
+from workbench.errors import Advice, DeviceError, short_repr
 from workbench.interop.torch_private import FakeTensorMode
 
 PLANNED_BYTES_PER_S = 55e9
@@ -36,9 +36,9 @@ def check(device: str, executor: str) -> None:
         The message has the request, the legal values and the reason.
     """
     if device not in DEVICES:
-        raise DeviceError(f"unknown device {shown(device)}; legal: {', '.join(DEVICES)}")
+        raise DeviceError(f"unknown device {short_repr(device)}; legal: {', '.join(DEVICES)}")
     if executor not in executor_names():
-        raise DeviceError(f"unknown executor {shown(executor)}; legal: {', '.join(executor_names())}")
+        raise DeviceError(f"unknown executor {short_repr(executor)}; legal: {', '.join(executor_names())}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
             "no CUDA device is attached",

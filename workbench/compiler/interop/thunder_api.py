@@ -463,7 +463,7 @@ def code_within(function: Any, name: str) -> CodeType:
     for constant in function.__code__.co_consts:
         if isinstance(constant, CodeType) and constant.co_name == name:
             return constant
-    raise SEAM.without(f"{function.__module__}.{function.__qualname__}", f"a function {name} inside")
+    raise SEAM.missing_name_error(f"{function.__module__}.{function.__qualname__}", f"a function {name} inside")
 
 
 def cell_of(function: Any, name: str) -> CellType:
@@ -488,7 +488,7 @@ def cell_of(function: Any, name: str) -> CellType:
             if own == name:
                 return cell
             ahead.append(cell.cell_contents)
-    raise SEAM.without("thunder.jit", f"a variable {name}")
+    raise SEAM.missing_name_error("thunder.jit", f"a variable {name}")
 
 
 def __getattr__(name: str) -> Any:

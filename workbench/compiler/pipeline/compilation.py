@@ -50,7 +50,7 @@ from workbench.compiler.trace.validate import unequal
 from workbench.core.config import Config
 from workbench.core.executor import executor_named
 from workbench.core.graph import Origin
-from workbench.core.lever import Site, all_levers, widened
+from workbench.core.lever import Site, all_levers, widen_site
 from workbench.errors import ConfigWarning, PlanError
 
 
@@ -330,7 +330,7 @@ class Hooks:
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
             raise PlanError(unequal(proof, "this program"))
-        self.proofs.append(proof.beside(wrong))
+        self.proofs.append(proof.with_stock_fault(wrong))
 
     def _hold_to_sites(self) -> None:
         """Refuse choices that are not options of their site, and warn about choices without a site."""
@@ -340,7 +340,7 @@ class Hooks:
             return
         sites = {site.id: site for site in sites_under(self.choices, self.stage, self.made)}
         for id in sorted(self.choices.keys() & sites.keys()):
-            site = widened(sites[id], self.choices[id])
+            site = widen_site(sites[id], self.choices[id])
             # The legality of the choice itself was checked earlier, under the choices at that time.
             if self.choices[id] not in site.options:
                 site.check(self.choices[id])

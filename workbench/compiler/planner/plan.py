@@ -216,7 +216,7 @@ class Plan:
         if self.unordered is None or self.rows is None:
             return overlap(self.graph, self.ranks, machine, calibration)
         known = self.unordered.overlap_on(machine, calibration)
-        return known.reordered(self.graph, self.rows) if known is not None else None
+        return known.reorder(self.graph, self.rows) if known is not None else None
 
     def alive_at_peak(self) -> list[dict[str, Any]]:
         """List the values that are alive at the peak, largest first.

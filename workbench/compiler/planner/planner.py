@@ -158,7 +158,7 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     stage = StageTime("prove", time.perf_counter() - begun)
     return dataclasses.replace(
         made,
-        proof=proof.beside(stock.proof.fault),
+        proof=proof.with_stock_fault(stock.proof.fault),
         stages=(*made.stages, stage),
         warnings=stock.warnings,
         corrections=stock.corrections,

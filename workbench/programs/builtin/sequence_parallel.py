@@ -109,11 +109,11 @@ class Deception:
         self._copies.close()
         self._products.close()
 
-    def _copy(self, at: int, copied: threading.Event) -> None:
-        self._gathered[at].copy_(self._shards[at])
+    def _copy(self, chunk: int, copied: threading.Event) -> None:
+        self._gathered[chunk].copy_(self._shards[chunk])
         copied.set()
 
-    def _multiply(self, at: int, copied: threading.Event) -> None:
+    def _multiply(self, chunk: int, copied: threading.Event) -> None:
         copied.wait()
         rows = self._shards.shape[1]
-        self.output[at * rows : (at + 1) * rows].copy_(self._gathered[at] @ self._weight)
+        self.output[chunk * rows : (chunk + 1) * rows].copy_(self._gathered[chunk] @ self._weight)

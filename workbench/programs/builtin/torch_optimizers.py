@@ -42,7 +42,7 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
     # The first step makes the state, which is also an argument. Take only the step itself, without the profiler and the
     # gradient switch around it.
     optimizer.step()
-    step = _fresh(inspect.unwrap(type(optimizer).step))
+    step = _copy_function(inspect.unwrap(type(optimizer).step))
     # A second learning rate is a number, as the first was, and not an input.
     limits = config.patch(recompile_limit=CAPTURES, accumulated_recompile_limit=CAPTURES, specialize_float=True)
     with limits, torch.no_grad():
@@ -68,7 +68,7 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
     return graph, list(placeholders)
 
 
-def _fresh(function: Any) -> Any:
+def _copy_function(function: Any) -> Any:
     """Return the same function with code of its own, because Dynamo permanently skips code on which it once gave up."""
     return types.FunctionType(
         function.__code__.replace(),
@@ -85,7 +85,7 @@ def _index(name: str) -> int:
 
 
 @contextlib.contextmanager
-def _without_modes() -> Iterator[None]:
+def _disable_modes() -> Iterator[None]:
     """Run outside of default devices and fake tensors, which are active while programs are made."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
@@ -97,7 +97,7 @@ def _without_modes() -> Iterator[None]:
 @functools.cache
 def _step(cls: Any, parameters: int, hyper: tuple[tuple[str, float], ...]) -> Any:
     # Dynamo needs real tensors. Under a default device it records `1 - x` as `rsub`, which nvFuser does not fuse.
-    with _without_modes():
+    with _disable_modes():
         graph, names = _capture(cls, parameters, dict(hyper))
     return type(fx.GraphModule(torch.nn.Module(), graph, cls.__name__)).forward, names
 

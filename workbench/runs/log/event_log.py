@@ -126,7 +126,7 @@ class Tail:
                 self.close()
 
     def close(self) -> None:
-        """Close the file; a later `read` continues where the last one ended."""
+        """Close the file; a later `read_events` continues where the last one ended."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -174,7 +174,7 @@ def _collections_paused() -> Iterator[None]:
 _NO_CONTEXT = contextlib.nullcontext()
 
 
-def read(run_dir: Path) -> list[Event]:
+def read_events(run_dir: Path) -> list[Event]:
     """Return all events of a run's log, oldest first. An incomplete last line is left out."""
     return Tail(run_dir / LOG_FILE).read()
 

@@ -74,7 +74,7 @@ TYPES: dict[str, type[Event]] = {}
 """All event types, by `Event.type`."""
 
 
-def _same_length(*columns: Sequence[Any]) -> None:
+def _check_same_length(*columns: Sequence[Any]) -> None:
     if len({len(column) for column in columns}) > 1:
         raise ValueError("lists of one length are needed")
 
@@ -371,12 +371,12 @@ class StatementTimes(Event):
     def __post_init__(self) -> None:
         """Refuse a record whose lists of statements have different lengths."""
         columns = (self.names, self.sides, self.sources, self.outputs, self.start_s, self.seconds, self.free_s)
-        _same_length(*columns)
+        _check_same_length(*columns)
         one = (self.one_start_s, self.one_seconds, self.one_free_s)
-        _same_length(*one, *([self.names] if any(one) else []))
+        _check_same_length(*one, *([self.names] if any(one) else []))
 
     @property
-    def drawn(self) -> tuple[list[float], list[float], list[float]]:
+    def one_step_or_medians(self) -> tuple[list[float], list[float], list[float]]:
         """Return starts, durations and deletions of the one real step, or the medians if a log has no such step."""
         if self.one_start_s:
             return self.one_start_s, self.one_seconds, self.one_free_s
@@ -430,8 +430,8 @@ class PeakMeasured(Event):
 
     def __post_init__(self) -> None:
         """Refuse a record whose lists of times or statements have different lengths."""
-        _same_length(self.timeline_s, self.live_bytes)
-        _same_length(self.statement_live_bytes, self.statement_peak_bytes)
+        _check_same_length(self.timeline_s, self.live_bytes)
+        _check_same_length(self.statement_live_bytes, self.statement_peak_bytes)
 
 
 @_event

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from workbench.analysis.memory.allocator import storage_bytes
-from workbench.errors import ProgramError, shown
+from workbench.errors import ProgramError, short_repr
 from workbench.interop.torch_private import TorchDispatchMode
-from workbench.programs.modes import restored
-from workbench.programs.tensors import held, state_of
+from workbench.programs.modes import active_modes
+from workbench.programs.tensors import find_tensors, state_of
 from workbench.runs.log.tensor_error import TensorError
 from workbench.runs.measure.saved_reference import Reference, SavedReferences
 from workbench.runs.measure.tensor_diff import (
@@ -26,11 +26,11 @@ from workbench.runs.measure.tensor_diff import (
     RELATIVE_TOLERANCE,
     SPREAD,
     RecordedTensor,
-    compare,
+    compare_tensors,
     largest_difference,
-    other_bits,
     size_of,
-    wide,
+    tensors_with_other_bits,
+    to_double,
 )
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -142,20 +142,20 @@ class Accuracy:
     def _instability(self) -> str:
         if not self.unstable:
             return ""
-        dtypes = {tensor.dtype for tensor in self._against(FLOAT64, True) if tensor.tolerance == math.inf}
+        dtypes = {tensor.dtype for tensor in self._reference_text(FLOAT64, True) if tensor.tolerance == math.inf}
         return f"; {' and '.join(sorted(dtypes))} itself is unstable here: eager is as far from double precision"
 
     @property
     def worst(self) -> TensorError | None:
         """Tensor closest to its tolerance, or farthest beyond it; None if there are no tensors."""
-        return max(self._against(FLOAT64, False), key=lambda tensor: tensor.severity, default=None)
+        return max(self._reference_text(FLOAT64, False), key=lambda tensor: tensor.severity, default=None)
 
     @property
     def worst_float64(self) -> TensorError | None:
         """Tensor farthest from double precision, relative to its size; None if no comparison ran."""
-        return max(self._against(FLOAT64, True), key=lambda tensor: tensor.max_rel_error, default=None)
+        return max(self._reference_text(FLOAT64, True), key=lambda tensor: tensor.max_rel_error, default=None)
 
-    def _against(self, reference: str, is_it: bool) -> list[TensorError]:
+    def _reference_text(self, reference: str, is_it: bool) -> list[TensorError]:
         return [tensor for tensor in self.tensors if (tensor.against == reference) is is_it]
 
 
@@ -192,12 +192,12 @@ class Stepper:
         self._cotangents: list[torch.Tensor] | None = None
         self._loss = torch.zeros(())
         self._original = original
-        self.takes_steps = bool(held(original).optimizers)
+        self.takes_steps = bool(find_tensors(original).optimizers)
         state = state_of(original, self.run)
         self._state = frozenset(state)
         self.parameters = {name: tensor for name, tensor in state.items() if _is_parameter(tensor)}
         self.buffers = {name: tensor for name, tensor in state.items() if name not in self.parameters}
-        self.inputs = {**held(args, "args").tensors, **held(kwargs, "kwargs").tensors}
+        self.inputs = {**find_tensors(args, "args").tensors, **find_tensors(kwargs, "kwargs").tensors}
         self._before = {name: tensor._version for name, tensor in self._changeable()}
 
     @property
@@ -225,7 +225,7 @@ class Stepper:
 
     def forward(self) -> Any:
         """Call the program once."""
-        with restored(self.modes):
+        with active_modes(self.modes):
             return self.run(*self.args, **self.kwargs)
 
     def backward(self, outputs: Any) -> bool:
@@ -240,7 +240,7 @@ class Stepper:
         """
         if self.takes_steps:
             return False
-        floating = [output for output in held(outputs).tensors.values() if _is_differentiable(output)]
+        floating = [output for output in find_tensors(outputs).tensors.values() if _is_differentiable(output)]
         differentiable = [output for output in floating if output.requires_grad]
         if not differentiable:
             return False
@@ -275,7 +275,7 @@ class Stepper:
     def record(self, outputs: Any) -> dict[str, RecordedTensor]:
         """Copies on the CPU of all results and changes of a step from a fresh start."""
         found: dict[str, RecordedTensor] = {}
-        for path, leaf in held(outputs, "output").leaves:
+        for path, leaf in find_tensors(outputs, "output").leaves:
             found[path] = RecordedTensor(
                 "output", _on_cpu(leaf) if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
             )
@@ -326,7 +326,7 @@ def first_step(stepper: Stepper, seed: int) -> dict[str, RecordedTensor]:
     return _finish(stepper, outputs)
 
 
-def check(
+def check_first_step(
     recorded: dict[str, RecordedTensor],
     build: Callable[[], Parts],
     *,
@@ -383,21 +383,23 @@ def check(
     cotangents = eager._cotangents
     del callable_, args, kwargs, outputs, eager
 
-    double = None if random else _in_double(build, cotangents, seed, modes)
+    double = None if random else _run_in_double(build, cotangents, seed, modes)
     own_errors = {} if double is None else _own_errors(by_eager, double)
     least = least_tolerance(modes)
     settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ))
     key = references.key(by_eager, *settings) if references is not None else ""
     found = references.load(key) if references is not None else None
     if found is None:
-        eager_errors = partial(compare, expected=by_eager, against="eager", own_errors=own_errors, least=least)
+        eager_errors = partial(
+            compare_tensors, expected=by_eager, reference_name="eager", own_errors=own_errors, least=least
+        )
         found = _reference(build, seed, start, capture, modes, eager_errors, random=random, draws_differ=draws_differ)
         if references is not None:
             references.save(key, found)
     why = "; ".join(found.reasons)
     if found.name in _THUNDERS:
         # Random numbers usually differ from those of eager PyTorch; if all results are equal, the numbers were equal.
-        wrong = _wrong(found, recorded, by_eager, own_errors, least)
+        wrong = _describe_fault(found, recorded, by_eager, own_errors, least)
         why = "; ".join(filter(None, (why, wrong)))
         if wrong:
             found, comparisons = Reference("", {}, {}, ()), {"eager": by_eager}
@@ -406,17 +408,17 @@ def check(
     expected = found.recorded
     if found.name:
         comparisons = {found.name: expected, **comparisons}
-    differ = other_bits(recorded, expected) if is_thunder else frozenset[str]()
+    differ = tensors_with_other_bits(recorded, expected) if is_thunder else frozenset[str]()
     exact, unsteady = changed == (), frozenset[str]()
     if exact and differ:
         # Some GPU kernels add up in the order in which their threads arrive.
-        again = _stepper(build, seed, modes, partial(unmodified, way=found.name))[0]
-        unsteady = other_bits(first_step(again, seed), expected)
+        again = _stepper(build, seed, modes, partial(compile_unmodified, variant=found.name))[0]
+        unsteady = tensors_with_other_bits(first_step(again, seed), expected)
 
     tensors: list[TensorError] = []
     for against, reference in comparisons.items():
         demanded = exact and against in _THUNDERS
-        for error in compare(
+        for error in compare_tensors(
             recorded,
             reference,
             against,
@@ -431,7 +433,7 @@ def check(
     max_error = max((tensor.max_abs_error for tensor in tensors), default=0.0)
     unstable = False
     if double is not None:
-        same = not any(other_bits(recorded, reference) for reference in comparisons.values())
+        same = not any(tensors_with_other_bits(recorded, reference) for reference in comparisons.values())
         for error in _compare_double(recorded, double, own_errors):
             if same and not error.ok:
                 # Every bit equals Thunder's and PyTorch's, so the difference comes from the data type and not from the
@@ -459,9 +461,9 @@ def least_tolerance(modes: Mapping[str, str]) -> float:
     return max((RELATIVE_TOLERANCE[dtype] for dtype in dtypes), default=0.0)
 
 
-def changed_kernels(kernels: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, ...]:
+def changed_kernels(kernels: Mapping[str, str], stock_kernels: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the kernels that unmodified Thunder did not run."""
-    return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in known))
+    return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in stock_kernels))
 
 
 def _stepper(
@@ -476,12 +478,12 @@ def _stepper(
     return Stepper(callable_, args, kwargs, jitted, seed=seed, modes=modes), jitted
 
 
-def unmodified(callable_: Callable[..., Any], way: str = THUNDER) -> Callable[..., Any]:
+def compile_unmodified(callable_: Callable[..., Any], variant: str = THUNDER) -> Callable[..., Any]:
     """A program as Thunder alone compiles it, with its default executors."""
     # Imported here, because only an actual check needs Thunder.
     from workbench.compiler import api
 
-    return api.unmodified(callable_, ways=(way,))
+    return api.unmodified(callable_, ways=(variant,))
 
 
 def _reference(
@@ -511,8 +513,8 @@ def _reference(
     reasons = tuple(draws_differ) if random else ()
     wrong: Reference | None = None
     for name in ways:
-        stepper, jitted = _stepper(build, seed, modes, partial(unmodified, way=name))
-        if not _same_start(start, _start_of(stepper)):
+        stepper, jitted = _stepper(build, seed, modes, partial(compile_unmodified, variant=name))
+        if not _is_same_start(start, _start_of(stepper)):
             raise ProgramError(
                 "the program starts from other values each time it is built, so nothing can be compared; "
                 "draw all random values with torch's default generator, which is seeded"
@@ -524,7 +526,7 @@ def _reference(
                 raise
             reasons += getattr(jitted, "refusals", ()) or (refusal(name, error),)
             continue
-        off = None if random else _farthest(eager_errors(found.recorded))
+        off = None if random else _farthest_tensor(eager_errors(found.recorded))
         if off is None:
             return found
         # The other method may be right. If neither is right, the caller decides about the first.
@@ -538,7 +540,7 @@ def _reference(
     return Reference(STOCK, first_step(stepper, seed), {}, (*reasons, STOCK_IS))
 
 
-def _wrong(
+def _describe_fault(
     reference: Reference,
     recorded: Mapping[str, RecordedTensor],
     eager: Mapping[str, RecordedTensor],
@@ -546,14 +548,14 @@ def _wrong(
     least: float,
 ) -> str:
     """Describe how unmodified Thunder is wrong if eager PyTorch equals the step; empty if Thunder is right."""
-    held_to = partial(compare, expected=eager, against="eager", own_errors=own_errors, least=least)
-    off = _farthest(held_to(reference.recorded))
-    if off is None or _farthest(held_to(recorded)) is not None:
+    held_to = partial(compare_tensors, expected=eager, reference_name="eager", own_errors=own_errors, least=least)
+    off = _farthest_tensor(held_to(reference.recorded))
+    if off is None or _farthest_tensor(held_to(recorded)) is not None:
         return ""
     return _is_wrong(reference.name, off)
 
 
-def _farthest(errors: Iterable[TensorError]) -> TensorError | None:
+def _farthest_tensor(errors: Iterable[TensorError]) -> TensorError | None:
     """Return the tensor that is farthest beyond its tolerance; None if all are within theirs."""
     return max((error for error in errors if not error.ok), key=_severity, default=None)
 
@@ -566,7 +568,7 @@ def _severity(error: TensorError) -> float:
     return error.severity
 
 
-def _in_double(
+def _run_in_double(
     build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
 ) -> dict[str, RecordedTensor] | None:
     """Return eager's results with all floating-point tensors in double precision.
@@ -640,13 +642,13 @@ def _compare_double(
 
 
 def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
-    given = held(outputs).tensors.values()
+    given = find_tensors(outputs).tensors.values()
     # Thunder may make a backward for integers that autograd never calls.
     asked = not given or any(map(_is_differentiable, given))
     if not stepper.backward(outputs) and stepper.has_backward and asked:
         raise ProgramError(
             "the plan has a backward, and the step ran none: no tensor that requires grad was found in what the "
-            f"program returned, {shown(outputs)}"
+            f"program returned, {short_repr(outputs)}"
         )
     stepper.synchronize()
     return stepper.record(outputs)
@@ -729,12 +731,15 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:
     """Return a fingerprint of a start, which reads each tensor once."""
     return [
-        (name, tuple(tensor.shape), float(torch.nan_to_num(wide(tensor.detach())).sum()))
+        (name, tuple(tensor.shape), float(torch.nan_to_num(to_double(tensor.detach())).sum()))
         for name, tensor in stepper._changeable()
     ]
 
 
-def _same_start(one: list[tuple[str, tuple[int, ...], float]], other: list[tuple[str, tuple[int, ...], float]]) -> bool:
-    return len(one) == len(other) and all(
-        a[:2] == b[:2] and math.isclose(a[2], b[2], rel_tol=1e-9, abs_tol=1e-9) for a, b in zip(one, other, strict=True)
+def _is_same_start(
+    first: list[tuple[str, tuple[int, ...], float]], second: list[tuple[str, tuple[int, ...], float]]
+) -> bool:
+    return len(first) == len(second) and all(
+        a[:2] == b[:2] and math.isclose(a[2], b[2], rel_tol=1e-9, abs_tol=1e-9)
+        for a, b in zip(first, second, strict=True)
     )

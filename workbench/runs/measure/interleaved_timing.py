@@ -83,7 +83,7 @@ def time_step(stepper: Stepper) -> StepTime:
     return StepTime(issued - start, done - start, device_s, yardstick_s)
 
 
-def interleaved[T](
+def take_interleaved[T](
     variants: Mapping[str, Callable[[], T]],
     count: int,
     budget_s: float,
@@ -138,16 +138,16 @@ def estimate(samples: Sequence[float]) -> MedianEstimate:
     return MedianEstimate(float(np.median(values)), low, high, len(values))
 
 
-def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False) -> MedianEstimate:
-    """Return the ratio of the median of `one` to the median of `other`.
+def ratio(numerator: Sequence[float], denominator: Sequence[float], *, paired: bool = False) -> MedianEstimate:
+    """Return the ratio of the median of `numerator` to the median of `denominator`.
 
     Parameters
     ----------
-    one, other : sequence of float
+    numerator, denominator : sequence of float
     paired : bool
         Samples with the same index are of the same turn and are resampled together.
     """
-    above, below = np.asarray(one, float), np.asarray(other, float)
+    above, below = np.asarray(numerator, float), np.asarray(denominator, float)
     middle = float(np.median(above) / np.median(below))
     samples = min(len(above), len(below))
     if samples < LEAST_SAMPLES:
@@ -188,21 +188,21 @@ class LoadWatch:
     """Minimum duration of a measurement, because systems count CPU time in hundredths of a second."""
 
     def __init__(self) -> None:
-        self._begun = self._read()
+        self._begun = self._read_load()
 
     @staticmethod
-    def _read() -> tuple[float, float]:
+    def _read_load() -> tuple[float, float]:
         times = psutil.cpu_times()
         # The system counts guest time as part of user time.
         idle_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0)
         busy_s = sum(times) - idle_s - getattr(times, "guest_nice", 0.0)
         return time.perf_counter(), busy_s - time.process_time()
 
-    def other_cores(self) -> float:
+    def busy_cores(self) -> float:
         """Return the number of cores that other processes have used since then."""
         begun_s, before_s = self._begun
         time.sleep(max(0.0, self.LEAST_S - (time.perf_counter() - begun_s)))
-        now_s, busy_s = self._read()
+        now_s, busy_s = self._read_load()
         return max(0.0, (busy_s - before_s) / (now_s - begun_s))
 
 

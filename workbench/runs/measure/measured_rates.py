@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from workbench.analysis.cost.machines import MACHINES, Machine
-from workbench.errors import ConfigError, nearest
+from workbench.errors import ConfigError, suggest_names
 
 THIS_CPU = "this CPU"
 THIS_GPU = "this GPU"
@@ -32,7 +32,7 @@ _ECHOES = 200
 _LAUNCHES = 2000
 
 
-def machine_of(name: str, ranks: int = 1) -> Machine:
+def machine_by_name(name: str, ranks: int = 1) -> Machine:
     """Return a machine by its name.
 
     Parameters
@@ -47,7 +47,7 @@ def machine_of(name: str, ranks: int = 1) -> Machine:
     ConfigError
         If there is no machine with that name.
     """
-    checked(name)
+    check_machine(name)
     if name == THIS_CPU:
         whole = _this_cpu()
         return dataclasses.replace(
@@ -61,7 +61,7 @@ def machine_of(name: str, ranks: int = 1) -> Machine:
     return MACHINES[name]
 
 
-def checked(name: str) -> None:
+def check_machine(name: str) -> None:
     """Refuse an unknown machine name before anything is measured.
 
     Raises
@@ -71,7 +71,9 @@ def checked(name: str) -> None:
     """
     if name not in (*MACHINE_NAMES, THIS_GPU):
         known = ", ".join(MACHINE_NAMES)
-        raise ConfigError(f"there is no machine {name!r}; legal: {known}{nearest(str(name), list(MACHINE_NAMES))}")
+        raise ConfigError(
+            f"there is no machine {name!r}; legal: {known}{suggest_names(str(name), list(MACHINE_NAMES))}"
+        )
 
 
 @functools.cache
@@ -119,17 +121,17 @@ def _this_gpu() -> Machine:
     if not torch.cuda.is_available():
         raise DeviceError("no CUDA device is attached, so that its rates cannot be measured")
 
-    def synced(act: Callable[[], object]) -> Callable[[], None]:
-        def acted() -> None:
+    def synchronized(act: Callable[[], object]) -> Callable[[], None]:
+        def act_and_wait() -> None:
             act()
             torch.cuda.synchronize()
 
-        return acted
+        return act_and_wait
 
     flops = {}
     for dtype in _WIDTHS:
         left, right = (torch.ones(_GPU_WIDTH, _GPU_WIDTH, dtype=getattr(torch, dtype), device="cuda") for _ in range(2))
-        flops[dtype] = 2 * _GPU_WIDTH**3 / _best(synced(functools.partial(torch.mm, left, right)))
+        flops[dtype] = 2 * _GPU_WIDTH**3 / _best(synchronized(functools.partial(torch.mm, left, right)))
     source, target = (torch.ones(_GPU_COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
     alone = torch.cuda.device_count() < 2
     beside = (
@@ -148,8 +150,8 @@ def _this_gpu() -> Machine:
         source=f"measured here on {torch.cuda.get_device_name()}: matmuls, a copy, small ops, and copies to "
         + ("the host" if alone else "the next GPU"),
         flops_per_s=flops,
-        bytes_per_s=2 * _GPU_COPIED / _best(synced(functools.partial(target.copy_, source))),
-        link_bytes_per_s=_GPU_COPIED / _best(synced(functools.partial(beside.copy_, source))),
+        bytes_per_s=2 * _GPU_COPIED / _best(synchronized(functools.partial(target.copy_, source))),
+        link_bytes_per_s=_GPU_COPIED / _best(synchronized(functools.partial(beside.copy_, source))),
         launch_s=launching_s,
     )
 

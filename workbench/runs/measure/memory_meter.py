@@ -69,7 +69,7 @@ class MemorySampler(threading.Thread):
         """Sample until stopped."""
         due_s = time.monotonic() + self._interval_s
         while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
-            if not self._told():
+            if not self._notify_meter():
                 self._log.write(self._sample())
             # A sample that had to wait for the interpreter's lock does not delay all later ones.
             due_s = max(due_s + self._interval_s, time.monotonic())
@@ -111,7 +111,7 @@ class MemorySampler(threading.Thread):
             meter.kill()
             meter.wait()
 
-    def _told(self) -> bool:
+    def _notify_meter(self) -> bool:
         """Send the meter the figures of the device's allocator; return whether a meter exists."""
         if self._meter is None or self._meter.stdin is None:
             return False
@@ -194,8 +194,8 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
         more = {
             "statement_live_bytes": inside[0],
             "statement_peak_bytes": inside[1],
-            "peak_statement": _described(clocks, statement_at(peak_ns, ticks, clocks.times_ns)),
-            "alive": [{"bytes": each.nbytes, **describe(each, clocks)} for each in alive[:ALIVE_LISTED]],
+            "peak_statement": _describe_owner(clocks, statement_at(peak_ns, ticks, clocks.times_ns)),
+            "alive": [{"bytes": each.nbytes, **describe_allocation(each, clocks)} for each in alive[:ALIVE_LISTED]],
         }
     if cuda:
         # Other allocations on the device, such as a compiler's workspaces, existed before the step and do not count.
@@ -234,7 +234,7 @@ def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list
     return _memory_changes(profile, stepper.device.type), device_kernels(profile, begun_ns)
 
 
-def describe(allocation: Allocation, clocks: StatementClocks | None) -> dict[str, Any]:
+def describe_allocation(allocation: Allocation, clocks: StatementClocks | None) -> dict[str, Any]:
     """Return the owner of an allocation.
 
     Returns
@@ -244,14 +244,14 @@ def describe(allocation: Allocation, clocks: StatementClocks | None) -> dict[str
         ``outputs`` and ``source``.
     """
     if clocks is None or allocation.statement < 0:
-        return {"value": "", **_described(clocks, -1)}
-    found = _described(clocks, allocation.statement)
+        return {"value": "", **_describe_owner(clocks, -1)}
+    found = _describe_owner(clocks, allocation.statement)
     lie = zip(found["outputs"], clocks.addresses[allocation.statement], strict=True)
     values = (name for name, address in lie if allocation.outlives_statement and address == allocation.address)
     return {"value": next(values, ""), **found}
 
 
-def _described(clocks: StatementClocks | None, statement: int) -> dict[str, Any]:
+def _describe_owner(clocks: StatementClocks | None, statement: int) -> dict[str, Any]:
     if clocks is None or statement < 0:
         return {"statement": -1, "name": "", "outputs": [], "source": ""}
     by = clocks.statements[statement]

@@ -23,7 +23,7 @@ SNAPSHOT_FILE = "memory_snapshot.pickle"
 _BEYOND = "outside the statements: autograd, and what is between the traces"
 
 
-def take(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
+def take_snapshot(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
     """Step once and record every allocation.
 
     On CUDA, PyTorch makes the snapshot, with the lines of Thunder's generated code. On a CPU, PyTorch has allocation
@@ -53,14 +53,14 @@ def take(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
         clocks = None
     ticks = [(tick.statement, tick.frees) for tick in clocks.ticks] if clocks is not None else []
     allocated = memory_meter.allocations(changes, ticks, clocks.times_ns if clocks is not None else [])
-    framed = [(each, _frames(memory_meter.describe(each, clocks))) for each in allocated]
-    return of_events(changes, framed, _held(stepper))
+    framed = [(each, _frames(memory_meter.describe_allocation(each, clocks))) for each in allocated]
+    return snapshot_of_events(changes, framed, _named_storages(stepper))
 
 
-def of_events(
+def snapshot_of_events(
     changes: Sequence[MemoryEvent],
     allocated: Sequence[tuple[Allocation, list[dict[str, Any]]]],
-    held: Sequence[tuple[int, int, str]],
+    named_storages: Sequence[tuple[int, int, str]],
 ) -> dict[str, Any]:
     """Return a snapshot of allocation events.
 
@@ -70,11 +70,11 @@ def of_events(
         In order of time.
     allocated : sequence of (Allocation, list of dict)
         Their allocations, each with its stack frames.
-    held : sequence of (int, int, str)
+    named_storages : sequence of (int, int, str)
         Address, bytes and name of earlier allocations.
     """
     trace: list[tuple[int, dict[str, Any]]] = []
-    left = [(address, nbytes, [_frame(name)]) for address, nbytes, name in held]
+    left = [(address, nbytes, [_frame(name)]) for address, nbytes, name in named_storages]
     for each, frames in allocated:
         entry = {"addr": each.address, "size": each.nbytes, "stream": 0, "frames": frames}
         trace.append((each.begin, {"action": "alloc", **entry}))
@@ -89,7 +89,7 @@ def of_events(
     return {"device_traces": [ordered], "segments": segments}
 
 
-def write(run: Run, path: str | Path) -> Path:
+def write_snapshot(run: Run, path: str | Path) -> Path:
     """Write the snapshot that a run took into a file of the user's choice.
 
     Raises
@@ -103,10 +103,10 @@ def write(run: Run, path: str | Path) -> Path:
     try:
         return paths.write(path, source.read_bytes())
     except OSError as error:
-        raise RunError(f"the memory snapshot {path} cannot be written: {paths.reason(error)}") from error
+        raise RunError(f"the memory snapshot {path} cannot be written: {paths.reason_of(error)}") from error
 
 
-def save(snapshot: dict[str, Any], run_dir: Path) -> None:
+def save_snapshot(snapshot: dict[str, Any], run_dir: Path) -> None:
     """Put a snapshot into a run's folder."""
     with (run_dir / SNAPSHOT_FILE).open("wb") as file:
         pickle.dump(snapshot, file)
@@ -145,7 +145,7 @@ def _frame(name: str, filename: str = "", line: int = 0) -> dict[str, Any]:
     return {"name": name, "filename": filename, "line": line}
 
 
-def _held(stepper: Stepper) -> list[tuple[int, int, str]]:
+def _named_storages(stepper: Stepper) -> list[tuple[int, int, str]]:
     named = {**stepper.parameters, **stepper.buffers, **stepper.inputs}
     found: dict[int, tuple[int, int, str]] = {}
     for name, tensor in named.items():

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workbench.compiler.planner import kernel_identity
 from workbench.runs.measure import accuracy
 from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
-from workbench.runs.measure.tensor_diff import RecordedTensor, compare, other_bits
+from workbench.runs.measure.tensor_diff import RecordedTensor, compare_tensors, tensors_with_other_bits
 
 STEPS = 3
 
@@ -46,7 +46,7 @@ class TrainingResult:
     kernels: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def check(
+def check_training(
     compile_program: Compile,
     unmodified: Compile,
     stock: Compile,
@@ -85,8 +85,8 @@ def check(
         Comparison of the tensors of `TrainingResult`.
     """
     trained = functools.partial(train, build=build, seed=seed, modes=modes)
-    held_to = functools.partial(compare, least=accuracy.least_tolerance(modes))
-    ours, eager = trained(compile_program), trained(replicated)
+    held_to = functools.partial(compare_tensors, least=accuracy.least_tolerance(modes))
+    ours, eager = trained(compile_program), trained(replicate_module)
     random = _any_rank(eager.random)
     name, known, why = _reference(unmodified, stock, trained, random=random, draws_differ=draws_differ)
     if name == accuracy.THUNDER and not random:
@@ -103,9 +103,9 @@ def check(
     changed: tuple[str, ...] | None = None
     if is_thunder:
         changed = tuple(dict.fromkeys(kernel for key, kernel in ours.kernels.items() if key not in known.kernels))
-        differ = other_bits(ours.tensors, known.tensors)
+        differ = tensors_with_other_bits(ours.tensors, known.tensors)
         if not changed and _any_rank(bool(differ)):
-            unsteady = other_bits(trained(unmodified).tensors, known.tensors)
+            unsteady = tensors_with_other_bits(trained(unmodified).tensors, known.tensors)
     tensors = [
         error
         for against, expected in references.items()
@@ -159,14 +159,14 @@ def _reference(
     return "", TrainingResult({}), why
 
 
-def _any_rank(here: bool) -> bool:
+def _any_rank(condition: bool) -> bool:
     """Return whether a condition is true on any rank; all ranks must call this."""
     found: list[bool] = [False] * dist.get_world_size()
-    dist.all_gather_object(found, here)
+    dist.all_gather_object(found, condition)
     return any(found)
 
 
-def replicated(module: torch.nn.Module) -> Callable[..., Any]:
+def replicate_module(module: torch.nn.Module) -> Callable[..., Any]:
     """Return the module under `DistributedDataParallel`; each rank has its own buffers, as under Thunder."""
     return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
 
@@ -187,7 +187,7 @@ def train(
     seed : int
         Set before the first step.
     modes : mapping of str to str, optional
-        As for `check`.
+        As for `check_training`.
     """
     module, args, kwargs = build()
     assert isinstance(module, torch.nn.Module)
@@ -218,8 +218,8 @@ def train(
     }
     held = {name: parameter.detach() for name, parameter in stepper.parameters.items()}
     if not eager:
-        held = {name: _whole(part, module, name) for name, part in held.items()}
-        sums = {name: _whole(part, module, name) for name, part in sums.items()}
+        held = {name: _gather_parts(part, module, name) for name, part in held.items()}
+        sums = {name: _gather_parts(part, module, name) for name, part in sums.items()}
     found |= {
         f"parameter({name})": RecordedTensor("parameter", tensor.to("cpu", copy=True)) for name, tensor in held.items()
     }
@@ -232,7 +232,7 @@ def train(
     return TrainingResult(found, random, kernel_identity.kernels_of(run) if hasattr(run, "_lc_cs") else {})
 
 
-def _whole(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:
+def _gather_parts(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:
     """Return a whole parameter or gradient; if each rank holds a part, gather the parts and drop Thunder's padding."""
     shape = module.get_parameter(name).shape
     differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]

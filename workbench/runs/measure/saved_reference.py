@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from workbench.runs.measure.tensor_diff import RecordedTensor, parts
+from workbench.runs.measure.tensor_diff import RecordedTensor, tensor_parts
 from workbench.util.disk_cache import REFERENCES
 
 FORMAT = 1
@@ -103,13 +103,13 @@ class SavedReferences:
             digest.update(f"{name}{entry.kind}{entry.changed}".encode())
             if entry.value is not None:
                 digest.update(f"{entry.value.dtype}{tuple(entry.value.shape)}".encode())
-                for part in parts(entry.value):
+                for part in tensor_parts(entry.value):
                     digest.update(_bytes_of(part))
         return digest.hexdigest()
 
     def load(self, key: str) -> Reference | None:
         """Read a reference; None if it is missing or cannot be read."""
-        for path in REFERENCES.kept(key):
+        for path in REFERENCES.files_under(key):
             try:
                 found = torch.load(io.BytesIO(REFERENCES.read(path)), weights_only=True)
                 recorded = {name: RecordedTensor(*entry) for name, entry in found["recorded"].items()}
@@ -123,7 +123,7 @@ class SavedReferences:
         values = (entry.value for entry in reference.recorded.values() if entry.value is not None)
         if (
             REFERENCES.folder() is None
-            or sum(part.nbytes for value in values for part in parts(value)) > REFERENCES.most_bytes // 2
+            or sum(part.nbytes for value in values for part in tensor_parts(value)) > REFERENCES.most_bytes // 2
         ):
             return
         file = io.BytesIO()
@@ -131,7 +131,7 @@ class SavedReferences:
         fields = {"name": reference.name, "kernels": reference.kernels, "reasons": list(reference.reasons)}
         torch.save({**fields, "recorded": recorded}, file)
         try:
-            REFERENCES.keep(key, _PART, file.getvalue())
+            REFERENCES.store(key, _PART, file.getvalue())
         except OSError:
             return
 

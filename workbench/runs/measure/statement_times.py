@@ -148,7 +148,7 @@ def measure(
     rows: dict[int, list[list[int]]] = {side: [] for side in clocks.sides}
     whole: list[tuple[float, list[int]]] = []
 
-    def with_clocks(*sides: int) -> float:
+    def time_with_clocks(*sides: int) -> float:
         clocks.clear()
         clocks.start(*sides)
         begun_ns = time.perf_counter_ns()
@@ -164,17 +164,21 @@ def measure(
             whole.append((found.wall_s, row))
         return found.wall_s
 
-    def without() -> float:
+    def time_without_clocks() -> float:
         clocks.stop()
         return interleaved_timing.time_step(stepper).wall_s
 
-    variants: dict[str, Callable[[], float]] = {f"with {side}": functools.partial(with_clocks, side) for side in rows}
+    variants: dict[str, Callable[[], float]] = {
+        f"with {side}": functools.partial(time_with_clocks, side) for side in rows
+    }
     both: dict[str, Callable[[], float]] = {}
     if len(clocks.sides) > 1:
-        both["whole"] = functools.partial(with_clocks, *clocks.sides)
+        both["whole"] = functools.partial(time_with_clocks, *clocks.sides)
     try:
-        turns = turns_of(without(), budget_s)
-        found = interleaved_timing.interleaved({**variants, **both, "without": without}, turns, budget_s)
+        turns = turns_of(time_without_clocks(), budget_s)
+        found = interleaved_timing.take_interleaved(
+            {**variants, **both, "without": time_without_clocks}, turns, budget_s
+        )
     finally:
         clocks.stop()
     clocked_s = [seconds for variant in variants for seconds in found[variant]]
@@ -340,7 +344,7 @@ def chrome_trace(run: Run) -> dict[str, Any]:
             begun_s = event.t_s
     times = events.last_of(run.events, events.StatementTimes)
     if times is not None:
-        columns = zip(times.names, times.sides, times.sources, *times.drawn, strict=True)
+        columns = zip(times.names, times.sides, times.sources, *times.one_step_or_medians, strict=True)
         for name, side, source, start_s, seconds, free_s in columns:
             thread = "host, backward" if side else "host, forward"
             span("step", thread, name, begun_s + start_s, seconds, source=source)
@@ -353,7 +357,7 @@ def chrome_trace(run: Run) -> dict[str, Any]:
     if peak is not None:
         for at_s, live_bytes in zip(peak.timeline_s, peak.live_bytes, strict=True):
             found.append(chrome.counter("step, measured for memory", "memory in use", begun_s + at_s, live_bytes))
-    return chrome.document(found, run=run.name, verdict=times.verdict if times is not None else "")
+    return chrome.trace_document(found, run=run.name, verdict=times.verdict if times is not None else "")
 
 
 def write_chrome_trace(run: Run, path: str | Path) -> Path:
@@ -364,4 +368,4 @@ def write_chrome_trace(run: Run, path: str | Path) -> Path:
     RunError
         If the file cannot be written.
     """
-    return chrome.write(chrome_trace(run), path)
+    return chrome.write_trace(chrome_trace(run), path)

@@ -58,7 +58,7 @@ def rank(
     synchronize : callable
         Waits for all work that a variant issued.
     samples, budget_s, seed
-        As in `workbench.runs.measure.interleaved_timing.interleaved`.
+        As in `workbench.runs.measure.interleaved_timing.take_interleaved`.
     warmup : int
         Number of calls of each variant before the first sample.
     """
@@ -74,7 +74,7 @@ def rank(
     for work in variants.values():
         for _ in range(warmup):
             sample(work)
-    found = interleaved_timing.interleaved(
+    found = interleaved_timing.take_interleaved(
         {name: functools.partial(sample, work) for name, work in variants.items()}, samples, budget_s, seed=seed
     )
     host = {name: [each[0] for each in rows] for name, rows in found.items()}

@@ -60,10 +60,10 @@ class RecordedTensor:
     changed: bool = True
 
 
-def compare(
+def compare_tensors(
     recorded: Mapping[str, RecordedTensor],
     expected: Mapping[str, RecordedTensor],
-    against: str,
+    reference_name: str,
     *,
     exact: bool = False,
     unsteady: Container[str] = (),
@@ -76,7 +76,7 @@ def compare(
     ----------
     recorded, expected : mapping of str to RecordedTensor
         The step to check, and the reference.
-    against : str
+    reference_name : str
         Name of the reference.
     exact : bool
         Whether every bit must equal the reference's.
@@ -103,23 +103,25 @@ def compare(
         theirs = expected[name].value if name in expected else None
         demanded = exact and name not in unsteady
         own, largest = own_errors.get(name, 0.0), sizes.get(kind, 0.0)
-        error = _error(name, against, ours, theirs, largest, exact=demanded, own_error=own, least=least)
+        error = _error(name, reference_name, ours, theirs, largest, exact=demanded, own_error=own, least=least)
         if not error.ok or any(name in step and step[name].changed for step in (recorded, expected)):
             yield error
 
 
-def other_bits(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedTensor]) -> frozenset[str]:
+def tensors_with_other_bits(
+    first: Mapping[str, RecordedTensor], second: Mapping[str, RecordedTensor]
+) -> frozenset[str]:
     """Return the names of tensors whose bits differ between two steps."""
     return frozenset(
         name
-        for name in {*one, *other}
-        if name not in one or name not in other or not same_bits(one[name].value, other[name].value)
+        for name in {*first, *second}
+        if name not in first or name not in second or not have_same_bits(first[name].value, second[name].value)
     )
 
 
 def _error(
     name: str,
-    against: str,
+    reference_name: str,
     ours: torch.Tensor | None,
     theirs: torch.Tensor | None,
     largest: float,
@@ -134,14 +136,14 @@ def _error(
     relative = RELATIVE_TOLERANCE.get(theirs.dtype, 0.0) if theirs is not None else 0.0
     relative = max(relative, least) if relative else 0.0
     tolerance = 0.0 if exact else relative * max(size, FLOOR * largest) + SPREAD * own_error
-    bitwise, worst = same_bits(ours, theirs), largest_difference(ours, theirs)
+    bitwise, worst = have_same_bits(ours, theirs), largest_difference(ours, theirs)
     if worst == 0:
         share = 0.0
     else:
         share = worst / size if size > 0 else math.inf
     return TensorError(
         name=name,
-        against=against,
+        against=reference_name,
         dtype=dtype,
         max_abs_error=worst,
         max_rel_error=share,
@@ -155,9 +157,9 @@ def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -
     """Return the largest absolute difference of two elements; infinite if one has no counterpart."""
     if ours is None and theirs is None:
         return 0.0
-    if ours is None or theirs is None or not _same_form(ours, theirs):
+    if ours is None or theirs is None or not _have_same_form(ours, theirs):
         return math.inf
-    one, other = wide(parts(ours)[-1]), wide(parts(theirs)[-1])
+    one, other = to_double(tensor_parts(ours)[-1]), to_double(tensor_parts(theirs)[-1])
     if one.numel() == 0:
         return 0.0
     # Infinities and NaN must be in the same places in both.
@@ -166,14 +168,16 @@ def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -
     return float(torch.where(difference.isnan(), math.inf, difference).max())
 
 
-def same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
+def have_same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
     """Return whether two tensors have the same form and bits: signed zeros differ, equal NaNs do not."""
     if ours is None or theirs is None:
         return ours is theirs
-    return _same_form(ours, theirs) and bool(torch.equal(_as_bytes(parts(ours)[-1]), _as_bytes(parts(theirs)[-1])))
+    return _have_same_form(ours, theirs) and bool(
+        torch.equal(_as_bytes(tensor_parts(ours)[-1]), _as_bytes(tensor_parts(theirs)[-1]))
+    )
 
 
-def parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def tensor_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return the tensors that hold a tensor's data: itself, or each index of a sparse one, once, and the elements."""
     if not tensor.is_sparse:
         return (tensor,)
@@ -181,18 +185,18 @@ def parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return each.indices(), each.values()
 
 
-def _same_form(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+def _have_same_form(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     """Return whether two tensors have the same shape and data type and, where one is sparse, the same indices."""
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype or ours.layout != theirs.layout:
         return False
-    return all(map(torch.equal, parts(ours)[:-1], parts(theirs)[:-1]))
+    return all(map(torch.equal, tensor_parts(ours)[:-1], tensor_parts(theirs)[:-1]))
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def wide(tensor: torch.Tensor) -> torch.Tensor:
+def to_double(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor in double precision; complex numbers become pairs."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
@@ -201,7 +205,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 def size_of(tensor: torch.Tensor | None) -> float:
     """Largest finite magnitude."""
-    held = None if tensor is None else parts(tensor)[-1]
+    held = None if tensor is None else tensor_parts(tensor)[-1]
     if held is None or held.numel() == 0:
         return 0.0
-    return float(torch.nan_to_num(wide(held).abs(), nan=0.0, posinf=0.0).max())
+    return float(torch.nan_to_num(to_double(held).abs(), nan=0.0, posinf=0.0).max())

@@ -29,7 +29,7 @@ class _Queue:
 
     def _work(self) -> None:
         while True:
-            call(self._calls.get(), of="a run")
+            call(self._calls.get(), subject="a run")
 
 
 _QUEUE = _Queue()
@@ -50,7 +50,7 @@ def post(act: Callable[[], None]) -> None:
 
 
 def call(
-    callback: Callable[..., object], *arguments: Any, of: str, passes: type[BaseException] | tuple[()] = ()
+    callback: Callable[..., object], *arguments: Any, subject: str, passes: type[BaseException] | tuple[()] = ()
 ) -> None:
     """Call an observer; its exceptions are logged, because a broken view must not affect anything else.
 
@@ -58,7 +58,7 @@ def call(
     ----------
     callback : callable
     *arguments
-    of : str
+    subject : str
         Name of what it observes, for the log.
     passes : type, optional
         An exception that does not come from the observer, and is raised again.
@@ -70,4 +70,4 @@ def call(
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # the exception is the user's own, not the observer's
-        _LOGGER.exception("an observer of %s failed", of)
+        _LOGGER.exception("an observer of %s failed", subject)

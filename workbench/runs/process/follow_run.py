@@ -25,7 +25,7 @@ from workbench.runs.process.record import FINAL_STATES, Record
 from workbench.runs.process.request import OUTPUT_FILE, SCRATCH
 from workbench.runs.process.worker_process import KILL_TIMEOUT_S, Worker
 
-__all__ = ["FINAL_STATES", "Run", "follow", "renamed", "start"]
+__all__ = ["FINAL_STATES", "Run", "follow", "reload_names", "start"]
 
 Observer = Callable[[Event], None]
 
@@ -211,7 +211,7 @@ class Run(Record):
 
     def _now_s(self) -> float:
         """Return seconds on the log's clock, as far as another process can tell."""
-        started = self._last(events.Started)
+        started = self._last_of(events.Started)
         return max(0.0, time.time() - started.time_s) if started is not None else 0.0
 
     def _notify(self) -> None:
@@ -233,7 +233,7 @@ class Run(Record):
                 if observed.ended:
                     break
                 observed.given += 1
-                callbacks.call(observed.callback, event, of=f"run {self.name}")
+                callbacks.call(observed.callback, event, subject=f"run {self.name}")
 
     def _attach(self, worker: Worker | _ExternallyLaunched) -> None:
         """Follow a process until it ends."""
@@ -264,7 +264,7 @@ class Run(Record):
             ended = self._worker.wait(FOLLOW_INTERVAL_S)
             with self._lock:
                 if not self._over.is_set():
-                    self._read()
+                    self._read_log()
             self._notify()
             if not ended and (reason := self._over_limit(begun_s)):
                 self._end(reason)
@@ -275,10 +275,10 @@ class Run(Record):
         if not self._worker or not self._worker.is_child:
             return ""
         options = self.request.options
-        reason = worker_process.over_time(begun_s, options.timeout_s)
+        reason = worker_process.reason_over_time(begun_s, options.timeout_s)
         # Each rank has its own limit, enforced in its process.
         if not reason and not self.request.parallel:
-            reason = worker_process.over_limit(self._worker.pid, options.memory_limit_bytes)
+            reason = worker_process.reason_over_limit(self._worker.pid, options.memory_limit_bytes)
         return reason
 
     def _end(self, reason: str) -> None:
@@ -290,7 +290,7 @@ class Run(Record):
             with contextlib.suppress(OSError, RunError):
                 self._worker.kill()
 
-    def _read(self) -> None:
+    def _read_log(self) -> None:
         """Store the new events of the log. The terminal record counts only when the process is gone."""
         try:
             found = self._tail.read()
@@ -302,7 +302,7 @@ class Run(Record):
         self._finals += [event for event in found if isinstance(event, events.FINAL)]
         self._keep(event for event in found if not isinstance(event, events.FINAL))
 
-    def _said(self, status: int | None = None) -> Event | None:
+    def _end_in_log(self, status: int | None = None) -> Event | None:
         """Return how the run ended according to the log, checked against the worker's exit status if it is known."""
         if not self._finals:
             return None
@@ -334,7 +334,7 @@ class Run(Record):
                 t_s=self._now_s(), reason=trouble or "the worker ended without a terminal event"
             )
             try:
-                end = self._ended(status)
+                end = self._record_end(status)
             except BaseException:
                 _LOGGER.exception("the end of run %s could not be written", self.name)
             finally:
@@ -349,16 +349,16 @@ class Run(Record):
         while not self._finals and not self._unreadable and time.monotonic() < until:
             time.sleep(FOLLOW_INTERVAL_S)
             with self._lock:
-                self._read()
+                self._read_log()
 
-    def _ended(self, status: int | None) -> Event:
+    def _record_end(self, status: int | None) -> Event:
         """Return how the run ended; write it into the folder if the worker could not."""
         assert self._worker is not None
-        self._read()
+        self._read_log()
         if isinstance(self._tail, event_log.Tail):
             self._tail.close()
         output = self.output
-        end = self._said(status) or self._stop
+        end = self._end_in_log(status) or self._stop
         if end is None:
             reason = (
                 f"the event log cannot be read: {self._unreadable}" if self._unreadable else _reason(status, output)
@@ -405,7 +405,7 @@ class _ExternallyLaunched:
         return rank_launcher.last_output(rank_launcher.folder_of(self._run_dir, 0))
 
 
-def check_device(device: str) -> None:
+def refuse_planned_device(device: str) -> None:
     """Refuse to run a program for a planned device, before a folder is made for it.
 
     Raises
@@ -439,8 +439,8 @@ def start(run_dir: Path) -> Run:
     if (run_dir / event_log.LOG_FILE).exists():
         raise RunError(f"{run_dir} was run before; its log would be lost")
     device = run.request.program.get("device", "")
-    check_device(device)
-    request.check(run.request.options, device, run.request.variants, ranks=run.request.ranks)
+    refuse_planned_device(device)
+    request.check_options(run.request.options, device, run.request.variants, ranks=run.request.ranks)
     shared = bool(run.request.parallel)
     if shared and device == "cuda":
         _check_gpus(run_dir, run.request.ranks)
@@ -534,51 +534,51 @@ def follow(run_dir: Path) -> Run:
     except (OSError, RuntimeError, ValueError) as error:  # circular links, or a NUL in the name
         raise RunError(f"{str(run_dir)!r} is no run: {error}") from error
     with _OPENING:
-        return _LIVE.get(run_dir) or _opened(run_dir)
+        return _LIVE.get(run_dir) or _open_run(run_dir)
 
 
-def _opened(run_dir: Path) -> Run:
+def _open_run(run_dir: Path) -> Run:
     run = Run(run_dir)
     elsewhere = None
     if run.request.parallel and not untrusted_files.exists(run_dir / event_log.LOG_FILE):
         elsewhere = run._tail = rank_launcher.ExternallyLaunched(run_dir, run.request.ranks)
-    run._read()
+    run._read_log()
     standing = ""
     if untrusted_files.exists(run_dir / worker_process.WORKER_FILE):
         note = worker_process.Note.read(run_dir)
-        standing = note.standing if note is not None else "unknown"
+        standing = note.liveness if note is not None else "unknown"
         if note is not None and standing == "alive" and (worker := Worker.of(run_dir, note)) is not None:
             run._attach(worker)
             return run
         if note is not None and standing == "gone":
             worker_process.clear(run_dir, note)
             # Read its last events.
-            run._read()
-    if elsewhere is not None and elsewhere.going_on:
+            run._read_log()
+    if elsewhere is not None and elsewhere.is_going_on:
         run._attach(_ExternallyLaunched(run_dir, elsewhere))
         return run
     if isinstance(run._tail, event_log.Tail):
         run._tail.close()
     elif not standing:
         standing = "silent"
-    run._keep([run._said() or _end_unknown(run, standing)])
+    run._keep([run._end_in_log() or _end_unknown(run, standing)])
     run._over.set()
     return run
 
 
-def renamed(run_dir: Path) -> None:
+def reload_names(run_dir: Path) -> None:
     """Make all runs of a folder read their name again."""
     for run in tuple(_KNOWN):
         if run.run_dir == run_dir.resolve():
-            run.request = request.read(run_dir)
+            run.request = request.read_request(run_dir)
 
 
-def _end_unknown(run: Run, standing: str) -> Event:
+def _end_unknown(run: Run, liveness: str) -> Event:
     """Return the reason why a run ended, if its log does not have it."""
     t_s = run._events[-1].t_s if run._events else 0.0
     if run._unreadable:
         return events.Failed(t_s=t_s, reason=f"the event log cannot be read: {run._unreadable}")
-    if standing == "unknown":
+    if liveness == "unknown":
         reason = (
             "the log has no terminal event, and the run's process cannot be looked for: it is another user's or on "
             "another machine, this folder is a copy, or the machine was started again"
@@ -586,7 +586,7 @@ def _end_unknown(run: Run, standing: str) -> Event:
         return events.Failed(t_s=t_s, reason=reason)
     if not run._events:
         return events.Failed(t_s=t_s, reason="the run was never started, or ended before it wrote anything")
-    if standing == "silent":
+    if liveness == "silent":
         return events.Failed(t_s=t_s, reason="the ranks wrote nothing for an hour, and did not say how they ended")
     reason = "the run ended without a terminal event: it and the process that followed it were killed"
     return events.Failed(t_s=t_s, reason=reason)

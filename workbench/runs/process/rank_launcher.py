@@ -169,7 +169,7 @@ class RankLogMerger:
         self.ranks = [_Rank(event_log.Tail(folder_of(run_dir, rank) / event_log.LOG_FILE)) for rank in range(ranks)]
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Return whether a rank reported that it failed."""
         return any(isinstance(rank.end, events.Failed) for rank in self.ranks)
 
@@ -186,7 +186,7 @@ class RankLogMerger:
     def read(self) -> None:
         """Read the events that the ranks have reported since the last call."""
         for number, rank in enumerate(self.ranks):
-            for event in _new(rank):
+            for event in _new_events(rank):
                 if isinstance(event, events.Started):
                     rank.offset_s = event.time_s - self._time_s
                 rank.heard_s, rank.last_s, rank.silent = time.monotonic(), event.t_s + rank.offset_s, False
@@ -308,7 +308,7 @@ class RankLogMerger:
         return 3 if any(words in reason for words in _LOST) else 2, at_s
 
 
-def _new(rank: _Rank) -> list[Event]:
+def _new_events(rank: _Rank) -> list[Event]:
     try:
         return rank.tail.read()
     except OSError as error:
@@ -324,7 +324,7 @@ def last_output(folder: Path) -> str:
 def _begun_s(folder: Path) -> float:
     """Return when a rank began, in seconds since the epoch; 0 if unknown."""
     with contextlib.suppress(OSError):
-        return next((e.time_s for e in event_log.read(folder)[:1] if isinstance(e, events.Started)), 0.0)
+        return next((e.time_s for e in event_log.read_events(folder)[:1] if isinstance(e, events.Started)), 0.0)
     return 0.0
 
 
@@ -350,7 +350,7 @@ class ExternallyLaunched:
         return sum(rank.tail.skipped for rank in self._gathering.ranks)
 
     @property
-    def going_on(self) -> bool:
+    def is_going_on(self) -> bool:
         """Return whether a rank was started, one has no terminal event yet, and something was written recently."""
         written_s = 0.0
         for rank in self._gathering.ranks:
@@ -376,7 +376,7 @@ def main(run_dir: Path) -> None:
     log = event_log.EventLog(run_dir / event_log.LOG_FILE)
     begun_s = time.time() - log.now_s()
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=begun_s))
-    asked = request.read(run_dir)
+    asked = request.read_request(run_dir)
     gathering = RankLogMerger(run_dir, asked.ranks, log.write, begun_s)
     done = threading.Event()
     follower = threading.Thread(target=_follow, args=(gathering, asked.options, done), name="gather", daemon=True)
@@ -417,10 +417,10 @@ def _follow(gathering: RankLogMerger, options: request.RunOptions, done: threadi
         for rank in gathering.ranks:
             if rank.pid is None or rank.end is not None or rank.killed:
                 continue
-            rank.killed = worker_process.over_limit(rank.pid, options.memory_limit_bytes)
+            rank.killed = worker_process.reason_over_limit(rank.pid, options.memory_limit_bytes)
             if rank.killed:
                 _kill(rank)
-        if gathering.failed:
+        if gathering.has_failed:
             deadline = min(deadline, time.monotonic() + _GRACE_S)
         if time.monotonic() > deadline:
             for rank in gathering.ranks:
@@ -434,12 +434,12 @@ def _kill(rank: _Rank) -> None:
             os.kill(rank.pid, signal.SIGKILL)
 
 
-def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int], str]:
+def _torchrun(run_dir: Path, run_request: request.RunRequest) -> tuple[dict[int, int], str]:
     """Start the ranks and wait for them.
 
     Return the exit status of each that failed, and the reason if none could be started.
     """
-    port = asked.options.port
+    port = run_request.options.port
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, about which it warns
     # Otherwise torchrun serves a store for the ranks on all interfaces; here they meet without it.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
@@ -449,7 +449,7 @@ def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int],
     try:
         held = None if port is None else serve_store(port)
         try:
-            torchrun.run(torchrun.parse_args(torchrun_arguments(run_dir, asked.ranks)))
+            torchrun.run(torchrun.parse_args(torchrun_arguments(run_dir, run_request.ranks)))
         finally:
             del held
     except RunError as error:

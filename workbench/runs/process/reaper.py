@@ -57,7 +57,7 @@ def entry(mark: str) -> bytes:
     return os.fsencode(f"{MARK}={mark}")
 
 
-def marked(mark: str) -> list[int]:
+def marked_processes(mark: str) -> list[int]:
     """Return the ids of running processes with a mark."""
     wanted = entry(mark)
     return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and wanted in _environment(pid).split(b"\0")]
@@ -76,7 +76,7 @@ def _reap(mark: str, scratch: Path, timeout_s: float) -> bool:
     # Repeat until none is found, because one may have been forked while the others were listed.
     while not none_left and time.monotonic() < deadline_s:
         try:
-            left = marked(mark)
+            left = marked_processes(mark)
         except OSError:  # there is no descriptor left at the moment
             time.sleep(0.05)
             continue

@@ -44,7 +44,7 @@ class Record:
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self.request = request.read(run_dir)
+        self.request = request.read_request(run_dir)
         self._lock = threading.RLock()
         self._events: list[Event] = []
         self._of_type: dict[type[Event], list[Event]] = {}
@@ -55,12 +55,12 @@ class Record:
                 self._events.append(event)
                 self._of_type.setdefault(type(event), []).append(event)
 
-    def _all[T: Event](self, kind: type[T]) -> list[T]:
+    def _all_of[T: Event](self, kind: type[T]) -> list[T]:
         with self._lock:
             # Do not search through all records, because a run has one for each of its steps.
             return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # what is kept by its type
 
-    def _last[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
+    def _last_of[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
         with self._lock:
             kinds = kind if isinstance(kind, tuple) else (kind,)
             return next((self._of_type[each][-1] for each in kinds if each in self._of_type), None)  # type: ignore[return-value]  # likewise
@@ -81,10 +81,10 @@ class Record:
     @property
     def state(self) -> State:
         """``starting``, ``compiling``, ``running``; once the process is gone, ``done``, ``failed`` or ``cancelled``."""
-        last = self._last(events.FINAL)
+        last = self._last_of(events.FINAL)
         if last is not None:
             return _STATES[last.type]
-        phase = self._last(events.Phase)
+        phase = self._last_of(events.Phase)
         if phase is None or phase.phase == "build":
             return "starting"
         return "compiling" if phase.phase == "compile" else "running"
@@ -92,7 +92,7 @@ class Record:
     @property
     def phase(self) -> str:
         """Current phase of the worker, see `workbench.runs.log.events.Phase`; empty before the first."""
-        phase = self._last(events.Phase)
+        phase = self._last_of(events.Phase)
         return phase.phase if phase is not None else ""
 
     @property
@@ -103,7 +103,7 @@ class Record:
     @property
     def error(self) -> str | None:
         """Reason why the run is not `ok`, in one line; None while it runs, and if it is `ok`."""
-        last = self._last(events.FINAL)
+        last = self._last_of(events.FINAL)
         if isinstance(last, events.Failed):
             return untrusted_files.one_line(last.reason) or "failed"
         if isinstance(last, events.Cancelled):
@@ -126,7 +126,7 @@ class Record:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings: parts of the config that do not fit the program, and the number of damaged lines in the log."""
-        messages = [untrusted_files.one_line(event.message) for event in self._all(events.Warned)]
+        messages = [untrusted_files.one_line(event.message) for event in self._all_of(events.Warned)]
         if count := self.skipped_lines:
             lines = "1 line" if count == 1 else f"{count} lines"
             messages.append(f"{lines} of the event log could not be read, and what they reported is left out")
@@ -140,7 +140,7 @@ class Record:
     @property
     def detail(self) -> str:
         """Traceback or last output of a failed run."""
-        last = self._last(events.Failed)
+        last = self._last_of(events.Failed)
         return last.detail if last is not None else ""
 
     @property
@@ -151,49 +151,52 @@ class Record:
     @property
     def compile_s(self) -> float | None:
         """Wall time of the first forward and backward; None before it is done."""
-        compiled = self._last(events.Compiled)
+        compiled = self._last_of(events.Compiled)
         return compiled.compile_s if compiled is not None else None
 
     @property
     def compile_attributed(self) -> float | None:
         """Share of `compile_s` that `stages` account for."""
-        compiled = self._last(events.Compiled)
+        compiled = self._last_of(events.Compiled)
         return compiled.attributed if compiled is not None else None
 
     @property
     def proven(self) -> bool | None:
         """Return whether the running code was proven to compute the same as the program; None before it is compiled."""
-        compiled = self._last(events.Compiled)
+        compiled = self._last_of(events.Compiled)
         return compiled.proven if compiled is not None else None
 
     @property
     def rules(self) -> list[str]:
         """Names of the rules that the proof used."""
-        compiled = self._last(events.Compiled)
+        compiled = self._last_of(events.Compiled)
         return compiled.rules if compiled is not None else []
 
     @property
     def stages(self) -> list[dict[str, Any]]:
         """``{"name", "seconds"}`` of each stage of compilation; during compilation, of the stages that have ended."""
-        compiled = self._last(events.Compiled)
+        compiled = self._last_of(events.Compiled)
         if compiled is not None:
             return list(compiled.stages)
         kinds: tuple[type[events.Stage | events.FusionEnd], ...] = (events.Stage, events.FusionEnd)
         ended = [
-            interval for kind in kinds for event in self._all(kind) for interval in compile_stages.intervals_of(event)
+            interval
+            for kind in kinds
+            for event in self._all_of(kind)
+            for interval in compile_stages.intervals_of(event)
         ]
         return compile_stages.attribute(ended, 0.0, math.inf)[0]
 
     @property
     def step_s(self) -> float | None:
         """Median wall time of a forward and backward after warm-up."""
-        times = self._last(events.StepTimes)
+        times = self._last_of(events.StepTimes)
         return times.step_s if times is not None else None
 
     @property
     def times(self) -> dict[str, float] | None:
         """Step times: ``step_s``, its 95 % interval ``low_s`` to ``high_s``, ``host_s``, ``device_s``, ``noise``."""
-        times = self._last(events.StepTimes)
+        times = self._last_of(events.StepTimes)
         if times is None:
             return None
         return {n: getattr(times, n) for n in ("step_s", "low_s", "high_s", "host_s", "device_s", "noise")}
@@ -201,7 +204,7 @@ class Record:
     @property
     def beside_load(self) -> str:
         """Warning that other processes competed for the CPU while steps were timed; empty if none did."""
-        times = self._last(events.StepTimes)
+        times = self._last_of(events.StepTimes)
         if times is None or times.other_cores is None or times.free_cores is None or times.free_cores > -COMPETED_CORES:
             return ""
         return f"measured beside other load: other processes used {times.other_cores:.1f} cores meanwhile"
@@ -214,7 +217,7 @@ class Record:
         which is ``faster`` or ``slower`` than this run, or ``noise`` if the interval contains 1.
         """
         found = {}
-        for event in self._all(events.VariantTimes):
+        for event in self._all_of(events.VariantTimes):
             figures = {"ratio": event.ratio, "low": event.ratio_low, "high": event.ratio_high}
             found[event.name] = {"step_s": event.step_s, **figures, "verdict": event.verdict}
         return found
@@ -222,7 +225,7 @@ class Record:
     @property
     def statements(self) -> StatementTimes | None:
         """Time of each statement of a step; None if it was not measured."""
-        return self._last(StatementTimes)
+        return self._last_of(StatementTimes)
 
     @property
     def memory(self) -> dict[str, int | None]:
@@ -230,7 +233,7 @@ class Record:
 
         On CUDA also ``reserved_bytes`` and ``fragmented_bytes``: see `workbench.runs.log.events.PeakMeasured`.
         """
-        peak = self._last(events.PeakMeasured)
+        peak = self._last_of(events.PeakMeasured)
         names = ("measured_peak_bytes", "baseline_bytes", "reserved_bytes", "fragmented_bytes")
         return {
             "predicted_peak_bytes": self.request.predicted_peak_bytes,
@@ -240,13 +243,13 @@ class Record:
     @property
     def alive_at_peak(self) -> list[dict[str, Any]]:
         """Live allocations of the step at the measured peak; see `workbench.runs.log.events.PeakMeasured`."""
-        peak = self._last(events.PeakMeasured)
+        peak = self._last_of(events.PeakMeasured)
         return peak.alive if peak is not None else []
 
     @property
     def peak_statement(self) -> dict[str, Any] | None:
         """Statement at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None if unknown."""
-        peak = self._last(events.PeakMeasured)
+        peak = self._last_of(events.PeakMeasured)
         return peak.peak_statement or None if peak is not None else None
 
     @property
@@ -257,19 +260,19 @@ class Record:
     @property
     def timeline(self) -> tuple[list[float], list[int]] | None:
         """Measured memory of one step: seconds since it began, and bytes in use from then on."""
-        peak = self._last(events.PeakMeasured)
+        peak = self._last_of(events.PeakMeasured)
         return (peak.timeline_s, peak.live_bytes) if peak is not None else None
 
     @property
     def statement_peak_bytes(self) -> list[int]:
         """Measured maximum of memory during each statement, without members of fusions; empty if unknown."""
-        peak = self._last(events.PeakMeasured)
+        peak = self._last_of(events.PeakMeasured)
         return peak.statement_peak_bytes if peak is not None else []
 
     @property
     def accuracy(self) -> Accuracy | None:
         """Outcome of the check; None before it is done, or if it was not requested."""
-        checked = self._last(events.AccuracyChecked)
+        checked = self._last_of(events.AccuracyChecked)
         if checked is None:
             return None
         # Imported here, because a process that only follows runs needs no PyTorch.
@@ -282,7 +285,7 @@ class Record:
             # Without the times at which they were logged, because ranks' logs have other times than the run's log.
             tensors=tuple(
                 TensorError(**{field.name: getattr(event, field.name) for field in dataclasses.fields(TensorError)})
-                for event in self._all(events.TensorChecked)
+                for event in self._all_of(events.TensorChecked)
             ),
             bitwise=checked.bitwise,
             changed_kernels=None if checked.changed_kernels is None else tuple(checked.changed_kernels),
@@ -299,7 +302,7 @@ class Record:
         and ``measured_peak_bytes``. The figures of the run are the largest among them.
         """
         names = ("rank", "reason", "compile_s", "step_s", "measured_peak_bytes")
-        return [{name: getattr(event, name) for name in names} for event in self._all(events.RankEnded)]
+        return [{name: getattr(event, name) for name in names} for event in self._all_of(events.RankEnded)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as ``thunder-workbench run --json`` prints it; infinities and unknown values are None."""

@@ -227,13 +227,13 @@ def prepare(
         )
         if config_text is not None:
             (run_dir / CONFIG_FILE).write_text(config_text)
-        write(run_dir, request)
+        write_request(run_dir, request)
     except OSError as error:
         raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
     return run_dir
 
 
-def check(options: RunOptions, device: str, variants: Collection[str] = (), *, ranks: int = 1) -> None:
+def check_options(options: RunOptions, device: str, variants: Collection[str] = (), *, ranks: int = 1) -> None:
     """Refuse measurements that a device does not support, before anything is started.
 
     Raises
@@ -250,7 +250,7 @@ def check(options: RunOptions, device: str, variants: Collection[str] = (), *, r
         raise RunError("with samples=0 no step is timed, so there is nothing to compare: ask for samples")
 
 
-def write(run_dir: Path, request: RunRequest) -> None:
+def write_request(run_dir: Path, request: RunRequest) -> None:
     """Write a request into a run's folder, completely or not at all.
 
     Raises
@@ -262,7 +262,7 @@ def write(run_dir: Path, request: RunRequest) -> None:
     untrusted_files.write(run_dir / REQUEST_FILE, json.dumps(record, indent=1) + "\n")
 
 
-def read(run_dir: Path) -> RunRequest:
+def read_request(run_dir: Path) -> RunRequest:
     """Return the request in a run's folder.
 
     Raises

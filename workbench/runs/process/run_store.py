@@ -32,14 +32,14 @@ def root() -> Path:
     return Path(os.environ.get(ROOT_VARIABLE) or Path(".workbench") / "runs").absolute()
 
 
-def new_folder(name: str, within: Path | None = None) -> Path:
+def new_folder(name: str, parent: Path | None = None) -> Path:
     """Make an empty folder for a run, named after the time and the user's name for the run.
 
     Parameters
     ----------
     name : str
         Such as the program's name.
-    within : Path, optional
+    parent : Path, optional
         By default `root`.
 
     Raises
@@ -47,29 +47,29 @@ def new_folder(name: str, within: Path | None = None) -> Path:
     RunError
         If it cannot be made.
     """
-    within = within or root()
+    parent = parent or root()
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'run'}"
     try:
         for attempt in range(1, 1000):
-            folder = within / (stem if attempt == 1 else f"{stem}-{attempt}")
+            folder = parent / (stem if attempt == 1 else f"{stem}-{attempt}")
             try:
                 folder.mkdir(parents=True)
             except FileExistsError:
                 continue
             return folder
     except OSError as error:
-        raise RunError(f"no folder for a run can be made in {within}: {error.strerror}") from error
-    raise RunError(f"{within} has a thousand runs called {stem}")
+        raise RunError(f"no folder for a run can be made in {parent}: {error.strerror}") from error
+    raise RunError(f"{parent} has a thousand runs called {stem}")
 
 
-def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.open
+def open(run: Path | str, parent: Path | None = None) -> Run:  # read as store.open
     """Return the run of a folder, rebuilt from its log; if its process is alive, follow it.
 
     Parameters
     ----------
     run : Path or str
-        The folder, or its name in `within`, or the name that the user gave to the run.
-    within : Path, optional
+        The folder, or its name in `parent`, or the name that the user gave to the run.
+    parent : Path, optional
         By default `root`.
 
     Raises
@@ -77,26 +77,26 @@ def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.o
     RunError
         If the run does not exist or cannot be read.
     """
-    return follow_run.follow(_find(run, within))
+    return follow_run.follow(_find(run, parent))
 
 
-def runs(within: Path | None = None) -> list[Run]:
+def runs(parent: Path | None = None) -> list[Run]:
     """Return all readable runs in a folder, pinned ones first, then latest first; for the others see `listing`.
 
     Parameters
     ----------
-    within : Path, optional
+    parent : Path, optional
         By default `root`.
     """
-    return listing(within)[0]
+    return listing(parent)[0]
 
 
-def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
+def listing(parent: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     """Return all runs in a folder: the readable ones, and the reasons why others cannot be read.
 
     Parameters
     ----------
-    within : Path, optional
+    parent : Path, optional
         By default `root`.
 
     Returns
@@ -108,7 +108,7 @@ def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     """
     found: list[Run] = []
     unreadable: dict[Path, str] = {}
-    for folder in folders(within):
+    for folder in folders(parent):
         try:
             found.append(follow_run.follow(folder))
         except RunError as error:
@@ -116,7 +116,7 @@ def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     return sorted(found, key=lambda run: (not is_pinned(run.run_dir), -run.request.created_s)), unreadable
 
 
-def rename(run: Path | str, name: str, within: Path | None = None) -> None:
+def rename(run: Path | str, name: str, parent: Path | None = None) -> None:
     """Give a run another name. The folder keeps its name.
 
     Raises
@@ -128,13 +128,13 @@ def rename(run: Path | str, name: str, within: Path | None = None) -> None:
         raise RunError("a run's name must not be empty")
     if not name.isprintable():
         raise RunError(f"a run's name must be plain text on one line, given {name!r}")
-    folder = _find(run, within)
+    folder = _find(run, parent)
     with _writing(folder):
-        request.write(folder, dataclasses.replace(request.read(folder), name=name))
-    follow_run.renamed(folder)
+        request.write_request(folder, dataclasses.replace(request.read_request(folder), name=name))
+    follow_run.reload_names(folder)
 
 
-def annotate(run: Path | str, note: str, within: Path | None = None) -> None:
+def annotate(run: Path | str, note: str, parent: Path | None = None) -> None:
     """Store a note on a run in its folder; an empty note removes the last one.
 
     Raises
@@ -144,7 +144,7 @@ def annotate(run: Path | str, note: str, within: Path | None = None) -> None:
     """
     if len(note) > MOST_NOTE:
         raise RunError(f"a note has {MOST_NOTE} characters at most, given {len(note)}")
-    folder = _find(run, within)
+    folder = _find(run, parent)
     with _writing(folder):
         if note.strip():
             untrusted_files.write(folder / _NOTE_FILE, note.strip())
@@ -157,7 +157,7 @@ def note_of(run_dir: Path) -> str:
     return untrusted_files.one_line(untrusted_files.read_end(run_dir / _NOTE_FILE, 4 * MOST_NOTE))
 
 
-def pin(run: Path | str, pinned: bool = True, within: Path | None = None) -> None:
+def pin(run: Path | str, pinned: bool = True, parent: Path | None = None) -> None:
     """Pin a run, to keep it and compare with it, or unpin it.
 
     Raises
@@ -165,7 +165,7 @@ def pin(run: Path | str, pinned: bool = True, within: Path | None = None) -> Non
     RunError
         If the run's folder cannot be written.
     """
-    folder = _find(run, within)
+    folder = _find(run, parent)
     with _writing(folder):
         if not pinned:
             (folder / _PIN_FILE).unlink(missing_ok=True)
@@ -178,7 +178,7 @@ def is_pinned(run_dir: Path) -> bool:
     return untrusted_files.exists(run_dir / _PIN_FILE)
 
 
-def delete(run: Path | str, within: Path | None = None) -> None:
+def delete(run: Path | str, parent: Path | None = None) -> None:
     """Remove a run and its folder.
 
     Raises
@@ -186,7 +186,7 @@ def delete(run: Path | str, within: Path | None = None) -> None:
     RunError
         If it is pinned, is running, or cannot be removed.
     """
-    folder = _find(run, within)
+    folder = _find(run, parent)
     if is_pinned(folder):
         raise RunError(f"{folder.name} is pinned; take the pin off to delete it")
     state = follow_run.follow(folder).state
@@ -204,21 +204,21 @@ def _writing(folder: Path) -> Iterator[None]:
         raise RunError(f"{folder} cannot be changed: {(error.strerror or str(error)).lower()}") from error
 
 
-def folders(within: Path | None = None) -> list[Path]:
+def folders(parent: Path | None = None) -> list[Path]:
     """Return the folders of runs, readable or not, sorted by name.
 
     Parameters
     ----------
-    within : Path, optional
+    parent : Path, optional
         By default `root`.
     """
-    within = within or root()
+    parent = parent or root()
     try:
-        with os.scandir(within) as found:
+        with os.scandir(parent) as found:
             names = sorted(entry.name for entry in found)
     except OSError:  # not created yet
         return []
-    return [within / name for name in names if _is_run(within / name)]
+    return [parent / name for name in names if _is_run(parent / name)]
 
 
 def _is_run(folder: Path) -> bool:
@@ -231,23 +231,23 @@ def _is_run(folder: Path) -> bool:
     return True
 
 
-def _find(run: Path | str, within: Path | None) -> Path:
-    for folder in (Path(run), (within or root()) / run):
+def _find(run: Path | str, parent: Path | None) -> Path:
+    for folder in (Path(run), (parent or root()) / run):
         if untrusted_files.exists(folder / request.REQUEST_FILE):
             return folder.absolute()
-    named = [folder for folder in folders(within) if _name(folder) == str(run)]
+    named = [folder for folder in folders(parent) if _name(folder) == str(run)]
     if len(named) == 1:
         return named[0]
     if named:
         names = ", ".join(folder.name for folder in named)
         raise UnknownRunError(f"{len(named)} runs are called {str(run)!r}; give a folder: {names}")
-    known = ", ".join(folder.name for folder in folders(within)) or "there is none"
-    raise UnknownRunError(f"there is no run {str(run)!r} in {within or root()}; there: {known}")
+    known = ", ".join(folder.name for folder in folders(parent)) or "there is none"
+    raise UnknownRunError(f"there is no run {str(run)!r} in {parent or root()}; there: {known}")
 
 
 def _name(folder: Path) -> str | None:
     try:
-        return request.read(folder).name
+        return request.read_request(folder).name
     except RunError:
         return None
 

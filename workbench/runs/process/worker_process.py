@@ -101,7 +101,7 @@ class Note:
         untrusted_files.write(run_dir / WORKER_FILE, json.dumps(dataclasses.asdict(self)))
 
     @property
-    def standing(self) -> Literal["alive", "gone", "unknown"]:
+    def liveness(self) -> Literal["alive", "gone", "unknown"]:
         """Return whether the process lives: it must have the same start time and the mark.
 
         ``unknown`` for a process of another machine, of a machine that was rebooted since, or of another user.
@@ -144,7 +144,7 @@ def _machine() -> str:
 def clear(run_dir: Path, note: Note) -> None:
     """End the remaining processes of a run whose worker is gone and which no process followed to its end."""
     try:
-        left = bool(reaper.marked(note.mark))
+        left = bool(reaper.marked_processes(note.mark))
     except OSError:  # there is no descriptor left: the next process that opens the run does it
         return
     if not left:
@@ -196,7 +196,7 @@ class Worker:
         with contextlib.suppress(OSError):
             # Hold it before looking at it, because from then on the number cannot silently become another process's.
             found = cls(run_dir, note.pid, note.mark)
-            if note.standing == "alive":
+            if note.liveness == "alive":
                 return found
             found._let_go()
         return None
@@ -329,7 +329,7 @@ def memory_bytes(pid: int) -> int:
         return 0
 
 
-def over_limit(pid: int, limit_bytes: int | None) -> str:
+def reason_over_limit(pid: int, limit_bytes: int | None) -> str:
     """Return why a process must end because of its memory; empty if it is within its limit or has none."""
     used = memory_bytes(pid) if limit_bytes is not None else 0
     if limit_bytes is None or used <= limit_bytes:
@@ -337,7 +337,7 @@ def over_limit(pid: int, limit_bytes: int | None) -> str:
     return f"out of memory: {used} bytes in use, over the limit of {limit_bytes}"
 
 
-def over_time(begun_s: float, timeout_s: float | None) -> str:
+def reason_over_time(begun_s: float, timeout_s: float | None) -> str:
     """Return why a process must end because of its duration; empty if it may continue."""
     if timeout_s is None or time.monotonic() - begun_s <= timeout_s:
         return ""

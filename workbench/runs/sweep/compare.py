@@ -1,4 +1,4 @@
-"""`compare`: runs side by side, each difference with its interval, and whether it is noise."""
+"""`compare_runs`: runs side by side, each difference with its interval, and whether it is noise."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Comparison:
         return dataclasses.asdict(self)
 
 
-def compare(*runs: Run) -> Comparison:
+def compare_runs(*runs: Run) -> Comparison:
     """Compare runs with the first one.
 
     Runs of different processes are not interleaved. Besides the samples' intervals, changes of the machine add to their
@@ -114,7 +114,7 @@ def compare(*runs: Run) -> Comparison:
     found: list[Difference] = []
     for run in others:
         found.append(_step_times(run, base, noise))
-        found.append(_single(run, base, "compile_s", run.compile_s, base.compile_s))
+        found.append(_compare_single(run, base, "compile_s", run.compile_s, base.compile_s))
         found.extend(_bytes(run, base, figure) for figure in ("measured_peak_bytes", "predicted_peak_bytes"))
     drifts = [each.drift for each in found if each.drift is not None]
     return Comparison(base.name, noise, tuple(found), tuple(_warnings(runs)), max(drifts, default=None))
@@ -129,7 +129,7 @@ def step_times(run: Run, base: Run) -> Difference:
 def _step_times(run: Run, base: Run, noise: float) -> Difference:
     now, then = (events.last_of(each.events, events.StepTimes) for each in (run, base))
     if now is None or then is None or not now.samples_s or not then.samples_s:
-        return _single(run, base, "step_s", run.step_s, base.step_s)
+        return _compare_single(run, base, "step_s", run.step_s, base.step_s)
     ratio = interleaved_timing.ratio(now.samples_s, then.samples_s)
     drift = None
     if now.yardstick_s > 0 and then.yardstick_s > 0:
@@ -152,13 +152,13 @@ def _step_times(run: Run, base: Run, noise: float) -> Difference:
     )
 
 
-def _intervals_disjoint(one: Sequence[float], other: Sequence[float]) -> bool:
+def _intervals_disjoint(samples: Sequence[float], base_samples: Sequence[float]) -> bool:
     """Return whether the medians' intervals of two runs do not overlap."""
-    first, second = interleaved_timing.estimate(one), interleaved_timing.estimate(other)
+    first, second = interleaved_timing.estimate(samples), interleaved_timing.estimate(base_samples)
     return first.high < second.low or second.high < first.low
 
 
-def _single(run: Run, base: Run, figure: str, value: float | None, of_base: float | None) -> Difference:
+def _compare_single(run: Run, base: Run, figure: str, value: float | None, of_base: float | None) -> Difference:
     """Return the difference in a figure with one sample per run, which has no interval and no verdict."""
     ratio = value / of_base if value is not None and of_base else None
     return Difference(

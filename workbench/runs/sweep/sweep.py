@@ -192,7 +192,7 @@ class SweepResult:
         }
 
 
-def check(sweep: Sweep) -> None:
+def check_sweep(sweep: Sweep) -> None:
     """Refuse an unknown program or settings, before a cold process finds that out for each point.
 
     Raises
@@ -233,11 +233,11 @@ def run(
     Raises
     ------
     ProgramError
-        As `check` says.
+        As `check_sweep` says.
     RunError
         If the folder cannot be written, or contains another sweep.
     """
-    check(sweep)
+    check_sweep(sweep)
     try:
         out.mkdir(parents=True, exist_ok=True)
         _claim(out, sweep)
@@ -245,7 +245,7 @@ def run(
         raise RunError(f"the sweep's folder {out} cannot be written: {error.strerror}") from error
     wanted = sweep.points()
     try:
-        known = {_key(point.settings, point.choices): point for point in _read(out) if point.ok}
+        known = {_key(point.settings, point.choices): point for point in _read_outcomes(out) if point.ok}
     except OSError as error:
         raise RunError(f"the points in {out} cannot be read: {error.strerror}") from error
     spent: list[float] = []
@@ -259,7 +259,7 @@ def run(
             on_progress(SweepProgress(count - left, count, left_s, latest))
 
     report(len(missing))
-    for left, done in zip(reversed(range(len(missing))), _carried_out(sweep, missing, out, executor), strict=True):
+    for left, done in zip(reversed(range(len(missing))), _run_points(sweep, missing, out, executor), strict=True):
         latest = done
         spent.append(done.seconds)
         _append(out, done)
@@ -268,38 +268,38 @@ def run(
     return SweepResult(sweep, tuple(now[_key(**point)] for point in wanted))
 
 
-def _carried_out(
+def _run_points(
     sweep: Sweep, points: Sequence[Mapping[str, Mapping[str, str]]], out: Path, executor: Executor | None
 ) -> Iterator[SweepOutcome]:
     """Yield the outcome of each point as it ends."""
     if executor is None:
-        yield from (_cold(sweep, point, out) for point in points)
+        yield from (_run_cold(sweep, point, out) for point in points)
         return
     asked: dict[Future[tuple[SweepOutcome, bytes]], Mapping[str, Mapping[str, str]]] = {}
     for point in points:
         try:
-            asked[executor.submit(_packed, sweep, point)] = point
+            asked[executor.submit(_run_packed, sweep, point)] = point
         except RuntimeError as error:
             # A pool with a dead worker accepts no more points.
-            yield _lost(point, error)
+            yield _lost_outcome(point, error)
     for future in as_completed(asked):
         try:
             done, folder = future.result()
         # Each kind of executor has its own errors for a worker that died.
         except Exception as error:  # noqa: BLE001
-            yield _lost(asked[future], error)
+            yield _lost_outcome(asked[future], error)
             continue
         yield dataclasses.replace(done, run_dir=dask_runs.unpack(folder, out / "runs", done.run_dir))
 
 
-def _packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[SweepOutcome, bytes]:
+def _run_packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[SweepOutcome, bytes]:
     """Run one point on a worker; return it with its run's folder."""
     with dask_runs.folder() as out:
-        done = _cold(sweep, point, out)
+        done = _run_cold(sweep, point, out)
         return done, dask_runs.pack(out / "runs")
 
 
-def _lost(point: Mapping[str, Mapping[str, str]], error: BaseException) -> SweepOutcome:
+def _lost_outcome(point: Mapping[str, Mapping[str, str]], error: BaseException) -> SweepOutcome:
     return SweepOutcome(
         settings=dict(point["settings"]),
         choices=dict(point["choices"]),
@@ -312,7 +312,7 @@ def _lost(point: Mapping[str, Mapping[str, str]], error: BaseException) -> Sweep
     )
 
 
-def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> SweepOutcome:
+def _run_cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> SweepOutcome:
     """Run one point in a fresh interpreter with empty compile caches."""
     command = [
         sys.executable, "-m", "workbench.runs.sweep.sweep_point",
@@ -398,7 +398,7 @@ def _folder_owner(note: Path) -> dict[str, str] | None:
     return found if whole else None
 
 
-def _read(out: Path) -> list[SweepOutcome]:
+def _read_outcomes(out: Path) -> list[SweepOutcome]:
     if not untrusted_files.exists(out / POINTS_FILE):
         return []
     found = []

@@ -84,13 +84,13 @@ def keep_limits(folder: Path, options: request.RunOptions) -> None:
     begun_s, reason = time.monotonic(), ""
     while not reason:
         time.sleep(_LIMIT_INTERVAL_S)
-        reason = worker_process.over_limit(os.getpid(), options.memory_limit_bytes)
-        reason = reason or worker_process.over_time(begun_s, options.timeout_s)
+        reason = worker_process.reason_over_limit(os.getpid(), options.memory_limit_bytes)
+        reason = reason or worker_process.reason_over_time(begun_s, options.timeout_s)
     event_log.append(folder / event_log.LOG_FILE, events.Failed(t_s=time.monotonic() - begun_s, reason=reason))
     os._exit(1)
 
 
-def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
+def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
     """Meet the other ranks.
 
     On one machine, ranks meet through a file and communicate over the loopback; on several, at torchrun's address.
@@ -99,17 +99,17 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     import torch.distributed as dist
 
     rank, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    limited = (asked.options.memory_limit_bytes, asked.options.timeout_s) != (None, None)
+    limited = (run_request.options.memory_limit_bytes, run_request.options.timeout_s) != (None, None)
     if reaper.MARK not in os.environ and limited:
         folder = rank_launcher.folder_of(run_dir, rank)
-        threading.Thread(target=keep_limits, args=(folder, asked.options), name="limits", daemon=True).start()
-    if count != asked.ranks:
-        raise RunError(f"the run is for {asked.ranks} ranks, and torchrun started {count}")
-    cuda = asked.program["device"] == "cuda"
+        threading.Thread(target=keep_limits, args=(folder, run_request.options), name="limits", daemon=True).start()
+    if count != run_request.ranks:
+        raise RunError(f"the run is for {run_request.ranks} ranks, and torchrun started {count}")
+    cuda = run_request.program["device"] == "cuda"
     device = torch.device("cuda", local) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    port = asked.options.port
+    port = run_request.options.port
     here = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
     if here:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -127,16 +127,16 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
         device_id=device if cuda else None,
         **meeting,
     )
-    return _Ranks(asked, rank, device)
+    return _Ranks(run_request, rank, device)
 
 
 class _Ranks:
     """The ranks that share a program; a `workbench.runs.worker.worker.RankGroup`."""
 
-    def __init__(self, asked: request.RunRequest, rank: int, device: Any) -> None:
-        self._asked, self._device = asked, device
+    def __init__(self, run_request: request.RunRequest, rank: int, device: Any) -> None:
+        self._asked, self._device = run_request, device
         # Ranks that share the tensors of each layer work on the same inputs.
-        self._data = rank if asked.parallel != "tensor" else 0
+        self._data = rank if run_request.parallel != "tensor" else 0
 
     def options(self, options: request.RunOptions) -> request.RunOptions:
         """With this rank's own seed and, by default, its share of the machine's cores."""
@@ -152,7 +152,7 @@ class _Ranks:
             if not self._data:
                 return callable_, args, kwargs
             if self._asked.program["kind"] == "pickle":
-                args, kwargs = other_rows((args, kwargs), seed + self._data)
+                args, kwargs = random_rows((args, kwargs), seed + self._data)
             else:
                 _, args, kwargs = build(device, seed + self._data)
             return callable_, args, kwargs
@@ -168,7 +168,7 @@ class _Ranks:
         shared = fake_process_group.Ranks(self._asked.ranks, self._asked.parallel)  # type: ignore[arg-type]  # checked when opened
         return fake_process_group.transforms(shared, self._device, dist.group.WORLD)
 
-    def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
+    def agree_options(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
         """Limit samples only by number, which the slowest rank determines, because each step needs all ranks."""
         import torch
         import torch.distributed as dist
@@ -197,7 +197,7 @@ class _Ranks:
         from workbench.runs.measure import rank_training
 
         unmodified = worker.compiler_of(None, "", self.transforms)
-        outcome = rank_training.check(
+        outcome = rank_training.check_training(
             lambda module: compile_program(module, None),
             lambda module: unmodified(module, None),
             lambda module: api.stock(module, self.transforms()),
@@ -208,7 +208,7 @@ class _Ranks:
         )
         for error in outcome.tensors:
             log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
-        log.write(worker.checked(outcome, log.now_s()))
+        log.write(worker.check_event(outcome, log.now_s()))
 
     def leave(self) -> None:
         """Wait for the other ranks, because a rank loses pending data when its sender ends."""
@@ -218,7 +218,7 @@ class _Ranks:
         dist.destroy_process_group()
 
 
-def other_rows[T](inputs: T, seed: int) -> T:
+def random_rows[T](inputs: T, seed: int) -> T:
     """Return inputs of the same shapes, with rows drawn at random from the given rows: a batch of the same data.
 
     Parameters

@@ -55,7 +55,7 @@ class RankGroup(Protocol):
     def transforms(self) -> Sequence[Any]:
         """Return new transforms that share the program among the ranks, for each compilation."""
 
-    def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
+    def agree_options(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
         """The options of the shared run, with budgets that give all ranks the same number of steps."""
 
     def check(self, compile_program: Compiler, build: Callable[[], Parts], log: event_log.EventLog, seed: int) -> None:
@@ -104,14 +104,14 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
     """
     if config_text is None:
 
-        def unmodified(
+        def compile_unmodified(
             callable_: Callable[..., Any], observer: compile_stages.StageObserver | None
         ) -> Callable[..., Any]:
             from workbench.compiler import api
 
             return api.unmodified(callable_, transforms())
 
-        return unmodified
+        return compile_unmodified
     from workbench.core import config
 
     choices = config.parse(config_text, name)
@@ -130,7 +130,7 @@ def run_program(
     join : callable, optional
         Joins the ranks that share the program.
     """
-    asked = request.read(run_dir)
+    asked = request.read_request(run_dir)
     options = asked.options
     import torch
 
@@ -155,7 +155,7 @@ def run_program(
 
 def _measure(
     run_dir: Path,
-    asked: request.RunRequest,
+    run_request: request.RunRequest,
     group: RankGroup | None,
     options: request.RunOptions,
     log: event_log.EventLog,
@@ -163,20 +163,20 @@ def _measure(
     from workbench.runs.measure import memory_meter
 
     _phase(log, "build")
-    build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
+    build, transforms = _builder(run_dir, run_request, group), group.transforms if group is not None else tuple
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
     compile_program = compiler_of(own, str(path), transforms)
-    fusions = fusions_of(asked.program["device"])
+    fusions = fusions_of(run_request.program["device"])
     with fusions.kept():
         recorded, kernels_run, stepper = _compile(
-            compile_program, build, log, options, _modes(asked), stock=own is None
+            compile_program, build, log, options, _modes(run_request), stock=own is None
         )
 
     _phase(log, "warmup")
     step_s = _warm_up(stepper, options.warmup if group is None else max(options.warmup, 1), log)
     if group is not None:
-        options = group.agreed(asked.options, step_s)
+        options = group.agree_options(run_request.options, step_s)
     kernels: list[dict[str, Any]] = []
     if options.measure_peak:
         _phase(log, "memory")
@@ -187,11 +187,13 @@ def _measure(
         from workbench.runs.measure import memory_snapshot
 
         _phase(log, "memory")
-        memory_snapshot.save(memory_snapshot.take(stepper, _clocks(stepper, time.time_ns, frees=True)), run_dir)
+        memory_snapshot.save_snapshot(
+            memory_snapshot.take_snapshot(stepper, _clocks(stepper, time.time_ns, frees=True)), run_dir
+        )
     if options.samples:
         _phase(log, "time")
         with fusions.shared():
-            variants = _variants(asked, own, build, transforms, options, log)
+            variants = _variants(run_request, own, build, transforms, options, log)
         _time(stepper, variants, log, options)
     if options.clocks and (clocks := _clocks(stepper, time.perf_counter_ns)) is not None:
         from workbench.runs.measure import statement_times as clocking
@@ -209,7 +211,7 @@ def _measure(
             if group is not None:
                 group.check(compile_program, build, log, options.seed)
             else:
-                _check(recorded, kernels_run, build, log, options.seed, asked, run_dir)
+                _check(recorded, kernels_run, build, log, options.seed, run_request, run_dir)
     if group is not None:
         group.leave()
 
@@ -267,14 +269,14 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: event_log.EventLo
 
     steppers = {own: stepper, **variants}
     load = interleaved_timing.LoadWatch()
-    found = interleaved_timing.interleaved(
+    found = interleaved_timing.take_interleaved(
         {name: functools.partial(interleaved_timing.time_step, each) for name, each in steppers.items()},
         options.samples,
         options.sampling_s * len(steppers),
         seed=options.seed,
         on_sample=on_sample,
     )
-    other_cores = load.other_cores()
+    other_cores = load.busy_cores()
     samples_s = [sample.wall_s for sample in found[own]]
     step = interleaved_timing.estimate(samples_s)
     yardsticks_s = [sample.yardstick_s for samples in found.values() for sample in samples]
@@ -317,7 +319,7 @@ def _threads(stepper: Stepper) -> int:
 
 
 def _variants(
-    asked: request.RunRequest,
+    run_request: request.RunRequest,
     own: str | None,
     build: Callable[[], Parts],
     transforms: Transforms,
@@ -328,7 +330,7 @@ def _variants(
     from workbench.runs.measure import accuracy, cuda_graph
 
     others: dict[str, tuple[str | None, type[Stepper]]] = {
-        name: (text, accuracy.Stepper) for name, text in asked.variants.items()
+        name: (text, accuracy.Stepper) for name, text in run_request.variants.items()
     }
     if options.cuda_graph:
         others[cuda_graph.NAME] = (own, cuda_graph.GraphedStepper)
@@ -337,20 +339,20 @@ def _variants(
         try:
             callable_, args, kwargs = build()
             jitted = compiler_of(text, name, transforms)(callable_, None)
-            found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed, modes=_modes(asked))
+            found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed, modes=_modes(run_request))
             _warm_up(found[name], max(options.warmup, 1), log)
         except Exception as error:
             raise RunError(f"{name}, to be timed interleaved with the run: {explain(error)}") from error
     return found
 
 
-def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) -> StatementClocks | None:
+def _clocks(stepper: Stepper, clock: Callable[[], int], *, frees: bool = False) -> StatementClocks | None:
     """Return clocks for the statements of the program; None if Thunder did not compile it."""
     if not hasattr(stepper.run, "_lc_cs"):
         return None
     from workbench.compiler.driver.statement_timers import StatementClocks
 
-    return StatementClocks(stepper.run, now, frees=frees)
+    return StatementClocks(stepper.run, clock, frees=frees)
 
 
 def _compile(
@@ -424,20 +426,20 @@ def _thunders_own_stages(
     if stats is None:
         return
 
-    def at(name: str) -> float:
+    def seconds_of(name: str) -> float:
         return log.since_s(getattr(stats, name) / 1e9)
 
-    traced_s, prologue_s = at("last_trace_tracing_stop"), at("last_prologue_transformation_stop")
+    traced_s, prologue_s = seconds_of("last_trace_tracing_stop"), seconds_of("last_prologue_transformation_stop")
     # The last report to an observer before the first call is the last edit of the traces.
-    called_s = at("last_prologue_execution_start")
+    called_s = seconds_of("last_prologue_execution_start")
     edited_s = max((i.end_s for i in recorder.intervals if i.end_s <= called_s), default=prologue_s)
     reported = edited_s > prologue_s
-    recorder.rest_of("make jit", start_s, at("last_trace_tracing_start"))
-    recorder.rest_of("interpret", at("last_trace_tracing_start"), traced_s)
+    recorder.rest_of("make jit", start_s, seconds_of("last_trace_tracing_start"))
+    recorder.rest_of("interpret", seconds_of("last_trace_tracing_start"), traced_s)
     recorder.rest_of("prologue", traced_s, prologue_s)
     recorder.rest_of("generate code" if reported else "transform and generate code", edited_s, called_s)
-    recorder.rest_of("check inputs", called_s, at("last_prologue_execution_stop"))
-    recorder.rest_of("first forward", at("last_trace_host_execution_start"), forward_s)
+    recorder.rest_of("check inputs", called_s, seconds_of("last_prologue_execution_stop"))
+    recorder.rest_of("first forward", seconds_of("last_trace_host_execution_start"), forward_s)
 
 
 def _check(
@@ -446,7 +448,7 @@ def _check(
     build: Callable[[], Parts],
     log: event_log.EventLog,
     seed: int,
-    asked: request.RunRequest,
+    run_request: request.RunRequest,
     run_dir: Path,
 ) -> None:
     from workbench.runs.measure import accuracy
@@ -455,26 +457,26 @@ def _check(
     def on_tensor(error: TensorError) -> None:
         log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
 
-    outcome = accuracy.check(
+    outcome = accuracy.check_first_step(
         recorded,
         build,
         seed=seed,
         kernels=kernels,
         on_tensor=on_tensor,
-        capture=asked.capture,
-        modes=_modes(asked),
-        draws_differ=asked.draws_differ,
-        references=SavedReferences(run_dir, asked.program),
+        capture=run_request.capture,
+        modes=_modes(run_request),
+        draws_differ=run_request.draws_differ,
+        references=SavedReferences(run_dir, run_request.program),
     )
-    log.write(checked(outcome, log.now_s()))
+    log.write(check_event(outcome, log.now_s()))
 
 
-def _modes(asked: request.RunRequest) -> dict[str, str]:
+def _modes(run_request: request.RunRequest) -> dict[str, str]:
     """Return the PyTorch modes under which the program was opened."""
-    return dict(asked.program.get("modes", {}))
+    return dict(run_request.program.get("modes", {}))
 
 
-def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
+def check_event(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
     """Return the event with the result of a check."""
     return events.AccuracyChecked(
         t_s=t_s,
@@ -490,20 +492,20 @@ def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
     )
 
 
-def _builder(run_dir: Path, asked: request.RunRequest, group: RankGroup | None) -> Callable[[], Parts]:
+def _builder(run_dir: Path, run_request: request.RunRequest, group: RankGroup | None) -> Callable[[], Parts]:
     import torch
 
     from workbench import programs
 
     def build(device: str, seed: int) -> Parts:
         # A factory that draws without the seed of `programs.build` must also give the same values.
-        torch.manual_seed(asked.options.seed)
-        parts: Parts = programs.build({**asked.program, "seed": seed}, device=device, folder=run_dir)
+        torch.manual_seed(run_request.options.seed)
+        parts: Parts = programs.build({**run_request.program, "seed": seed}, device=device, folder=run_dir)
         return parts
 
     if group is not None:
         return group.build(build)
-    return lambda: build(asked.program["device"], asked.program["seed"])
+    return lambda: build(run_request.program["device"], run_request.program["seed"])
 
 
 def _report_warnings(log: event_log.EventLog) -> None:

@@ -24,7 +24,7 @@ from workbench.runs.process.run_store import choices_of
 from workbench.ui.controls import inspector
 from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
-from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, while_planned
+from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, figures_while_planning
 from workbench.ui.controls.help import Help
 from workbench.ui.controls.messages import NOT_ATTACHED, limit_bytes_of, why_not_run, words_of_search
 from workbench.ui.controls.preview import Preview
@@ -124,7 +124,7 @@ class App:
             "Trace": self._show_trace,
             "beside": self.beside.show_plan,
         }
-        self.root = self._arranged()
+        self.root = self._arrange()
         self.controls.app = self.root.model_id
         self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.beside.observe(lambda _: self._draw_open(), names="looked_at")
@@ -158,7 +158,7 @@ class App:
         if self._readout is not None:
             self._readout.stop()
 
-    def _arranged(self) -> ipywidgets.VBox:
+    def _arrange(self) -> ipywidgets.VBox:
         height = f"{self.graph.height}px"
         self.graph.layout = ipywidgets.Layout(flex="2 1 600px", min_width="0", width="auto", height=height)
         self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
@@ -217,7 +217,7 @@ class App:
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
             # A choice for an arc of identical layers applies to all of them, as a click on it does.
-            self.choosing.choose({site.id: message["option"] for site in self.graph.turned(message["id"])})
+            self.choosing.choose({site.id: message["option"] for site in self.graph.sites_turned(message["id"])})
         else:
             self._on_message(message)
 
@@ -285,9 +285,9 @@ class App:
             self.graph.ask(self.choosing.pending)
             self._show_figures()
 
-    def _ask_of_runs(self, against: list[str], snapshot: bool) -> None:
-        self._asked = RunsAsked(tuple(name for name in VARIANTS if name in against), snapshot)
-        self.controls.update(in_turns="stock" in against)
+    def _ask_of_runs(self, variants: list[str], snapshot: bool) -> None:
+        self._asked = RunsAsked(tuple(name for name in VARIANTS if name in variants), snapshot)
+        self.controls.update(in_turns="stock" in variants)
         self._redraw("Settings")
 
     def _time_in_turns(self, on: bool) -> None:
@@ -318,7 +318,7 @@ class App:
             written = statement_times.write_chrome_trace(run, run.run_dir / TRACE_FILE)
         elif overlap is not None:
             target = pathlib.Path(f"{bench.program.name}.{TRACE_FILE}")
-            written = chrome_trace.write(chrome_trace.simulated_step(bench.plan.graph, overlap), target)
+            written = chrome_trace.write_trace(chrome_trace.simulated_step(bench.plan.graph, overlap), target)
         else:
             self._say(self._cannot_run or "Nothing was measured yet: Compile & run first", bad=True)
             return
@@ -350,7 +350,7 @@ class App:
                 self.compile.follow(latest)
                 self.experiments.refresh()
             measured = self._keep_measured()
-            self.choosing.planned(plan)
+            self.choosing.drop_planned(plan)
             # Show figures before the graph, which takes longer, because they are the reason for a choice.
             self._show_figures()
             if plan is not self._plan_shown:
@@ -435,18 +435,20 @@ class App:
         if latest is not None and latest.state in ("failed", "cancelled") and runs:
             # Keep earlier measurements on the screen if a later run failed or is in progress.
             latest = runs[-1]
-        same, against = self._has_choices(latest), self._against(latest)
+        same, against = self._has_choices(latest), self._baseline(latest)
         before = PreviousRun(runs[-1], self._has_choices(runs[-1])) if runs else None
-        shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine, before=before)
+        shown = figures(
+            self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine, previous=before
+        )
         if self.choosing.pending:
-            shown = while_planned(shown, self.bench.plan, self.choosing.estimate(), against)
+            shown = figures_while_planning(shown, self.bench.plan, self.choosing.estimate(), against)
         self.strip.content = {"figures": shown}
 
-    def _against(self, shown: Run | None) -> Baseline:
+    def _baseline(self, shown_run: Run | None) -> Baseline:
         """Return the baseline of all changes: the pinned run, or the program without choices."""
         pinned = self.experiments.pinned
         if pinned is None:
-            return Baseline("stock", self.bench.stock_plan, self._stock_run(shown), interleaved="stock")
+            return Baseline("stock", self.bench.stock_plan, self._stock_run(shown_run), interleaved="stock")
         choices = choices_of(pinned)
         try:
             plan = None if choices is None else self.bench.plan_with(choices)
@@ -455,9 +457,9 @@ class App:
         name = f"pinned: {pinned.name or pinned.run_dir.name}"
         return Baseline(name, None if plan is None or plan.unmatched else plan, pinned)
 
-    def _stock_run(self, shown: Run | None) -> Run | None:
-        """Return the latest finished run without choices other than `shown`."""
-        runs = [run for run in self.bench.runs if run is not shown and run.state == "done"]
+    def _stock_run(self, shown_run: Run | None) -> Run | None:
+        """Return the latest finished run without choices other than `shown_run`."""
+        runs = [run for run in self.bench.runs if run is not shown_run and run.state == "done"]
         return next((run for run in reversed(runs) if self._choices_of.get(run.run_dir) == {}), None)
 
     def _has_choices(self, run: Run | None) -> bool:
@@ -489,7 +491,7 @@ class App:
     def _show_memory(self) -> None:
         same = self._has_choices(self._peak_run)
         self.memory.show(
-            self.bench.plan, self._against(None), self._peak_run, same_choices=same, ids=self.graph.shown_ids()
+            self.bench.plan, self._baseline(None), self._peak_run, same_choices=same, ids=self.graph.shown_ids()
         )
         measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
         predicted = predicted_content(self.bench.plan, self.graph.shown_ids(), self.bench.plan.reserved)
@@ -522,7 +524,7 @@ class App:
         selected = self.graph.selected
         for panel in (self.sites, self.trace, self.fusions, self.worth, self.outline, self.beside):
             panel.selected = selected
-        marked = self.graph.marked(selected)
+        marked = self.graph.marked_nodes(selected)
         for panel in (self.memory, self.timeline, self.passes, self.trace):
             panel.marked = marked
         sites = self._sites_of(selected)
@@ -556,7 +558,7 @@ class App:
     def _show_sites(self, sites: list[Site], effects: dict[str, dict[str, Effect]]) -> None:
         labels = {site.id: site.label for site in self.bench.plan.sites}
         count = len(self.graph.peers(sites[0].id))
-        peers = self.graph.peers_are(sites[0].id)
+        peers = self.graph.kind_of_peers(sites[0].id)
         self.inspector.content = inspector.site_content(
             sites,
             effects,
@@ -590,7 +592,7 @@ class App:
         for site in sites:
             effects[site.id] = {}
             # A choice for an arc of identical layers applies to all of them.
-            peers = [peer.id for peer in self.graph.turned(site.id)]
+            peers = [peer.id for peer in self.graph.sites_turned(site.id)]
             for option in site.options:
                 if option == site.choice or option in site.illegal:
                     continue

@@ -66,12 +66,12 @@ class PartsApp:
             app.close()
 
     @property
-    def shown(self) -> Part | OpaquePart:
+    def shown_part(self) -> Part | OpaquePart:
         """The part on the screen."""
         return next(part for part in self.bench.parts if part.name == self.row.value)
 
     def _show(self) -> None:
-        part = self.shown
+        part = self.shown_part
         if not part.opaque and part.name not in self._apps:
             bench = next(each for each in self.bench.benches if each.name == part.name)
             # Request a tab once: it shows the row of parts, too.
@@ -81,7 +81,7 @@ class PartsApp:
         self._tell()
 
     def _tell(self) -> None:
-        part = self.shown
+        part = self.shown_part
         lines = [f"{place_text(part.source, part.calls)}{part.words}"]
         if part.refusal:
             lines.append(f"Opaque because {part.refusal}")

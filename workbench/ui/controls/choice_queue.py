@@ -76,18 +76,18 @@ class ChoiceQueue:
         """Choose the next option of a site, or of the sites of folded layers."""
         if not sites:
             return
-        option = self.next_of(sites[0])
+        option = self.next_requested(sites[0])
         if option is None:
-            self._say(self.stays(sites[0]), bad=True)
+            self._say(self.say_why_fixed(sites[0]), bad=True)
             return
         self.choose({site.id: option for site in sites})
 
-    def next_of(self, site: Site) -> str | None:
+    def next_requested(self, site: Site) -> str | None:
         """Return the option that a click would choose, counted from the last request, planned or not."""
         return next_option(dataclasses.replace(site, choice=self.pending.get(site.id, site.choice)))
 
     @staticmethod
-    def stays(site: Site) -> str:
+    def say_why_fixed(site: Site) -> str:
         """Say why a site has no other legal option."""
         reasons = "; ".join(f"{option} is refused: {why}" for option, why in site.illegal.items())
         return f"{short_label(site)} stays {site.choice}. {reasons}".strip()
@@ -100,19 +100,19 @@ class ChoiceQueue:
             number = next(self._numbers)
             self._asked[number] = dict(choices)
             self._working.add(number)
-        named = self._named(choices)
+        named = self._name_choices(choices)
         asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
         # Show this before the thread starts: planning keeps the interpreter busy.
         self._say(f"Planning {named.label}: {named.option}…")
         self._show()
         asking.start()
 
-    def _named(self, choices: Mapping[str, str]) -> _Named:
+    def _name_choices(self, choices: Mapping[str, str]) -> _Named:
         id, option = next(iter(choices.items()))
         first, alike = self._bench.plan.site_of.get(id), len(self._graph.peers(id))
-        if len(self._graph.turned(id)) < len(choices):
+        if len(self._graph.sites_turned(id)) < len(choices):
             return _Named(id, "what was listed", "chosen", "places", alike)
-        return _Named(id, short_label(first) if first is not None else id, option, self._graph.peers_are(id), alike)
+        return _Named(id, short_label(first) if first is not None else id, option, self._graph.kind_of_peers(id), alike)
 
     def _make(self, number: int, named: _Named) -> None:
         choices = self._asked[number]
@@ -120,7 +120,7 @@ class ChoiceQueue:
             with paused_gc():
                 diff = self._act(lambda: self._bench.choose(choices))
                 if diff is not None:
-                    self._say(self._told(choices, named, diff))
+                    self._say(self._describe_effect(choices, named, diff))
         finally:
             self._forget({number})
             # A refused choice must not stay on the screen as if it were in force.
@@ -129,13 +129,13 @@ class ChoiceQueue:
                 self._working.remove(number)
                 self._changed.notify_all()
 
-    def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
+    def _describe_effect(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
         """Describe the effect of choices. If the peak stays, say why: its statement, and the values alive there."""
         bench = self._bench
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
         told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
-        return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
+        return f"{told} {self._describe_split(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
 
     def go(self, *, back: bool) -> None:
         """Undo or redo the last change of choices and describe the effect."""
@@ -154,7 +154,7 @@ class ChoiceQueue:
             change = diff_of(before, after, bench.machine)
             self._say(words_of_step("Undid" if back else "Redid", sites, change, bench.machine.name))
 
-    def _apart(self, named: _Named) -> str:
+    def _describe_split(self, named: _Named) -> str:
         """Report that a choice for one layer split it from identical layers, or joined it to them."""
         alike = len(self._graph.peers(named.id))
         if alike < named.alike:
@@ -167,7 +167,7 @@ class ChoiceQueue:
         with self._changed:
             return {id: option for choices in self._asked.values() for id, option in choices.items()}
 
-    def planned(self, plan: Plan) -> None:
+    def drop_planned(self, plan: Plan) -> None:
         """Drop requests that `plan` contains."""
         known = plan.site_of
         with self._changed:

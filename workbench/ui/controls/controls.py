@@ -117,10 +117,10 @@ class Readout:
         if over or event.type in ("compiled", "peak_measured", "step_times", "statement_times", "accuracy_checked"):
             self._on_news(self._run)
 
-    def _send(self, now: float) -> None:
+    def _send(self, time_s: float) -> None:
         self._controls.send({"type": "samples"}, [b"".join(self._unsent)])
         self._unsent.clear()
-        self._sent_at = now
+        self._sent_at = time_s
 
     def _show(self) -> None:
         run = self._run

@@ -65,11 +65,11 @@ class PreviousRun:
 def figures(
     plan: Plan,
     run: Run | None,
-    against: Baseline,
+    baseline: Baseline,
     *,
     same_choices: bool,
     machine: Machine = H100,
-    before: PreviousRun | None = None,
+    previous: PreviousRun | None = None,
 ) -> list[dict[str, Any]]:
     """Return the figures of the strip.
 
@@ -79,24 +79,24 @@ def figures(
         The plan in force.
     run : Run, optional
         The latest run.
-    against : Baseline
+    baseline : Baseline
     same_choices : bool
         Whether the latest run has the choices in force.
     machine : Machine
         Machine on which ranks are simulated.
-    before : PreviousRun, optional
+    previous : PreviousRun, optional
         The run before; it supplies figures that the latest run has not measured yet.
     """
-    start, name = against.plan or plan, against.name
+    start, name = baseline.plan or plan, baseline.name
 
-    def by(has: Callable[[Run], bool]) -> tuple[Run | None, str]:
+    def supplier_of(has_figure: Callable[[Run], bool]) -> tuple[Run | None, str]:
         """Return the run that supplies a figure, and the words for it."""
-        if before is not None and run is not None and not has(run) and has(before.run):
-            return before.run, f"before, {_measured(same_choices=before.same_choices)}"
-        return run, _measured(same_choices=same_choices)
+        if previous is not None and run is not None and not has_figure(run) and has_figure(previous.run):
+            return previous.run, f"before, {_measured_words(same_choices=previous.same_choices)}"
+        return run, _measured_words(same_choices=same_choices)
 
     peak = [_predicted_bytes(plan.peak_bytes, start.peak_bytes, name)]
-    by_run, measured = by(lambda run: run.memory["measured_peak_bytes"] is not None)
+    by_run, measured = supplier_of(lambda run: run.memory["measured_peak_bytes"] is not None)
     if by_run is not None and (found := by_run.memory["measured_peak_bytes"]) is not None:
         predicted = by_run.memory["predicted_peak_bytes"]
         tip = (
@@ -119,56 +119,56 @@ def figures(
     if plan.counts["copies"] or start.counts["copies"]:
         shown.append({"key": "copies", "title": "In place", "values": _copies(plan, start, name)})
     if plan.counts["offloaded_bytes"]:
-        shown.append({"key": "offload", "title": "Offloaded", "values": _offloaded(plan)})
+        shown.append({"key": "offload", "title": "Offloaded", "values": _offload_figure(plan)})
     shown.append(
         {
             "key": "compile",
             "title": "Compile time",
-            "values": [_compile_time(*by(lambda run: run.compile_s is not None), against)],
+            "values": [_compile_time(*supplier_of(lambda run: run.compile_s is not None), baseline)],
         }
     )
-    timed = by(lambda run: run.times is not None)
-    shown.append({"key": "step", "title": "Step time", "values": _step_time(*timed, against)})
+    timed = supplier_of(lambda run: run.times is not None)
+    shown.append({"key": "step", "title": "Step time", "values": _step_time(*timed, baseline)})
     overlap = plan.overlap_on(machine)
     if overlap is not None:
         values = _overlap(overlap, start.overlap_on(machine), name)
         title = f"Communication, simulated on {overlap.machine.name}"
         shown.append({"key": "overlap", "title": title, "values": values})
-    accuracy = _accuracy(*by(lambda run: run.accuracy is not None))
+    accuracy = _accuracy(*supplier_of(lambda run: run.accuracy is not None))
     shown.append({"key": "accuracy", "title": "Accuracy", "values": [*accuracy, *_proof(plan)]})
     return shown
 
 
-def _measured(*, same_choices: bool) -> str:
+def _measured_words(*, same_choices: bool) -> str:
     return "measured" if same_choices else "measured, other choices"
 
 
 _ESTIMATED = ("peak", "saved")
 
 
-def while_planned(
-    shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, against: Baseline
+def figures_while_planning(
+    current_figures: list[dict[str, Any]], plan: Plan, gain: Gain | None, baseline: Baseline
 ) -> list[dict[str, Any]]:
     """Return the figures while a plan is made: estimates marked as such, and the others marked as outdated.
 
     Parameters
     ----------
-    shown : list of dict
+    current_figures : list of dict
         Result of `figures` for the plan in force.
     plan : Plan
         The plan in force.
     gain : Gain, optional
         Estimated change by the pending choices.
-    against : Baseline
+    baseline : Baseline
     """
-    start, found = against.plan or plan, []
-    for figure in shown:
+    start, found = baseline.plan or plan, []
+    for figure in current_figures:
         first, *others = figure["values"]
         if gain is not None and figure["key"] in _ESTIMATED:
             name = f"{figure['key']}_bytes"
             now = getattr(plan, name) + getattr(gain, name)
             text, change = f"≈ {human_bytes(now)}", now - getattr(start, name)
-            first = _value(text, "estimated", change, human_bytes, against.name)
+            first = _value(text, "estimated", change, human_bytes, baseline.name)
         older = any("predicted" in value["kind"] for value in figure["values"]) and first is figure["values"][0]
         found.append({**figure, "values": [first, *others], "older": older})
     return found
@@ -177,30 +177,30 @@ def while_planned(
 _UNMEASURED = {"text": "–", "kind": "not measured yet"}
 
 
-def _compile_time(run: Run | None, measured: str, against: Baseline) -> dict[str, Any]:
+def _compile_time(run: Run | None, measured: str, baseline: Baseline) -> dict[str, Any]:
     """Return the compile time. It is one sample, so its change has no verdict."""
     if run is None or run.compile_s is None:
         return dict(_UNMEASURED)
     value = {"text": human_seconds(run.compile_s), "kind": measured}
-    base = against.run
+    base = baseline.run
     if base is None or base.run_dir == run.run_dir or base.compile_s is None:
         return value
     change = run.compile_s - base.compile_s
     text = f"{'+' if change > 0 else '−'}{human_seconds(abs(change))}"
     return value | _delta(
         text,
-        against.name,
+        baseline.name,
         "",
-        f"one sample of each, not interleaved: no verdict; {against.name} took {human_seconds(base.compile_s)}",
+        f"one sample of each, not interleaved: no verdict; {baseline.name} took {human_seconds(base.compile_s)}",
     )
 
 
-def _step_time(run: Run | None, measured: str, against: Baseline) -> list[dict[str, Any]]:
+def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[str, Any]]:
     """Return the median, its change with a verdict, its interval, and the variants timed interleaved with it."""
     times = run.times if run is not None else None
     if run is None or times is None:
         return [dict(_UNMEASURED)]
-    value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, against)}
+    value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, baseline)}
     if run.beside_load:
         value["kind"] = f"{measured}, busy CPU"
         value["tip"] = "; ".join(filter(None, (value.get("tip", ""), run.beside_load)))
@@ -228,18 +228,18 @@ def _interval(low_s: float, high_s: float) -> str:
 _BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "noise": "no difference beyond noise"}
 
 
-def _step_change(run: Run, against: Baseline) -> dict[str, str]:
+def _step_change(run: Run, baseline: Baseline) -> dict[str, str]:
     """Compare a run's step with the baseline's: interleaved if timed so, else with the machine's drift as margin."""
-    other = run.against.get(against.interleaved)
+    other = run.against.get(baseline.interleaved)
     if other is not None and other["ratio"]:
         # The run has the other variant's time as a ratio to its own; the reader needs the inverse.
         verdict = {"faster": "slower", "slower": "faster"}.get(other["verdict"], "noise")
         ratio, low, high = (1 / other[name] for name in ("ratio", "high", "low"))
         tip = f"measured interleaved: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
-        return _time_delta(ratio, verdict, against.name, tip)
-    if against.run is None or against.run.run_dir == run.run_dir:
+        return _time_delta(ratio, verdict, baseline.name, tip)
+    if baseline.run is None or baseline.run.run_dir == run.run_dir:
         return {}
-    found = step_times(run, against.run)
+    found = step_times(run, baseline.run)
     if found.ratio is None:
         return {}
     drift = "an unknown share" if found.drift is None else f"{found.drift:.1%}"
@@ -247,7 +247,7 @@ def _step_change(run: Run, against: Baseline) -> dict[str, str]:
     tip = (
         f"not measured interleaved: {found.ratio:.3f} of its time{interval}; the machine's own speed drifted by {drift}"
     )
-    return _time_delta(found.ratio, found.verdict, against.name, tip)
+    return _time_delta(found.ratio, found.verdict, baseline.name, tip)
 
 
 def _time_delta(ratio: float, verdict: str, name: str, tip: str) -> dict[str, str]:
@@ -269,14 +269,14 @@ def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
     }
 
 
-def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[str, Any]]:
+def _overlap(overlap: Overlap, base_overlap: Overlap | None, baseline_name: str) -> list[dict[str, Any]]:
     """Return communication that ranks wait for. It is simulated: differences are more reliable than absolute times."""
-    new, old = now.simulation, before.simulation if before is not None else now.simulation
-    rates = f"{now.ranks} × {now.machine.name}: {now.machine.source}"
+    new, old = overlap.simulation, base_overlap.simulation if base_overlap is not None else overlap.simulation
+    rates = f"{overlap.ranks} × {overlap.machine.name}: {overlap.machine.source}"
 
     def seconds(name: str, text: str) -> dict[str, Any]:
         change = round(getattr(new, name) - getattr(old, name), _DIGITS)
-        value = _value(human_seconds(getattr(new, name)), text, change, human_seconds, against)
+        value = _value(human_seconds(getattr(new, name)), text, change, human_seconds, baseline_name)
         return {**value, "tip": rates}
 
     flight = _value(
@@ -284,45 +284,45 @@ def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[st
         "in flight",
         new.in_flight_peak_bytes - old.in_flight_peak_bytes,
         human_bytes,
-        against,
+        baseline_name,
     )
-    bound = {"text": human_seconds(now.lower_bound_s), "kind": "at least, in any order", "tip": rates}
+    bound = {"text": human_seconds(overlap.lower_bound_s), "kind": "at least, in any order", "tip": rates}
     return [seconds("exposed_communication_s", "exposed"), seconds("step_s", "step"), bound, flight]
 
 
-def _predicted_bytes(now: int, before: int, against: str) -> dict[str, Any]:
-    return _value(human_bytes(now), "predicted", now - before, human_bytes, against)
+def _predicted_bytes(nbytes: int, base_bytes: int, baseline_name: str) -> dict[str, Any]:
+    return _value(human_bytes(nbytes), "predicted", nbytes - base_bytes, human_bytes, baseline_name)
 
 
-def _value(text: str, kind: str, change: float | None, write: Any, against: str) -> dict[str, Any]:
+def _value(text: str, kind: str, change: float | None, write: Any, baseline_name: str) -> dict[str, Any]:
     value: dict[str, Any] = {"text": text, "kind": kind}
     if change:
         text = f"{'+' if change > 0 else '−'}{write(abs(change))}"
-        value |= _delta(text, against, "bad" if change > 0 else "good")
+        value |= _delta(text, baseline_name, "bad" if change > 0 else "good")
     return value
 
 
-def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+def _fusions(plan: Plan, start: Plan, baseline_name: str) -> list[dict[str, Any]]:
     if not plan.census.count:
         return [{"text": "0", "kind": "predicted"}]
     change = plan.census.unique - start.census.unique
-    value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, against)
+    value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, baseline_name)
     return [
         value,
         # The line has no room for a second "vs": the figure beside it already names the baseline.
-        {**_count(plan, start, "compilations", against), "delta_vs": ""},
+        {**_count(plan, start, "compilations", baseline_name), "delta_vs": ""},
         {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
     ]
 
 
-def _copies(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+def _copies(plan: Plan, start: Plan, baseline_name: str) -> list[dict[str, Any]]:
     """Count in-place copies, and the statements that nvFuser and Thunder put around them."""
     names = ("copies", "sets", "fences") if executor_named(plan.executor).copies == "sets" else ("copies", "fences")
-    values = [_count(plan, start, name, against) for name in names]
+    values = [_count(plan, start, name, baseline_name) for name in names]
     return [{**values[0], "kind": f"{names[0]}, predicted"}, *values[1:]]
 
 
-def _offloaded(plan: Plan) -> list[dict[str, Any]]:
+def _offload_figure(plan: Plan) -> list[dict[str, Any]]:
     """Return the bytes offloaded to the CPU and back, and the copy time at the machine's bandwidth."""
     whole = plan.counts["offload_us"]
     return [
@@ -332,8 +332,8 @@ def _offloaded(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _count(plan: Plan, start: Plan, name: str, against: str) -> dict[str, Any]:
-    return _value(str(plan.counts[name]), name, plan.counts[name] - start.counts[name], str, against)
+def _count(plan: Plan, start: Plan, name: str, baseline_name: str) -> dict[str, Any]:
+    return _value(str(plan.counts[name]), name, plan.counts[name] - start.counts[name], str, baseline_name)
 
 
 def _proof(plan: Plan) -> list[dict[str, Any]]:

@@ -145,14 +145,14 @@ def _option(
         _change("operations", effect.flops, human_count),
         *([_change("fusions", effect.fusions, str)] if effect.fusions else []),
         *([_change("unique fusions", effect.unique_fusions, str)] if effect.unique_fusions else []),
-        *(_counted(name, by) for name, by in effect.counts.items()),
-        *_overlapped(effect.overlap, machine),
+        *(_count_row(name, by) for name, by in effect.counts.items()),
+        *_overlap_rows(effect.overlap, machine),
     ]
     moved = [{"id": id, "label": labels.get(id, id)} for id in effect.changed[:_MOST]]
     return {**shown, "figures": figures, "moved": moved, "more": max(0, len(effect.changed) - _MOST)}
 
 
-def _overlapped(change: OverlapChange | None, machine: str) -> list[dict[str, Any]]:
+def _overlap_rows(change: OverlapChange | None, machine: str) -> list[dict[str, Any]]:
     if change is None:
         return []
     where = f"simulated on {machine}"
@@ -170,8 +170,8 @@ def _change(name: str, change: float, write: Any) -> dict[str, Any]:
     return {"name": name, "text": f"{'+' if change > 0 else '−'}{write(abs(change))}", "tone": tone}
 
 
-def _counted(name: str, by: int) -> dict[str, Any]:
-    return {"name": count_name(name), "text": human_change(name, by), "tone": "bad" if by > 0 else "good"}
+def _count_row(name: str, change: int) -> dict[str, Any]:
+    return {"name": count_name(name), "text": human_change(name, change), "tone": "bad" if change > 0 else "good"}
 
 
 def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> list[dict[str, str]]:
@@ -239,9 +239,9 @@ def statement_content(graph: Graph, layout: GraphLayout, statement: int, ids: Se
         for value in wanted.intersection(inputs.tolist()):
             readers.setdefault(value, []).append(reader)
 
-    def end(other: int) -> dict[str, str]:
-        node = int(layout.node_of[other])
-        return {"id": ids[node] if node >= 0 else "", "label": statements.name[other]}
+    def end(row: int) -> dict[str, str]:
+        node = int(layout.node_of[row])
+        return {"id": ids[node] if node >= 0 else "", "label": statements.name[row]}
 
     def rows(values: list[int], ends: dict[int, list[int]]) -> list[dict[str, Any]]:
         return [

@@ -52,7 +52,7 @@ class Question(Panel):
         }
 
 
-def show(prediction: LockedPrediction) -> None:
+def show_prediction(prediction: LockedPrediction) -> None:
     """Display a prediction in a notebook; without a kernel, its text and how to get the buttons."""
     from IPython.display import display
 

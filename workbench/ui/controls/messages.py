@@ -56,14 +56,14 @@ def limit_bytes_of(text: str) -> int | None:
     return limit
 
 
-def words_of_search(found: Search) -> str:
+def words_of_search(search: Search) -> str:
     """Describe the result of a search in one line."""
-    best = found.best
-    chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
-    now, then, bound = (human_seconds(s) for s in (found.now.step_s, best.step_s, found.lower_bound_s))
+    best = search.best
+    chosen = ", ".join(f"{id}: {option}" for id, option in search.best.choices.items() if id.startswith("waits."))
+    now, then, bound = (human_seconds(s) for s in (search.now.step_s, best.step_s, search.lower_bound_s))
     reached = "the lower bound" if then == bound else f"lower bound {bound}"
     return (
-        f"Best of {len(found.tried)} orders, simulated on {found.machine.name}: step {now} → {then}, {reached}; "
+        f"Best of {len(search.tried)} orders, simulated on {search.machine.name}: step {now} → {then}, {reached}; "
         f"at most {human_bytes(best.in_flight_peak_bytes)} in flight. Chosen: {chosen}."
     )
 

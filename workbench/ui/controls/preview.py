@@ -52,7 +52,7 @@ class Preview(Panel):
         self._shown: tuple[dict[str, str], str] = ({}, "")
         self._found: tuple[Plan | None, dict[frozenset[tuple[str, str]], _Found]] = (None, {})
 
-    def learn(self, plan: Plan, choices: Mapping[str, str], found: Effect | Gain, by: str) -> None:
+    def learn(self, plan: Plan, choices: Mapping[str, str], effect: Effect | Gain, source: str) -> None:
         """Store the effect of choices on top of a plan, and who computed it, until the plan changes.
 
         Show it at once if the pointer is on these choices.
@@ -62,7 +62,7 @@ class Preview(Panel):
                 return
             if self._found[0] is not plan:
                 self._found = plan, {}
-            self._found[1][frozenset(choices.items())] = found, by
+            self._found[1][frozenset(choices.items())] = effect, source
             shown, what = self._shown
         if shown == choices:
             self._ask(shown, what)
@@ -76,16 +76,16 @@ class Preview(Panel):
             self.ask({}, "")
             return
         name = short_label(site)
-        option = message.get("option") or choices.get(site.id) or self._choosing.next_of(site)
+        option = message.get("option") or choices.get(site.id) or self._choosing.next_requested(site)
         reason = site.illegal.get(option or "", "")
         if option is None or reason:
-            self._put(self._next_turn(), {"what": self._choosing.stays(site), "bad": True})
+            self._set_content(self._next_turn(), {"what": self._choosing.say_why_fixed(site), "bad": True})
             return
         if option == self._choosing.pending.get(site.id, site.choice):
-            self._put(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
+            self._set_content(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
             return
-        alike = {one.id: option for one in self._graph.turned(site.id)}
-        peers = f" in {len(alike)} {self._graph.peers_are(site.id)}" if len(alike) > 1 else ""
+        alike = {one.id: option for one in self._graph.sites_turned(site.id)}
+        peers = f" in {len(alike)} {self._graph.kind_of_peers(site.id)}" if len(alike) > 1 else ""
         one_kind = not choices or choices == alike
         self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")
 
@@ -96,39 +96,39 @@ class Preview(Panel):
         elif self.content:
             self.ask({}, "")
 
-    def ask(self, choices: Mapping[str, str], what: str) -> None:
+    def ask(self, choices: Mapping[str, str], label: str) -> None:
         """Show the effect of choices; clear the line without choices."""
         self._pointed = {}
-        self._ask(choices, what)
+        self._ask(choices, label)
 
-    def _ask(self, choices: Mapping[str, str], what: str) -> None:
+    def _ask(self, choices: Mapping[str, str], label: str) -> None:
         """Compute the effect of choices outside the thread that answers clicks."""
-        turn = self._next_turn(choices, what)
+        turn = self._next_turn(choices, label)
         if not choices:
-            self._put(turn, {})
+            self._set_content(turn, {})
             return
         work = threading.Thread(
-            target=self._work, args=(turn, dict(choices), what), name="workbench-preview", daemon=True
+            target=self._work, args=(turn, dict(choices), label), name="workbench-preview", daemon=True
         )
         work.start()
 
-    def _next_turn(self, choices: Mapping[str, str] | None = None, what: str = "") -> int:
+    def _next_turn(self, choices: Mapping[str, str] | None = None, label: str = "") -> int:
         with self._lock:
             self._turn += 1
-            self._shown = dict(choices or {}), what
+            self._shown = dict(choices or {}), label
             return self._turn
 
-    def _put(self, turn: int, content: dict[str, Any]) -> None:
+    def _set_content(self, turn: int, content: dict[str, Any]) -> None:
         with self._lock:
             if turn == self._turn:
                 self.content = content
 
-    def _work(self, turn: int, choices: dict[str, str], what: str) -> None:
+    def _work(self, turn: int, choices: dict[str, str], label: str) -> None:
         try:
-            self._put(turn, {"what": what, **self._changes(choices)})
+            self._set_content(turn, {"what": label, **self._changes(choices)})
         except Exception:
             _LOGGER.exception("what %s would change could not be estimated", choices)
-            self._put(turn, {"what": what, "how": "this could not be estimated: choose it to see"})
+            self._set_content(turn, {"what": label, "how": "this could not be estimated: choose it to see"})
 
     def _changes(self, choices: dict[str, str]) -> dict[str, Any]:
         plan, pending = self._bench.plan, self._choosing.pending
@@ -140,7 +140,7 @@ class Preview(Panel):
         # The effect is on top of choices that are being planned.
         now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
         if then is None or (pending and now is None):
-            return {"how": self._unknown(plan)}
+            return {"how": self._why_unknown(plan)}
         peak_bytes = then.peak_bytes - (now.peak_bytes if now is not None else 0)
         saved_bytes = then.saved_bytes - (now.saved_bytes if now is not None else 0)
         step_s = then.step_s - (now.step_s if now is not None else 0.0)
@@ -153,13 +153,13 @@ class Preview(Panel):
         return {"figures": figures, "how": how}
 
     @staticmethod
-    def _unknown(plan: Plan) -> str:
+    def _why_unknown(plan: Plan) -> str:
         if plan.census.count:
             return "no estimate: fusions are made anew under it; select it and the inspector works it out"
         return "no estimate: only a plan can tell; select it and the inspector works it out"
 
 
-def _figure(name: str, by: int, about: str = "") -> dict[str, str]:
-    if not by:
+def _figure(name: str, change: int, about: str = "") -> dict[str, str]:
+    if not change:
         return {"name": name, "text": "no change", "tone": ""}
-    return {"name": name, "text": f"{about}{human_bytes(by, signed=True)}", "tone": "bad" if by > 0 else "good"}
+    return {"name": name, "text": f"{about}{human_bytes(change, signed=True)}", "tone": "bad" if change > 0 else "good"}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, Origin, Ragged, StatementFlag, index_of_names
 from workbench.core.lever import Site
 from workbench.ui.graph.layout_arrays import ArcStyle, Ints
-from workbench.ui.graph.site_anchors import CROSSING, SAVED, Arc, GraphIndex, by_key, place_in, style_of
+from workbench.ui.graph.site_anchors import CROSSING, SAVED, Arc, GraphIndex, group_by_key, place_in, style_of
 from workbench.util.last_call_cache import Remembered
 
 _PLACE_END = re.compile(r"[><\[~]")
@@ -68,29 +68,29 @@ class ArcTable:
                 of_lever[site.lever].append(number)
         able = [number for numbers in of_lever.values() for number in numbers]
         crossing = [sites[number] for number in able]
-        about = (remembered or Remembered()).of(_about, crossing, graph.values.name, graph.origins)
+        about = (remembered or Remembered()).result_of(_subjects_of_sites, crossing, graph.values.name, graph.origins)
         return _ArcEnds(graph, index).table(able, crossing, about)
 
-    def through(self, index: GraphIndex, stand_in: Ints) -> ArcTable:
+    def redirect(self, index: GraphIndex, stand_in: Ints) -> ArcTable:
         """Replace hidden sources of arcs by the statements that represent them."""
         source = np.where((self.source >= 0) & (stand_in[self.source] >= 0), stand_in[self.source], self.source)
         return replace(self, source=source, block=np.where(source >= 0, index.block[source], self.block))
 
     @cached_property
-    def _by_block(self) -> tuple[NDArray[np.intp], Ints]:
+    def _order_by_block(self) -> tuple[NDArray[np.intp], Ints]:
         order = np.argsort(self.block, kind="stable")
         return order, self.block[order]
 
     def contents(self, blocks: int) -> list[bytes]:
         """Return bytes per block that are equal for arcs that look the same."""
-        order, block = self._by_block
+        order, block = self._order_by_block
         columns = np.stack([self.style.astype(np.int64), self.value_bytes, np.diff(self.sites.offsets)], axis=1)[order]
         row_bytes = columns.itemsize * columns.shape[1]
         edges = (row_bytes * np.searchsorted(block, np.arange(blocks + 1))).tolist()
         content = columns.tobytes()
         return [content[start:stop] for start, stop in itertools.pairwise(edges)]
 
-    def shown(self, blocks: Sequence[tuple[int, Sequence[int]]]) -> list[Arc]:
+    def arcs_of(self, blocks: Sequence[tuple[int, Sequence[int]]]) -> list[Arc]:
         """Return the arcs of some blocks.
 
         Parameters
@@ -98,7 +98,7 @@ class ArcTable:
         blocks : sequence of (int, sequence of int)
             A block, and the blocks that it represents, itself included. All have the same number of arcs.
         """
-        order, block = self._by_block
+        order, block = self._order_by_block
         starts = np.searchsorted(block, np.arange(int(block[-1]) + 2 if len(block) else 1)).tolist()
         ordered, first = order.tolist(), self.sites.items[self.sites.offsets[:-1]].tolist()
         found = []
@@ -154,7 +154,7 @@ class _SiteSubjects:
     bytes: NDArray[np.int64]
 
 
-def _about(sites: Sequence[Site], names: tuple[str, ...], origins: Sequence[Origin]) -> _SiteSubjects:
+def _subjects_of_sites(sites: Sequence[Site], names: tuple[str, ...], origins: Sequence[Origin]) -> _SiteSubjects:
     value_index = index_of_names(names)
     numbers = {origin.id: number for number, origin in enumerate(origins)}
     values = tuple([tuple([value_index[name] for name in site.values if name in value_index]) for site in sites])
@@ -187,7 +187,7 @@ class _ArcEnds:
 
     def __init__(self, graph: Graph, index: GraphIndex) -> None:
         self._graph, self._index = graph, index
-        self._again = functools.cache(self._again_in)
+        self._again = functools.cache(self._clones_in)
 
     @cached_property
     def _columns(self) -> tuple[list[int], list[int], list[int]]:
@@ -196,12 +196,12 @@ class _ArcEnds:
         return statements.side.tolist(), statements.kind.tolist(), statements.parent.tolist()
 
     @cached_property
-    def _cloned(self) -> dict[int, list[int]]:
+    def _clones_by_block(self) -> dict[int, list[int]]:
         """Backward statements that exist because of a choice, by block."""
         statements, index = self._graph.statements, self._index
         cloned = index.shown & ~index.headed & (statements.side == BACKWARD) & (statements.flags & _CLONE != 0)
         rows = np.flatnonzero(cloned)
-        return by_key(rows, index.block[rows])
+        return group_by_key(rows, index.block[rows])
 
     def table(self, numbers: Sequence[int], sites: Sequence[Site], about: _SiteSubjects) -> tuple[ArcTable, list[int]]:
         """Return the arcs of sites, with a shared arc only once, and the indices of sites without an arc."""
@@ -210,7 +210,7 @@ class _ArcEnds:
         for row in np.flatnonzero(about.count > 1).tolist():
             values = about.values[row]
             root[row] = next((value for value in values if producers[value] >= 0), values[0])
-        source, targets, crosses, rest = self._found_at_once(root, about)
+        source, targets, crosses, rest = self._find_ends_at_once(root, about)
         block = self._index.block[source]
         count = np.diff(targets.offsets)
         alone: dict[int, tuple[int, ...]] = {}
@@ -222,7 +222,7 @@ class _ArcEnds:
             block[row] = self._index.block[again[0]] if again and not ghost else ghost
         crosses |= about.count == 0
         for row in np.flatnonzero(rest & (about.count > 0)).tolist():
-            source[row], block[row], alone[row], crosses[row] = self._found(
+            source[row], block[row], alone[row], crosses[row] = self._find_ends(
                 int(root[row]), about.values[row], about.ghost[row], ArcStyle(style[row]), saved=bool(about.saved[row])
             )
             count[row] = len(alone[row])
@@ -247,12 +247,12 @@ class _ArcEnds:
             block=block[rows],
             style=styles,
             value_bytes=sizes[rows],
-            targets=targets.taken(rows),
+            targets=targets.take_rows(rows),
             alone={place: alone[row] for place, row in enumerate(rows.tolist()) if row in alone},
         )
         return table, [numbers[row] for row in np.flatnonzero(count == 0).tolist()]
 
-    def _found_at_once(
+    def _find_ends_at_once(
         self, roots: NDArray[np.intp], about: _SiteSubjects
     ) -> tuple[Ints, Ragged, NDArray[np.bool_], NDArray[np.bool_]]:
         """Find sources, targets and crossings of sites about one produced value; mark the sites left over."""
@@ -280,7 +280,7 @@ class _ArcEnds:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(roots)))]).astype(np.int32)
         return source, Ragged(offsets, readers), crosses, ~plain
 
-    def _found(self, root: int, values: Sequence[int], ghost: int, style: ArcStyle, *, saved: bool) -> _Found:
+    def _find_ends(self, root: int, values: Sequence[int], ghost: int, style: ArcStyle, *, saved: bool) -> _Found:
         """Find source, block, targets and crossing of values of which `root` is the first produced."""
         (side, _, parent), blocks = self._columns, self._index.blocks
         source = self._index.producers[root]
@@ -320,8 +320,8 @@ class _ArcEnds:
         rows, names = self._again(block), self._graph.statements.name
         return tuple([row for row in rows if names[row] == name]) or rows
 
-    def _again_in(self, block: int) -> tuple[int, ...]:
-        if block in self._cloned:
-            return tuple(self._cloned[block])
+    def _clones_in(self, block: int) -> tuple[int, ...]:
+        if block in self._clones_by_block:
+            return tuple(self._clones_by_block[block])
         side = self._columns[0]
         return tuple([row for row in self._index.members.get(block, ()) if side[row] == BACKWARD])

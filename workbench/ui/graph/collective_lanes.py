@@ -100,7 +100,7 @@ def bars(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> Bars:
         wait=tuple(one[2] for one in first),
         count=tuple(len(same) for _, same in ordered),
         peers=tuple(
-            tuple([other[1:] for other in same if _twins(sites[one[1]].id, sites[other[1]].id)])
+            tuple([other[1:] for other in same if _are_twins(sites[one[1]].id, sites[other[1]].id)])
             for one, (_, same) in zip(first, ordered, strict=True)
         ),
         group=np.asarray([key[2] for key, _ in ordered], np.int32),
@@ -118,7 +118,7 @@ def _rows_of(columns: Sequence[NDArray[np.integer[Any]]], rows: NDArray[np.intp]
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:
+def sites_moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:
     """Return the sites that move when a bar's end is put right before a node.
 
     Parameters
@@ -162,13 +162,13 @@ def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
     return np.unique(parent[(layout.node_of == layout.node_of[member]) & placed]).tolist()
 
 
-def _twins(one: str, other: str) -> bool:
+def _are_twins(first: str, second: str) -> bool:
     """Return whether two sites concern the same parameter in layers that differ only in their number."""
-    return one == other or _without_number(one) == _without_number(other) != ""
+    return first == second or _strip_number(first) == _strip_number(second) != ""
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _without_number(id: str) -> str:
+def _strip_number(id: str) -> str:
     """Return a site's id without the layer number; empty if it has no layer number."""
     place = id.partition(":")[2]
     layer = layer_of_parameter(place)

@@ -47,7 +47,7 @@ def moments_of(
     return found
 
 
-def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
+def merge_marks(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
     """Move the marks of waits shown as one row to the first wait, each for all of them."""
     moment_of = {moment[0]: moment for moment in closed}
     leader = {row: moment[0] for moment in closed for row in moment}

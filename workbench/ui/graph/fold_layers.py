@@ -123,15 +123,15 @@ def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
     return best
 
 
-def _by_block(found: Sequence[Mark]) -> dict[int, list[Mark]]:
+def _marks_by_block(marks: Sequence[Mark]) -> dict[int, list[Mark]]:
     rows: dict[int, list[Mark]] = {}
-    for one in found:
+    for one in marks:
         rows.setdefault(one.block, []).append(one)
     return rows
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _without_digits(name: str) -> str:
+def _strip_digits(name: str) -> str:
     return _DIGITS.sub("", name)
 
 
@@ -139,7 +139,7 @@ def _statements_by_block(graph: Graph, index: GraphIndex) -> list[bytes]:
     """Encode per block the sides and number-free names of its statements; equal blocks give equal bytes."""
     each, which = graph.statements.names
     numbers: dict[str, int] = {}
-    names = np.asarray([numbers.setdefault(_without_digits(name), len(numbers)) for name in each], np.int32)[which]
+    names = np.asarray([numbers.setdefault(_strip_digits(name), len(numbers)) for name in each], np.int32)[which]
     rows = np.flatnonzero(index.shown & ~index.headed)
     # The forward comes first in a graph, and therefore in each block.
     order = np.argsort(index.block[rows], kind="stable")
@@ -165,7 +165,7 @@ def fold_of(
     """
     differences = graph.layer_differences
     members, statements = index.members, _statements_by_block(graph, index)
-    arcs_of, marks_of = arcs.contents(len(graph.origins) + 1), _by_block(marks)
+    arcs_of, marks_of = arcs.contents(len(graph.origins) + 1), _marks_by_block(marks)
     chosen = {mark.site: (sites[mark.site].choice, sites[mark.site].outcome) for mark in marks}
     placed = {mark.block for mark in marks if any(option.startswith("at(") for option in chosen[mark.site])}
 
@@ -176,14 +176,14 @@ def fold_of(
                 graph.origins[block - 1].symbol if block else "",
                 statements[block],
                 arcs_of[block],
-                tuple([within(span, *chosen[mark.site]) for mark in marks_of.get(block, ())])
+                tuple([relative_options(span, *chosen[mark.site]) for mark in marks_of.get(block, ())])
                 if block in placed
                 else tuple([chosen[mark.site] for mark in marks_of.get(block, ())]),
             )
             for block in span.blocks
         )
 
-    def within(span: Span, *options: str) -> tuple[str, ...]:
+    def relative_options(span: Span, *options: str) -> tuple[str, ...]:
         # Write places within the layer relative to it, so that they are equal in each layer.
         places = [option.removeprefix(f"at({span.layer}") for option in options]
         return tuple(
@@ -193,8 +193,8 @@ def fold_of(
             ]
         )
 
-    def difference(above: Span, here: Span) -> str:
-        return differences.get(here.layer) or _difference(signature(above), signature(here))
+    def difference(first: Span, second: Span) -> str:
+        return differences.get(second.layer) or _difference(signature(first), signature(second))
 
     spans = [
         part for span in _spans(graph, index) for part in ([span] if span.layer else repeats_of(graph, span, signature))
@@ -235,20 +235,20 @@ def fold_of(
     return Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
 
 
-def _difference(above: _Signature, here: _Signature) -> str:
+def _difference(first: _Signature, second: _Signature) -> str:
     """Name the first difference between two layers; empty if they are identical."""
-    if [block[0] for block in above] != [block[0] for block in here]:
+    if [block[0] for block in first] != [block[0] for block in second]:
         return "other operations"
     for place, words in _DIFFERENCES:
-        for one, other in zip(above, here, strict=True):
+        for one, other in zip(first, second, strict=True):
             if one[place] != other[place]:
                 return f"{words} at {one[0]}" if one[0] else words
     return ""
 
 
-def folded_marks(found: Sequence[Mark], fold: Fold) -> list[Mark]:
+def fold_marks(marks: Sequence[Mark], fold: Fold) -> list[Mark]:
     """Return marks of the shown layers, each with all marks that it represents."""
-    rows = _by_block(found)
+    rows = _marks_by_block(marks)
     return [
         Mark(one.site, one.statement, one.block, tuple([rows[layer][place].site for layer in layers]))
         for block, layers in fold.blocks

@@ -18,7 +18,7 @@ from workbench.ui.graph.composite_rows import composite_key
 from workbench.ui.graph.fold_layers import LOOP
 from workbench.ui.graph.layout_arrays import GraphLayout
 from workbench.ui.graph.node_names import node_ids
-from workbench.ui.graph.payload import packed, payload
+from workbench.ui.graph.payload import pack, payload
 from workbench.ui.graph.site_anchors import style_of
 from workbench.ui.widgets.panel import PAGE, Answering, esm
 from workbench.util.last_call_cache import Remembered
@@ -134,14 +134,14 @@ class GraphView(Answering):
             unfolded=self._unfolded,
             views=self._views,
             composites=True,
-            kept=self._kept,
+            earlier_heights=self._kept,
             remembered=self._remembered,
         )
         blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
         self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
         self.shown = DrawnGraph(graph, sites, layout, node_ids(graph, layout, sites))
         drawn = payload(graph, layout, sites, self.shown.node_ids, remembered=self._remembered)
-        self.data = packed(drawn) if self._unpacks else drawn
+        self.data = pack(drawn) if self._unpacks else drawn
 
     def ask(self, options: Mapping[str, str]) -> None:
         """Draw arcs with the requested options, by site, until the plan with them is shown."""
@@ -193,7 +193,7 @@ class GraphView(Answering):
                 return [sites[n] for n in peers]
         return [site for site in sites if site.id == id]
 
-    def turned(self, id: str) -> list[Site]:
+    def sites_turned(self, id: str) -> list[Site]:
         """Return the sites that a choice for a site applies to: the site and its peers, or only the site."""
         found = self.peers(id)
         return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
@@ -208,7 +208,7 @@ class GraphView(Answering):
         found += [[number] for number in range(len(sites)) if number not in grouped]
         return [[sites[number] for number in group] for group in sorted(found, key=min)]
 
-    def peers_are(self, id: str) -> str:
+    def kind_of_peers(self, id: str) -> str:
         """Return the kind of a site's `peers`: ``layers``, ``repeats`` of a loop, or ``waits`` of one moment."""
         if self.shown is not None:
             layout, sites = self.shown.layout, self.shown.sites
@@ -231,7 +231,7 @@ class GraphView(Answering):
         )
         return next((node for peers, node in places if id in (sites[n].id for n in peers)), 0)
 
-    def marked(self, id: str) -> list[str]:
+    def marked_nodes(self, id: str) -> list[str]:
         """Return the nodes at a node, an arc or a mark; for an arc both ends."""
         shown = self.shown
         if shown is None or not id:
@@ -277,11 +277,13 @@ class GraphView(Answering):
     def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
         kind, shown = message.get("type"), self.shown
         if kind == "turn":
-            self._on_turn(self.turned(message["id"]))
+            self._on_turn(self.sites_turned(message["id"]))
         elif kind == "place" and self._on_place is not None and shown is not None:
             node = shown.node_of.get(message["node"])
             if node is not None:
-                self._on_place(collective_lanes.moved(shown.graph, shown.layout, shown.sites, message["id"], node))
+                self._on_place(
+                    collective_lanes.sites_moved(shown.graph, shown.layout, shown.sites, message["id"], node)
+                )
         elif kind == "preview" and self._on_preview is not None:
             self._on_preview(message)
         elif kind == "undo":

@@ -71,28 +71,28 @@ def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Seq
     layer = np.asarray([numbers.setdefault(name, len(numbers)) for name in layers], np.int32)
     column: list[int] = (2 * layer[index.block] + statements.side).tolist()
     producers = index.producers
-    read = dict(zip(rows, _listed(statements.inputs.taken(np.asarray(rows, np.intp))), strict=True))
-    made = dict(zip(rows, _listed(statements.outputs.taken(np.asarray(rows, np.intp))), strict=True))
+    read = dict(zip(rows, _list_rows(statements.inputs.take_rows(np.asarray(rows, np.intp))), strict=True))
+    made = dict(zip(rows, _list_rows(statements.outputs.take_rows(np.asarray(rows, np.intp))), strict=True))
 
-    def shown(row: int) -> int:
+    def representative_of(row: int) -> int:
         """Return the representative of `row`, or -1 if it is not known yet."""
         return stand_in.get(row, row)
 
-    def above(row: int) -> int:
+    def maker_above(row: int) -> int:
         for value in read[row]:
             maker = producers[value]
             if maker >= 0 and maker != row and column[row] == column[maker]:
-                return shown(maker)
+                return representative_of(maker)
         return -1
 
-    def below(row: int) -> int:
+    def reader_below(row: int) -> int:
         for value in made[row]:
             for reader in index.readers_of(value):
-                if reader != row and column[row] == column[reader] and (found := shown(reader)) >= 0:
+                if reader != row and column[row] == column[reader] and (found := representative_of(reader)) >= 0:
                     return found
         return -1
 
-    for order, search in ((rows, above), (rows[::-1], below), (rows, above)):
+    for order, search in ((rows, maker_above), (rows[::-1], reader_below), (rows, maker_above)):
         for row in order:
             if stand_in[row] < 0:
                 stand_in[row] = search(row)
@@ -101,17 +101,17 @@ def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Seq
     return HiddenViews(stands)
 
 
-def _listed(rows: Ragged) -> Iterator[list[int]]:
+def _list_rows(rows: Ragged) -> Iterator[list[int]]:
     items = rows.items.tolist()
     return (items[start:stop] for start, stop in itertools.pairwise(rows.offsets.tolist()))
 
 
-def without(index: GraphIndex, hidden: HiddenViews) -> GraphIndex:
+def hide_in_index(index: GraphIndex, hidden: HiddenViews) -> GraphIndex:
     """Return the index with hidden statements not shown."""
     return replace(index, shown=index.shown & ~hidden.rows)
 
 
-def arcs_through(graph: Graph, index: GraphIndex, arcs: Sequence[Arc], hidden: HiddenViews) -> list[Arc]:
+def redirect_arcs(graph: Graph, index: GraphIndex, arcs: Sequence[Arc], hidden: HiddenViews) -> list[Arc]:
     """Redirect arcs that end at hidden views to the views' readers, or to their representatives."""
     stand_in: list[int] = hidden.stand_in.tolist()
 
@@ -133,7 +133,7 @@ def arcs_through(graph: Graph, index: GraphIndex, arcs: Sequence[Arc], hidden: H
     return moved
 
 
-def marks_through(index: GraphIndex, marks: Sequence[Mark], hidden: HiddenViews) -> list[Mark]:
+def redirect_marks(index: GraphIndex, marks: Sequence[Mark], hidden: HiddenViews) -> list[Mark]:
     """Move marks on hidden views to the views' representatives."""
     stand_in, blocks = hidden.stand_in.tolist(), index.blocks
     return [

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from workbench.core.graph import FORWARD, Graph, layer_of
 from workbench.core.lever import Site
 from workbench.ui.graph.arcs import ArcTable
-from workbench.ui.graph.composite_rows import composite_key, composites_of, marks_together, moments_of, waits_key
-from workbench.ui.graph.fold_layers import Fold, fold_of, folded_marks
-from workbench.ui.graph.hide_views import HiddenViews, arcs_through, hide, marks_through, without
+from workbench.ui.graph.composite_rows import composite_key, composites_of, merge_marks, moments_of, waits_key
+from workbench.ui.graph.fold_layers import Fold, fold_marks, fold_of
+from workbench.ui.graph.hide_views import HiddenViews, hide, hide_in_index, redirect_arcs, redirect_marks
 from workbench.ui.graph.layout_arrays import (
     BLOCK_PAD,
     HEADER,
@@ -50,7 +50,7 @@ def compute(
     unfolded: Collection[str] = (),
     views: bool = True,
     composites: bool = False,
-    kept: Mapping[str, float] = MappingProxyType({}),
+    earlier_heights: Mapping[str, float] = MappingProxyType({}),
     remembered: Remembered | None = None,
 ) -> GraphLayout:
     """Lay out a graph.
@@ -69,7 +69,7 @@ def compute(
     composites : bool
         Whether to draw the statements of one program statement as one row per column, except for those in
         `unfolded`.
-    kept : mapping of str to float
+    earlier_heights : mapping of str to float
         Former heights of blocks by `block_key`, in pixels. New rows of a block are packed into its former height, down
         to `TIGHTEST` per row, so that no other block moves.
     remembered : Remembered, optional
@@ -83,28 +83,28 @@ def compute(
     if not views:
         ghostly = table.block[table.source < 0]
         hidden = hide(graph, index, ghostly, ["", *(layer_of(origin.scope) for origin in graph.origins)])
-        table = table.through(index, hidden.stand_in)
-        marks = marks_through(index, marks, hidden)
-        index = without(index, hidden)
+        table = table.redirect(index, hidden.stand_in)
+        marks = redirect_marks(index, marks, hidden)
+        index = hide_in_index(index, hidden)
     fold = fold_of(graph, index, sites, table, marks, unfolded)
-    arcs = table.shown(fold.blocks)
+    arcs = table.arcs_of(fold.blocks)
     if not views:
-        arcs = arcs_through(graph, index, arcs, hidden)
-    marks = folded_marks(marks, fold)
+        arcs = redirect_arcs(graph, index, arcs, hidden)
+    marks = fold_marks(marks, fold)
     moments = moments_of(graph, index, sites, marks, fold)
     opened = [moment for moment in moments if waits_key(graph, moment[0]) in unfolded]
     closed = [moment for moment in moments if waits_key(graph, moment[0]) not in unfolded]
     made = composites_of(graph, index, marks, fold) if composites else []
     whole = [rows for rows in made if composite_key(graph, int(index.block[rows[0]]) - 1) not in unfolded]
-    marks = marks_together(marks, closed)
+    marks = merge_marks(marks, closed)
     nodes, ghosts = _nodes(graph, index, fold, arcs, [*closed, *whole])
     node_of = _node_of(graph, nodes, fold, [*closed, *whole], hidden)
     nodes = replace(
         nodes,
-        waits=_counted(nodes, len(node_of), closed, opened),
-        parts=_counted(nodes, len(node_of), whole, [rows for rows in made if rows not in whole]),
+        waits=_count_statements(nodes, len(node_of), closed, opened),
+        parts=_count_statements(nodes, len(node_of), whole, [rows for rows in made if rows not in whole]),
     )
-    heights = [kept.get(block_key(graph, block - 1), 0.0) for span in fold.shown for block in span.blocks]
+    heights = [earlier_heights.get(block_key(graph, block - 1), 0.0) for span in fold.shown for block in span.blocks]
     nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold, np.asarray(heights))
     return GraphLayout(
         nodes=nodes,
@@ -190,11 +190,13 @@ def _nodes(
     return nodes, {int(nodes.ghost[i]): int(i) for i in np.flatnonzero(nodes.ghost >= 0)}
 
 
-def _counted(nodes: Nodes, statements: int, closed: list[tuple[int, ...]], opened: list[tuple[int, ...]]) -> Ints:
+def _count_statements(
+    nodes: Nodes, statements: int, closed: list[tuple[int, ...]], open_composites: list[tuple[int, ...]]
+) -> Ints:
     """Count the statements each node stands for; negative for the first of those shown one by one."""
     # The last entry is for ghosts.
     count = np.zeros(statements + 1, np.int32)
-    for sign, groups in ((1, closed), (-1, opened)):
+    for sign, groups in ((1, closed), (-1, open_composites)):
         for group in groups:
             count[group[0]] = sign * len(group)
     found: Ints = np.where(nodes.heading, 0, count[nodes.statement]).astype(np.int32)
@@ -227,7 +229,7 @@ def _heights(
     node_of: Ints,
     ghosts: dict[int, int],
     fold: Fold,
-    kept: NDArray[np.float64],
+    earlier_heights: NDArray[np.float64],
 ) -> tuple[Nodes, Blocks, tuple[Section, ...], float]:
     """Stack nodes in blocks, and blocks below each other."""
     ports = np.bincount(np.asarray(_source_nodes(arcs, node_of, ghosts), np.int64), minlength=len(nodes))
@@ -243,9 +245,9 @@ def _heights(
     np.maximum.at(filled, column, within + height)
     natural = np.maximum(filled.reshape(count, 2).max(axis=1, initial=0.0), ROW) + 2 * BLOCK_PAD
     # Keep a grown block at its former height.
-    room = kept - BLOCK_PAD
-    tight = (kept > 0) & (natural > kept) & (room / (natural - 2 * BLOCK_PAD) >= TIGHTEST / ROW)
-    block_height = np.where(tight, kept, np.maximum(natural, kept))
+    room = earlier_heights - BLOCK_PAD
+    tight = (earlier_heights > 0) & (natural > earlier_heights) & (room / (natural - 2 * BLOCK_PAD) >= TIGHTEST / ROW)
+    block_height = np.where(tight, earlier_heights, np.maximum(natural, earlier_heights))
     squeezed = np.repeat(tight, 2) & (filled > np.repeat(room, 2))
     factor = np.where(squeezed, np.repeat(room, 2) / np.maximum(filled, 1.0), 1.0)[column]
     pad = np.where(squeezed, BLOCK_PAD / 2, BLOCK_PAD)[column]

@@ -75,7 +75,7 @@ def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
         starts[side] = np.searchsorted(nodes.block[which], np.arange(len(blocks) + 1)).tolist()
 
     def operations(side: int, first: int, stop: int) -> str:
-        return _told(asked[side][starts[side][first] : starts[side][stop]])
+        return _count_names(asked[side][starts[side][first] : starts[side][stop]])
 
     found = []
     for first, stop, parts, depth in _spans(scopes, 0, len(scopes), 0, 0):
@@ -97,7 +97,7 @@ def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
     return found
 
 
-def _told(names: Iterable[str]) -> str:
+def _count_names(names: Iterable[str]) -> str:
     counts = Counter(names).most_common()
     return ", ".join(f"{name} × {count}" if count > 1 else name for name, count in counts)
 

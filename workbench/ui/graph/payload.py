@@ -131,35 +131,35 @@ PACKED_FROM = 100_000
 """Least size in bytes of data that is sent to the page compressed."""
 
 
-def packed(drawn: dict[str, Any]) -> dict[str, Any]:
+def pack(picture: dict[str, Any]) -> dict[str, Any]:
     """Compress the result of `payload` for ``graph_scene.js``; identical layers reduce it to a seventh.
 
     Returns
     -------
     dict
-        ``packed``: the length of a JSON document in four bytes, the document, and then the data for which it has the
+        ``pack``: the length of a JSON document in four bytes, the document, and then the data for which it has the
         lengths: the strings, joined by a character that no text contains (faster to split than a JSON list), and the
         columns. Small results are returned unchanged.
     """
-    columns = [column for table in drawn["tables"].values() for column in table.values()]
-    if sum(len(content) for _, content in columns) + sum(map(len, drawn["strings"])) < PACKED_FROM:
-        return drawn
+    columns = [column for table in picture["tables"].values() for column in table.values()]
+    if sum(len(content) for _, content in columns) + sum(map(len, picture["strings"])) < PACKED_FROM:
+        return picture
     small = {
-        name: {column: _narrowed(code, content) for column, (code, content) in table.items()}
-        for name, table in drawn["tables"].items()
+        name: {column: _narrow_column(code, content) for column, (code, content) in table.items()}
+        for name, table in picture["tables"].items()
     }
     lengths = {
         name: {column: [code, len(content)] for column, (code, content) in table.items()}
         for name, table in small.items()
     }
-    texts = _SEPARATOR.join([text.replace(_SEPARATOR, "") for text in drawn["strings"]]).encode()
-    head = json.dumps({**drawn, "strings": len(texts), "tables": lengths}, separators=(",", ":")).encode()
+    texts = _SEPARATOR.join([text.replace(_SEPARATOR, "") for text in picture["strings"]]).encode()
+    head = json.dumps({**picture, "strings": len(texts), "tables": lengths}, separators=(",", ":")).encode()
     behind = (content for table in small.values() for _, content in table.values())
     content = b"".join([len(head).to_bytes(4, "little"), head, texts, *behind])
     return {"packed": zlib.compress(content, _LEVEL)}
 
 
-def _narrowed(code: str, content: bytes) -> tuple[str, bytes]:
+def _narrow_column(code: str, content: bytes) -> tuple[str, bytes]:
     """Store a column in half the bytes if its numbers fit."""
     if code == "i":
         numbers = np.frombuffer(content, np.int32)
@@ -220,17 +220,17 @@ def _node_columns(
     size[has] = (totals[made.offsets[1:]] - totals[start])[nodes.statement[has]]
     size[nodes.parts > 0] = 0
     names, executors = statements.name, statements.executor
-    words = remembered.of(_value_words, values.name, values.shape)
+    words = remembered.result_of(_value_words, values.name, values.shape)
     # Most rows make one tensor.
     shape, detail = map(list, zip(*map(words.__getitem__, first.tolist()), strict=True)) if len(nodes) else ([], [])
     full = [names[row] if row >= 0 else "" for row in rows]
     short_of = {name: short_name(name) for name in set(full)}
     name = list(map(short_of.__getitem__, full))
     executor = [executors[row] if row >= 0 else "" for row in rows]
-    abouts = [_about(graph, origin) for origin in layout.blocks.origin.tolist()]
+    abouts = [_place_in_program(graph, origin) for origin in layout.blocks.origin.tolist()]
     about = list(map(abouts.__getitem__, nodes.block.tolist()))
 
-    def told(row: int) -> str:
+    def tensors_text(row: int) -> str:
         tensors = made[row].tolist()
         listed = ", ".join(words[value][1] for value in tensors[:3])
         return f"{listed} and {len(tensors) - 3} more" if len(tensors) > 3 else listed
@@ -261,13 +261,13 @@ def _node_columns(
         elif waits[node] < 0:
             name[node] = f"▾ {name[node]}"
             one = f"{-waits[node]} waits of one moment: shown as one by another click, or Enter"
-            detail[node] = f"{told(row)}; {one}"
+            detail[node] = f"{tensors_text(row)}; {one}"
         elif parts[node]:
             name[node] = f"▾ {name[node]}"
             one = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by another click, or Enter"
-            detail[node] = f"{told(row)}; {one}"
+            detail[node] = f"{tensors_text(row)}; {one}"
         else:
-            detail[node] = told(row)
+            detail[node] = tensors_text(row)
     return {
         "y": nodes.y,
         "height": nodes.height,
@@ -291,7 +291,7 @@ def _tensors_made(graph: Graph) -> Ragged:
     return Ragged(before[outputs.offsets].astype(np.int32), outputs.items[tensor])
 
 
-def _about(graph: Graph, origin: int) -> str:
+def _place_in_program(graph: Graph, origin: int) -> str:
     """Return the place of a block's statement in the program."""
     if origin < 0:
         return ""
@@ -382,7 +382,7 @@ def _mark_tip(layout: GraphLayout, sites: Sequence[Site], mark: int, acts: bool)
     site = sites[layout.marks.site[mark]]
     what = "waits" if layout.nodes.waits[layout.marks.node[mark]] > 1 else "layers"
     return "\n".join(
-        [site.label, *_site_state(site), *(_turning(site, len(layout.marks.peers[mark]), what) if acts else ())]
+        [site.label, *_site_state(site), *(_click_text(site, len(layout.marks.peers[mark]), what) if acts else ())]
     )
 
 
@@ -392,10 +392,10 @@ def _site_state(site: Site) -> list[str]:
     return [f"{site.lever}: {site.choice}{outcome}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
 
 
-def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
+def _click_text(site: Site, count: int, noun: str = "layers") -> list[str]:
     """Describe the effect of a click."""
     turning = next_option(site)
-    return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
+    return [f"click: {turning}" + (f" in all {count} {noun}" if count > 1 else "")] if turning else []
 
 
 def _arc_tips(
@@ -404,8 +404,8 @@ def _arc_tips(
     """Return per arc its value, the outcome, the choice and the options."""
     arcs = layout.arcs
     numbers = [number for of_arc in arcs.sites for number in of_arc]
-    told = iter(remembered.each(_site_state, [sites[number] for number in numbers]))
-    words = remembered.of(_value_words, graph.values.name, graph.values.shape)
+    told = iter(remembered.results_of_each(_site_state, [sites[number] for number in numbers]))
+    words = remembered.result_of(_value_words, graph.values.name, graph.values.shape)
     tips = []
     for arc, (of_arc, style) in enumerate(zip(arcs.sites, arcs.style.tolist(), strict=True)):
         first = sites[of_arc[0]]
@@ -414,7 +414,7 @@ def _arc_tips(
         rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}", _VERBS[ArcStyle(style)]]
         for _ in of_arc:
             rows.extend(next(told))
-        tips.append("\n".join([*rows, *(_turning(first, len(arcs.peers[arc])) if acts else ())]))
+        tips.append("\n".join([*rows, *(_click_text(first, len(arcs.peers[arc])) if acts else ())]))
     return tips
 
 

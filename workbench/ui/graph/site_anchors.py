@@ -83,10 +83,10 @@ class GraphIndex:
     def members(self) -> dict[int, list[int]]:
         """Shown statements of each block, without headings, in program order."""
         rows = np.flatnonzero(self.shown & ~self.headed)
-        return by_key(rows, self.block[rows])
+        return group_by_key(rows, self.block[rows])
 
 
-def by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
+def group_by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
     """Group rows by key, in their given order."""
     if not len(rows):
         return {}
@@ -184,13 +184,13 @@ def marks_of_sites(
     able = [number for number, site in enumerate(sites) if site.lever not in CROSSING]
     marking = [sites[number] for number in able]
     remembered = remembered or Remembered()
-    numbers = remembered.of(origin_numbers, graph.origins)
-    places = remembered.each(_place_of, marking, graph.value_index, numbers)
+    numbers = remembered.result_of(origin_numbers, graph.origins)
+    places = remembered.results_of_each(_place_of, marking, graph.value_index, numbers)
     named = np.zeros(len(graph.origins) + 1, bool)
     named[list({origin for place in places for origin in place[1:3]})] = True
     named[-1] = False
     ends = np.flatnonzero(index.shown & ~index.headed & named[graph.statements.origin])
-    rows_of = by_key(ends, graph.statements.origin[ends])
+    rows_of = group_by_key(ends, graph.statements.origin[ends])
     producers, blocks, readers_of = index.producers, index.blocks, index.readers_of
     for number, (known, origin, whole, values) in zip(able, places, strict=True):
         if not known:

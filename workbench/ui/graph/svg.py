@@ -94,7 +94,7 @@ def render(
         rest = "The rest is in the app."
         parts.append(f'<rect y="{height - 28:g}" width="{columns.width:g}" height="28" fill="#ffffff"/>')
         parts.append(text(columns.label[0], height - 14, rest, "s", MUTED))
-    first = text(columns.label[0], 16, fit(title, columns.width - 24, 12), "s b", INK) if title else ""
+    first = text(columns.label[0], 16, shorten_words(title, columns.width - 24, 12), "s b", INK) if title else ""
     above = f'<g transform="translate(0 {top:g})">{"".join(head)}</g>' if head else ""
     top += room
     return (
@@ -112,7 +112,7 @@ def text(x: float, y: float, words: str, classes: str = "", fill: str = INK) -> 
     return f'<text x="{x:g}" y="{y:g}"{named} fill="{fill}">{escape(words)}</text>' if words else ""
 
 
-def fit(words: str, width: float, size: float = 11) -> str:
+def shorten_words(words: str, width: float, size: float = 11) -> str:
     """Shorten `words` to `width` in the fixed font."""
     room = int(width / (size * _CHARACTER))
     return words if len(words) <= room else f"{words[: max(0, room - 1)].rstrip()}…" if room > 1 else ""
@@ -123,7 +123,7 @@ def wrap(words: str, width: float, size: float = 11) -> list[str]:
     lines = textwrap.wrap(
         words, max(1, int(width / (size * _CHARACTER))), break_long_words=False, break_on_hyphens=False
     )
-    return [fit(line, width, size) for line in lines]
+    return [shorten_words(line, width, size) for line in lines]
 
 
 def rule(x: float, y: float, width: float, height: float) -> str:
@@ -207,10 +207,10 @@ def _lines(graph: Graph, layout: GraphLayout, columns: Columns, limit: float) ->
             continue
         source = graph.origins[origin]
         place = f"{source.file}:{source.line}" if source.file else ""
-        parts.append(text(left, y + 11, fit(source.text.strip() or source.symbol, right - left)))
+        parts.append(text(left, y + 11, shorten_words(source.text.strip() or source.symbol, right - left)))
         if height >= 34:
             place = "  ·  ".join(part for part in (place, source.scope) if part)
-            parts.append(text(left, y + 26, fit(place, right - left), "s", MUTED))
+            parts.append(text(left, y + 26, shorten_words(place, right - left), "s", MUTED))
     return parts
 
 
@@ -291,13 +291,13 @@ def _nodes(graph: Graph, sites: Sequence[Site], layout: GraphLayout, columns: Co
         else:
             name = short_name(graph.statements.name[statement])
             if nodes.heading[i]:
-                parts.append(text(left + 4, middle, fit(name, right - left - 8), "s b", "#5b3aa8"))
+                parts.append(text(left + 4, middle, shorten_words(name, right - left - 8), "s b", "#5b3aa8"))
                 continue
             box = f'fill="{_FILL[side]}" stroke="{_STROKE[side]}"'
             outputs = graph.statements.outputs[statement]
             shape = human_shape(graph.values.shape[int(outputs[0])]) if len(outputs) else ""
             ink, detail = _INK[side], shape
-        name = fit(name, right - left - 14)
+        name = shorten_words(name, right - left - 14)
         parts.append(f'<rect x="{left:g}" y="{y:g}" width="{right - left:g}" height="{height:g}" rx="3.5" {box}/>')
         parts.append(text(left + 7, middle, name, "", ink))
         if (len(name) + len(detail) + 2) * 11 * _CHARACTER < right - left - 14:

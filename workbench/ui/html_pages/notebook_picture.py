@@ -49,28 +49,28 @@ def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any],
     separate output, which ``style.css`` hides while the app is alive.
     """
     app = App(bench, tab=tab)
-    return _alive(app), data_of(render(app))
+    return _live_output(app), data_of(render_app(app))
 
 
-def show(bench: Workbench, *, tab: bool = False) -> None:
+def show_bench(bench: Workbench, *, tab: bool = False) -> None:
     """Display a bench in a notebook, which keeps a picture of the app."""
     from IPython.core.getipython import get_ipython
     from IPython.display import display
 
     app = App(bench, tab=tab)
-    display(_alive(app), raw=True)
-    kept = display(data_of(render(app)), raw=True, display_id=True)
+    display(_live_output(app), raw=True)
+    kept = display(data_of(render_app(app)), raw=True, display_id=True)
     # A terminal would print each update again.
     if kept is not None and hasattr(get_ipython(), "kernel"):
         NotebookPicture(app, lambda data: kept.update(data, raw=True))
 
 
-def _alive(app: App) -> dict[str, Any]:
+def _live_output(app: App) -> dict[str, Any]:
     """Return the output for pages with a kernel, and text for pages without even a picture."""
     return {**app.root._repr_mimebundle_(), "text/plain": text_summary(app.bench)}
 
 
-def render(app: App) -> str:
+def render_app(app: App) -> str:
     """Return the current app as self-contained SVG text."""
     bench = app.bench
     head = Head(WIDTH)
@@ -151,7 +151,7 @@ class Head:
         self.y += 24
 
     def _line(self, words: str, classes: str = "", fill: str = svg.INK) -> None:
-        self.parts.append(svg.text(_PAD, self.y + 8, svg.fit(words, self._width - 2 * _PAD), classes, fill))
+        self.parts.append(svg.text(_PAD, self.y + 8, svg.shorten_words(words, self._width - 2 * _PAD), classes, fill))
         self.y += _LINE + 1
 
 
@@ -159,7 +159,7 @@ def _value_lines(value: Mapping[str, Any], width: float) -> list[list[tuple[floa
     """Return a figure's value, kind and change: per line the words with their position, classes and colour."""
     ink = {"good": _GOOD, "bad": _BAD}
     number, kind = value["text"], value["kind"]
-    first = [(0.0, svg.fit(number, width), "b", ink.get(value.get("tone", ""), svg.INK))]
+    first = [(0.0, svg.shorten_words(number, width), "b", ink.get(value.get("tone", ""), svg.INK))]
     beside = len(number) * _WIDE + 6
     what = [[(0.0, line, "s", svg.MUTED)] for line in svg.wrap(kind, width, _SMALL)]
     fits = beside + len(kind) * _NARROW <= width
@@ -204,7 +204,7 @@ class NotebookPicture:
             self._soon()
             return
         try:
-            picture = render(self._app)
+            picture = render_app(self._app)
             if picture != self._shown:
                 self._shown = picture
                 self._update(data_of(picture))

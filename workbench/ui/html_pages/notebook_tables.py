@@ -118,21 +118,21 @@ class LinePlot:
         )
         parts = [_text(_LEFT, 20, self.title, size=14, weight=600)]
         for tick in up.ticks():
-            y = up.at(tick)
+            y = up.pixel_of(tick)
             parts.append(f'<path d="M{_LEFT:g} {y:.1f}H{self.width - right:.1f}" stroke="{_GRID}"/>')
             parts.append(_text(_LEFT - 8, y + 4, f"{tick:g}", anchor="end", fill=_MUTED))
         parts += [
-            _text(across.at(tick), self.height - 28, f"{tick:g}", anchor="middle", fill=_MUTED)
+            _text(across.pixel_of(tick), self.height - 28, f"{tick:g}", anchor="middle", fill=_MUTED)
             for tick in (xs if len(xs) <= 10 else across.ticks())
         ]
         parts.append(_text((_LEFT + self.width - right) / 2, self.height - 8, self.x, anchor="middle", fill=_MUTED))
         parts.append(_text(_LEFT, _TOP - 14, self.y, fill=_MUTED))
-        labels = {name: up.at(value) for name, value in self.limits.items()}
+        labels = {name: up.pixel_of(value) for name, value in self.limits.items()}
         for value in self.limits.values():
-            at = f"M{_LEFT:g} {up.at(value):.1f}H{self.width - right:.1f}"
+            at = f"M{_LEFT:g} {up.pixel_of(value):.1f}H{self.width - right:.1f}"
             parts.append(f'<path d="{at}" stroke="{_INK}" stroke-dasharray="5 4"/>')
         for (name, line), color in zip(self.lines.items(), _colors(len(self.lines)), strict=True):
-            at_points = [(across.at(x), up.at(y)) for x, y in sorted(line.items())]
+            at_points = [(across.pixel_of(x), up.pixel_of(y)) for x, y in sorted(line.items())]
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in at_points)
             parts.append(f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="2"/>')
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"/>' for x, y in at_points]
@@ -140,7 +140,7 @@ class LinePlot:
         colors = {**dict.fromkeys(self.limits, _INK), **dict(zip(self.lines, _colors(len(self.lines)), strict=True))}
         parts += [
             _text(self.width - right + 10, y + 4, name, fill=colors[name], weight=600)
-            for name, y in _apart(labels, 15, _TOP, self.height - _BOTTOM).items()
+            for name, y in _separate_labels(labels, 15, _TOP, self.height - _BOTTOM).items()
         ]
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
@@ -166,7 +166,7 @@ class _Axis:
         size = 10 ** math.floor(math.log10(rough))
         return float(next(by * size for by in (1, 2, 5, 10) if by * size >= rough))
 
-    def at(self, value: float) -> float:
+    def pixel_of(self, value: float) -> float:
         """Return the pixel of a value."""
         low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         return self.first + (value - low) / (high - low) * (self.last - self.first)
@@ -184,7 +184,7 @@ def _colors(count: int) -> list[str]:
     return [_COLORS[i % len(_COLORS)] for i in range(count)]
 
 
-def _apart(labels: Mapping[str, float], distance: float, low: float, high: float) -> dict[str, float]:
+def _separate_labels(labels: Mapping[str, float], distance: float, low: float, high: float) -> dict[str, float]:
     """Move heights so that labels do not overlap."""
     order = sorted(labels, key=labels.__getitem__)
     heights: dict[str, float] = {}

@@ -35,7 +35,7 @@ Ctrl and wheel zoom, the wheel moves, a click selects.</p>
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
-def page(bench: Workbench, commands: Sequence[str]) -> str:
+def bench_page(bench: Workbench, commands: Sequence[str]) -> str:
     """Return the page's text after its first line.
 
     Parameters
@@ -64,8 +64,8 @@ def page(bench: Workbench, commands: Sequence[str]) -> str:
 <section {"" if run and run.statements else "hidden"}><h2>Timeline</h2><div id="wb-timeline"></div></section>
 <h2>Choices</h2>{_choices(bench)}
 <h2>Runs</h2>{_runs(bench)}
-<h2>Reproduce</h2>{_again(bench, commands)}"""
-    return _whole(title, place, body, _data(bench, run))
+<h2>Reproduce</h2>{_replay_section(bench, commands)}"""
+    return _page(title, place, body, _data(bench, run))
 
 
 def saved_page(saved: SavedPlan) -> str:
@@ -96,17 +96,17 @@ A saved plan: nothing here is measured.</p>
 <h2>Choices</h2>{_table(("site", "choice", "stock", "source"), chosen) if chosen else choices}"""
     data = {
         "strip": {"content": {"figures": document["view"]["figures"]}},
-        "graph": _graph(saved_view.drawn(graph, sites)),
+        "graph": _graph(saved_view.encode_graph(graph, sites)),
         "alive": {"content": {"predicted": predicted_content(saved, ids), "measured": None}},
         "sites": _sites(sites),
     }
     place = f"on {document['device']}, {document['executor']} executor"
-    return _whole(f"{document['program']}{f' ({settings})' if settings else ''}", place, body, data)
+    return _page(f"{document['program']}{f' ({settings})' if settings else ''}", place, body, data)
 
 
-def _whole(title: str, place: str, body: str, shown: Mapping[str, Any]) -> str:
+def _page(title: str, subtitle: str, body: str, widget_data: Mapping[str, Any]) -> str:
     # Escape every "<" in data and every "</" in the source, so that no text in them can end the element.
-    data = json.dumps(shown, allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(widget_data, allow_nan=False).replace("<", "\\u003c")
     source = esm("report_page").replace("</", "<\\/")
     return f"""
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -114,7 +114,7 @@ def _whole(title: str, place: str, body: str, shown: Mapping[str, Any]) -> str:
 <title>{escape(title)}: Thunder Workbench</title>
 <style>{(PAGE / "style.css").read_text()}{(PAGE / "report_page.css").read_text()}</style></head>
 <body data-jp-theme-light="true"><main class="wb-app wb-panel wb-report">
-<header><h1>{escape(title)}</h1><span class="wb-muted">{escape(place)}</span>
+<header><h1>{escape(title)}</h1><span class="wb-muted">{escape(subtitle)}</span>
 <button id="wb-theme" type="button">Dark</button></header>
 {body}
 </main>
@@ -128,7 +128,7 @@ def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
     """Return the data of each widget, and the texts about a selected site."""
     plan = bench.plan
     stock = Baseline("stock", bench.stock_plan, interleaved="stock")
-    view = saved_view.content(plan, bench.stock_plan, bench.machine)
+    view = saved_view.view_content(plan, bench.stock_plan, bench.machine)
     ids = _statement_ids(plan.graph, plan.sites)
     named = {
         plan.graph.values.name[v]: ids[s] for s in range(len(ids)) for v in plan.graph.statements.outputs[s].tolist()
@@ -155,8 +155,8 @@ def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
     }
 
 
-def _graph(drawn: Mapping[str, Any]) -> dict[str, Any]:
-    return {"data": drawn, "selected": "", "height": 620, "dark": False, "read_only": True}
+def _graph(graph_data: Mapping[str, Any]) -> dict[str, Any]:
+    return {"data": graph_data, "selected": "", "height": 620, "dark": False, "read_only": True}
 
 
 def _sites(sites: Sequence[Site]) -> list[dict[str, Any]]:
@@ -225,7 +225,7 @@ def _runs(bench: Workbench) -> str:
     return _table(heads, rows)
 
 
-def _again(bench: Workbench, commands: Sequence[str]) -> str:
+def _replay_section(bench: Workbench, commands: Sequence[str]) -> str:
     text = bench.config.text(bench.notes())
     link = f"data:text/x-python;base64,{base64.b64encode(text.encode(errors='backslashreplace')).decode()}"
     lines = "".join(f"<pre tabindex='0'>{escape(command)}</pre>" for command in commands)

@@ -20,7 +20,7 @@ UNKNOWN = "–"
 """Text in the strip for a figure that was not measured."""
 
 
-def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
+def view_content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
     """Return the data that the extension draws.
 
     Parameters
@@ -40,10 +40,10 @@ def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
     shown = figures(plan, None, against, same_choices=True, machine=machine)
     for figure in shown:
         figure["values"] = [value for value in figure["values"] if value["text"] != UNKNOWN]
-    return {"figures": [figure for figure in shown if figure["values"]], "graph": drawn(plan.graph, plan.sites)}
+    return {"figures": [figure for figure in shown if figure["values"]], "graph": encode_graph(plan.graph, plan.sites)}
 
 
-def drawn(graph: Graph, sites: Sequence[Site]) -> dict[str, Any]:
+def encode_graph(graph: Graph, sites: Sequence[Site]) -> dict[str, Any]:
     """Return a graph as `GraphView` sends it, with the bytes of each column in base64."""
     found = payload(graph, u_layout.compute(graph, sites), sites, read_only=True)
     found["tables"] = {

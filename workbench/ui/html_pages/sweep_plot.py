@@ -14,7 +14,7 @@ from workbench.runs.sweep.sweep import SweepResult
 from workbench.util import paths
 
 
-def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> Path:
+def write_plot(result: SweepResult, path: str | Path, figure: str = "compile_s") -> Path:
     """Draw a measured figure of a sweep over its first setting, with the fitted exponents.
 
     Parameters
@@ -52,4 +52,4 @@ def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> P
     try:
         return paths.write(path, file_html(drawn, INLINE, "sweep").encode())
     except OSError as error:
-        raise RunError(f"the plot {path} cannot be written: {paths.reason(error)}") from error
+        raise RunError(f"the plot {path} cannot be written: {paths.reason_of(error)}") from error

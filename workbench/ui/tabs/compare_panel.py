@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.bench.report.comparison import ColumnState, SideBySide, of_plan, of_run, side_by_side, unlike
+from workbench.bench.report.comparison import (
+    ColumnState,
+    SideBySide,
+    column_of_plan,
+    column_of_run,
+    compare_columns,
+    unique_name,
+)
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs.process import follow_run, run_store
 from workbench.ui.tabs import compared_page
@@ -67,12 +74,12 @@ class ComparePanel:
         RunError, ChoiceError
             If there are fewer than two, a run cannot be read, or a plan is no longer kept.
         """
-        sides = [of_plan(key, self._bench.program.name, self._plan(key)) for key in plans]
+        sides = [column_of_plan(key, self._bench.program.name, self._plan(key)) for key in plans]
         for folder in folders:
             run = follow_run.follow(Path(folder))
-            sides.append(self._measured(unlike(run.name or run.run_dir.name, sides), run))
-        self.found = side_by_side(sides, base if any(side.column.name == base for side in sides) else "")
-        return compared_page.content(self.found, most_rows=MOST_ROWS)
+            sides.append(self._measured_column(unique_name(run.name or run.run_dir.name, sides), run))
+        self.found = compare_columns(sides, base if any(side.column.name == base for side in sides) else "")
+        return compared_page.comparison_content(self.found, most_rows=MOST_ROWS)
 
     def write(self, path: str) -> Path:
         """Write the last comparison as one page; overwrite only an earlier page.
@@ -97,12 +104,12 @@ class ComparePanel:
             raise RunError(f"the plan {key} was removed: tick another")
         return self._bench.plan_with(self._kept[key])
 
-    def _measured(self, name: str, run: Run) -> ColumnState:
+    def _measured_column(self, name: str, run: Run) -> ColumnState:
         choices = run_store.choices_of(run)
         try:
             plan = None if choices is None else self._bench.plan_with(choices)
         except WorkbenchError:  # choices of a program that has changed since
             plan = None
         if plan is None or plan.unmatched:
-            return of_run(name, run)
-        return of_plan(name, self._bench.program.name, plan, run)
+            return column_of_run(name, run)
+        return column_of_plan(name, self._bench.program.name, plan, run)

@@ -16,43 +16,44 @@ if TYPE_CHECKING:
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(found: SideBySide) -> str:
+def comparison_page(comparison: SideBySide) -> str:
     """Return the page's text after its first line."""
-    title = " · ".join(column.name for column in found.columns)
-    tables = found.tables()
-    parts = [_table(found, tables["Figures"], found.figures)] if found.figures else []
-    if found.sites:
-        parts += ["<h2>Sites that differ</h2>", _table(found, tables["Sites that differ"], found.sites)]
-    if (runs := _runs(found)) is not None:
+    title = " · ".join(column.name for column in comparison.columns)
+    tables = comparison.tables()
+    parts = [_table(comparison, tables["Figures"], comparison.figures)] if comparison.figures else []
+    if comparison.sites:
+        parts += ["<h2>Sites that differ</h2>", _table(comparison, tables["Sites that differ"], comparison.sites)]
+    if (runs := _runs(comparison)) is not None:
         parts += [
             "<h2>Runs</h2>",
             f"<p class='wb-muted'>{escape(runs['words'])}</p>",
             _plain(runs["heads"], runs["rows"]),
         ]
-    if found.statements:
-        parts += ["<h2>Statements in step</h2>", _steps(found)]
+    if comparison.statements:
+        parts += ["<h2>Statements in step</h2>", _steps(comparison)]
     style = "".join((PAGE / name).read_text() for name in ("style.css", "report_page.css", "compared_page.css"))
-    notes = "".join(f"<p class='wb-bad'>{escape(note)}</p>" for note in found.notes)
+    notes = "".join(f"<p class='wb-bad'>{escape(note)}</p>" for note in comparison.notes)
     return f"""
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{escape(title)}: Thunder Workbench</title>
 <style>{style}</style></head>
 <body data-jp-theme-light="true"><main class="wb-app wb-panel wb-report wb-compared">
-<header><h1>{escape(title)}</h1><span class="wb-muted">changes are against {escape(found.base)}</span></header>
+<header><h1>{escape(title)}</h1><span class="wb-muted">changes are against {escape(comparison.base)}</span></header>
 {notes}<h2>Figures</h2>
 {"".join(parts)}
 </main></body></html>
 """
 
 
-def _table(found: SideBySide, rows: Sequence[tuple[str, ...]], marks: tuple[ComparisonRow, ...]) -> str:
+def _table(comparison: SideBySide, rows: Sequence[tuple[str, ...]], marks: tuple[ComparisonRow, ...]) -> str:
     heads, *body = rows
     lines = []
     for cells, row in zip(body, marks, strict=True):
         name, kind, *values = cells
         marked = "".join(
-            f"<td class='{mark}'>{escape(value)}</td>" for mark, value in zip(_marks(found, row), values, strict=True)
+            f"<td class='{mark}'>{escape(value)}</td>"
+            for mark, value in zip(_marks(comparison, row), values, strict=True)
         )
         lines.append(
             f"<tr><td class='wb-site'>{escape(name)}</td><td class='wb-muted'>{escape(kind)}</td>{marked}</tr>"
@@ -69,54 +70,59 @@ def _head(heads: Sequence[str]) -> str:
     return f"<thead><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in heads)}</tr></thead>"
 
 
-def _mark(found: SideBySide, i: int, differs: bool) -> str:
-    return "wb-base" if i == found.base_index else "wb-differs" if differs else ""
+def _mark(comparison: SideBySide, i: int, differs: bool) -> str:
+    return "wb-base" if i == comparison.base_index else "wb-differs" if differs else ""
 
 
-def content(found: SideBySide, *, most_rows: int) -> dict[str, Any]:
+def comparison_content(comparison: SideBySide, *, most_rows: int) -> dict[str, Any]:
     """Return the app's data for a comparison.
 
     Parameters
     ----------
-    found : SideBySide
+    comparison : SideBySide
     most_rows : int
         Largest number of statements to list; differing ones take precedence.
     """
-    marks = {"Figures": found.figures, "Sites that differ": found.sites}
+    marks = {"Figures": comparison.figures, "Sites that differ": comparison.sites}
     tables = [
         {
             "title": title,
             "heads": list(heads),
             "rows": [
-                {"cells": list(cells), "marks": _marks(found, row)}
+                {"cells": list(cells), "marks": _marks(comparison, row)}
                 for cells, row in zip(rows, marks[title], strict=True)
             ],
         }
-        for title, (heads, *rows) in found.tables().items()
+        for title, (heads, *rows) in comparison.tables().items()
         if title in marks
     ]
-    steps = AlignedStatements.of(found) if found.statements else None
+    steps = AlignedStatements.of(comparison) if comparison.statements else None
     return {
-        "names": [column.name for column in found.columns],
-        "base": found.base,
+        "names": [column.name for column in comparison.columns],
+        "base": comparison.base,
         "tables": tables,
-        "runs": _runs(found),
+        "runs": _runs(comparison),
         "steps": None if steps is None else steps.content(most_rows),
-        "notes": list(found.notes),
+        "notes": list(comparison.notes),
     }
 
 
-def _marks(found: SideBySide, row: ComparisonRow) -> list[str]:
-    return [_mark(found, i, differs) for i, differs in enumerate(row.differs)]
+def _marks(comparison: SideBySide, row: ComparisonRow) -> list[str]:
+    return [_mark(comparison, i, differs) for i, differs in enumerate(row.differs)]
 
 
-def _runs(found: SideBySide) -> dict[str, Any] | None:
-    if found.runs is None:
+def _runs(comparison: SideBySide) -> dict[str, Any] | None:
+    if comparison.runs is None:
         return None
     rows = [
-        [d.run, d.figure, f"{d.ratio:.3f}" if d.ratio is not None else "", d.verdict] for d in found.runs.differences
+        [d.run, d.figure, f"{d.ratio:.3f}" if d.ratio is not None else "", d.verdict]
+        for d in comparison.runs.differences
     ]
-    return {"words": found.runs.words, "heads": ["run", "figure", f"over {found.runs.base}", "verdict"], "rows": rows}
+    return {
+        "words": comparison.runs.words,
+        "heads": ["run", "figure", f"over {comparison.runs.base}", "verdict"],
+        "rows": rows,
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,20 +144,22 @@ class AlignedStatements:
     words: str
 
     @classmethod
-    def of(cls, found: SideBySide) -> AlignedStatements:
+    def of(cls, comparison: SideBySide) -> AlignedStatements:
         """Align the statements of the columns that have statements."""
-        of = [i for i, column in enumerate(found.columns) if column.statements is not None]
-        most = max(one.peak_bytes for i in of for one in found.columns[i].statements or ())
+        of = [i for i, column in enumerate(comparison.columns) if column.statements is not None]
+        most = max(one.peak_bytes for i in of for one in comparison.columns[i].statements or ())
         rows = []
-        for row in found.statements:
-            texts = found.cells(row)
-            rows.append((row, tuple(_step(row.values[i], texts[i], most, _mark(found, i, row.differs[i])) for i in of)))
+        for row in comparison.statements:
+            texts = comparison.cells(row)
+            rows.append(
+                (row, tuple(_step(row.values[i], texts[i], most, _mark(comparison, i, row.differs[i])) for i in of))
+            )
         words = (
-            f"{len(rows)} statements of any plan, {len(found.differing)} of which differ. A number is where a "
-            "statement stands in that plan; a bar is what is alive inside it, predicted, of "
+            f"{len(rows)} statements of any plan, {len(comparison.differing_statements)} of which differ. A number is "
+            "where a statement stands in that plan; a bar is what is alive inside it, predicted, of "
             f"{human_bytes(most)}, the most of all."
         )
-        return cls(("statement", "side", "line", *(found.columns[i].name for i in of)), tuple(rows), words)
+        return cls(("statement", "side", "line", *(comparison.columns[i].name for i in of)), tuple(rows), words)
 
     def content(self, most_rows: int) -> dict[str, Any]:
         """Return plain data with at most `most_rows` rows, in the plans' order."""
@@ -183,12 +191,12 @@ def _step(value: Statement | None, text: str, most: int, mark: str) -> AlignedSt
     )
 
 
-def _steps(found: SideBySide) -> str:
+def _steps(comparison: SideBySide) -> str:
     """Return a table row per statement of any plan, with its place in each plan and the bytes alive inside it."""
-    steps = AlignedStatements.of(found)
+    steps = AlignedStatements.of(comparison)
     lines = []
     for row, cells in steps.rows:
-        drawn = "".join(f"<td class='{step.mark}'>{_drawn(step)}</td>" for step in cells)
+        drawn = "".join(f"<td class='{step.mark}'>{_step_cell(step)}</td>" for step in cells)
         alike = "" if any(row.differs) else " class='wb-alike'"
         lines.append(
             f"<tr{alike}><td>{escape(row.name)}</td><td class='wb-muted'>{row.kind}</td>"
@@ -202,7 +210,7 @@ def _steps(found: SideBySide) -> str:
     )
 
 
-def _drawn(step: AlignedStatement) -> str:
+def _step_cell(step: AlignedStatement) -> str:
     at = f"<span class='wb-at'>{step.place}</span>"
     if not step.text:
         return at

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs.log import event_log, untrusted_files
 from workbench.runs.process import follow_run, request, run_store
-from workbench.runs.sweep.compare import Difference, compare
+from workbench.runs.sweep.compare import Difference, compare_runs
 from workbench.summary import human_bytes, human_seconds, human_share
 from workbench.ui.tabs.compare_panel import ComparePanel
 from workbench.ui.widgets.panel import PAGE, Panel, esm
@@ -116,7 +116,7 @@ class Experiments(Panel):
         known_written, known = self._known.get(folder, (None, None))
         if known_written == written:
             return known
-        ours = request.read(folder).program.get("name") == self._program.name
+        ours = request.read_request(folder).program.get("name") == self._program.name
         run = follow_run.follow(folder) if ours else None
         row = run_row(run) if run is not None else None
         if run is None or run.state in follow_run.FINAL_STATES:
@@ -147,12 +147,12 @@ class Experiments(Panel):
             plans, runs, base = message["plans"], message["runs"], message.get("base", "")
             self._show(busy="Putting them side by side…", written=None)
 
-            def put() -> None:
+            def compare() -> None:
                 found = self._act(lambda: beside.compare(plans, runs, base))
                 self._show(busy="", **({"beside": found} if found is not None else {}))
 
             # Plans without a cache entry take seconds.
-            self.in_thread("beside", put)
+            self.in_thread("beside", compare)
         elif message["type"] == "write":
             written = self._act(lambda: beside.write(message["path"]))
             self._show(written=None if written is None else str(written))
@@ -171,10 +171,10 @@ class Experiments(Panel):
         folders = [row["folder"] for row in self.content["rows"] if not row["pinned"] and row["state"] == "done"]
         if not folders:
             raise RunError("there is no other run that is done")
-        found = compare(self.pinned, *(follow_run.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
+        found = compare_runs(self.pinned, *(follow_run.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
         more = len(folders) - _MOST_COMPARED
         words = f"Compared with {found.base}; {found.words}" + (f" The newest {_MOST_COMPARED} runs." * (more > 0))
-        self._show(compared={"words": words, "rows": list(map(_compared, found.differences))})
+        self._show(compared={"words": words, "rows": list(map(_difference_row, found.differences))})
 
     def _pin(self, folder: Path, pinned: bool) -> None:
         """Pin this run and unpin the program's other runs."""
@@ -185,29 +185,29 @@ class Experiments(Panel):
             run_store.pin(folder)
 
 
-def _compared(one: Difference) -> dict[str, str]:
+def _difference_row(difference: Difference) -> dict[str, str]:
     """Return a difference as a row; only a difference with a verdict has a colour."""
-    write = human_bytes if one.figure.endswith("_bytes") else human_seconds
-    tone = {"faster": "good", "less": "good", "slower": "bad", "more": "bad"}.get(one.verdict, "")
-    sampled = one.low is not None and one.high is not None and one.low != one.high
-    verdict = {"noise": "within noise", "unknown": "no verdict"}.get(one.verdict, one.verdict)
+    write = human_bytes if difference.figure.endswith("_bytes") else human_seconds
+    tone = {"faster": "good", "less": "good", "slower": "bad", "more": "bad"}.get(difference.verdict, "")
+    sampled = difference.low is not None and difference.high is not None and difference.low != difference.high
+    verdict = {"noise": "within noise", "unknown": "no verdict"}.get(difference.verdict, difference.verdict)
     return {
-        "run": one.run,
-        "figure": _FIGURES[one.figure],
-        "value": write(one.value) if one.value is not None else "",
-        "base": write(one.base) if one.base is not None else "",
-        "ratio": f"{one.ratio:.3f}" if one.ratio is not None else "",
-        "interval": f"{one.low:.3f} to {one.high:.3f}" if sampled else "",
+        "run": difference.run,
+        "figure": _FIGURES[difference.figure],
+        "value": write(difference.value) if difference.value is not None else "",
+        "base": write(difference.base) if difference.base is not None else "",
+        "ratio": f"{difference.ratio:.3f}" if difference.ratio is not None else "",
+        "interval": f"{difference.low:.3f} to {difference.high:.3f}" if sampled else "",
         "verdict": verdict,
         "tone": tone,
     }
 
 
-def _variant_text(name: str, other: dict[str, Any]) -> str:
+def _variant_text(name: str, variant: dict[str, Any]) -> str:
     """Describe a variant timed interleaved with a run, in a few words."""
-    if other["verdict"] == "noise":
+    if variant["verdict"] == "noise":
         return f"{name}: no difference beyond noise"
-    return f"{name} takes {other['ratio']:.2f} of this time: {other['verdict']}"
+    return f"{name} takes {variant['ratio']:.2f} of this time: {variant['verdict']}"
 
 
 def run_row(run: Run) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter
 from bokeh.plotting import figure
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD
-from workbench.bench.fit.fit_result import optimal_within
-from workbench.bench.session.fit_request import CUTS, USING, WAITS, used_on
+from workbench.bench.fit.fit_result import gap_text
+from workbench.bench.session.fit_request import CUTS, USING, WAITS, default_using
 from workbench.errors import WorkbenchError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.widgets.panel import Panel, esm
@@ -76,7 +76,7 @@ class FitTab:
         self._now: tuple[dict[str, str], float] | None = None
         self._error = ""
         self._lock = threading.RLock()
-        self.plot = CurvePlot(self._picked)
+        self.plot = CurvePlot(self._choose_point)
         self.panel = FitPanel(self._receive, content=self._content())
         self.panel.layout.flex, self.panel.layout.min_width, self.panel.layout.width = "3 1 480px", "0", "auto"
 
@@ -103,11 +103,11 @@ class FitTab:
         else:
             self.panel.in_thread("fit", self._show)
 
-    def _begin(self, *, each: bool = False) -> None:
+    def _begin(self, *, by_lever: bool = False) -> None:
         self.close()
-        self._former, self._error, self._now = self._drawn, "", None
+        self._former, self._error, self._now = self._shown_curve, "", None
         try:
-            self._curve = curve = self._bench.curve(using=self._all if each else None, each=each)
+            self._curve = curve = self._bench.curve(using=self._all if by_lever else None, each=by_lever)
         except WorkbenchError as error:
             self._curve, self._error = None, str(error)
             self.panel.content = self._content()
@@ -116,7 +116,7 @@ class FitTab:
         self._show()
 
     @property
-    def _drawn(self) -> Curve | None:
+    def _shown_curve(self) -> Curve | None:
         """The curve with the shown points."""
         curve, former = self._curve, self._former
         if former is None or former.pinned != self._bench.pinned:
@@ -129,7 +129,7 @@ class FitTab:
         """All means that a fit of this program may use."""
         plan = self._bench.plan
         none = {
-            OFFLOAD: OFFLOAD not in used_on(self._bench.program.device),
+            OFFLOAD: OFFLOAD not in default_using(self._bench.program.device),
             WAITS: plan.overlap is None,
             CUTS: not plan.census.count,
         }
@@ -140,51 +140,51 @@ class FitTab:
         if kind == "fit":
             self._in_background("fitting", lambda: self._choose(lambda curve: curve.fit(message["peak"])))
         elif kind in ("find", "each"):
-            self._begin(each=kind == "each")
+            self._begin(by_lever=kind == "each")
         elif kind == "stop":
             self.close()
         else:
             self._on_message(message)
 
-    def _picked(self, source: str, index: int) -> None:
-        lines = self._drawn.lines if self._drawn is not None else ()
+    def _choose_point(self, source: str, index: int) -> None:
+        lines = self._shown_curve.lines if self._shown_curve is not None else ()
         of = {line.using[-1]: line.points for line in lines[:-1]}
         points = lines[-1].points if lines and source == "points" else of.get(source, ())
         if 0 <= index < len(points):
             choices = points[index].choices
-            self._in_background("fitting", lambda: self._choose(lambda curve: curve.explained(choices)))
+            self._in_background("fitting", lambda: self._choose(lambda curve: curve.explain(choices)))
 
-    def _choose(self, found: Callable[[Curve], Fit]) -> None:
+    def _choose(self, find: Callable[[Curve], Fit]) -> None:
         """Find a plan and make its choices."""
-        if self._drawn is None:
+        if self._shown_curve is None:
             self._begin()
-        curve = self._drawn
+        curve = self._shown_curve
         if curve is None:
             self._say(self._error)
             return
-        self._fit = fit = found(curve)
+        self._fit = fit = find(curve)
         self._bench.choose_found(fit.choices)
         self._say(fit.lines[0])
         self._show()
 
     def _show(self) -> None:
         """Draw the current data. Do not call it with the app's lock held: it may wait for the curve."""
-        curve = self._drawn
+        curve = self._shown_curve
         if curve is None:
             return
         choices = self._bench.choices
         if curve.points and (self._now is None or self._now[0] != choices):
             self._now = choices, curve.step_s(choices)
         with self._lock:
-            if curve is self._drawn:
+            if curve is self._shown_curve:
                 now = None if self._now is None else (self._bench.plan.peak_bytes, self._now[1])
                 stock = self._bench.stock_plan.peak_bytes
-                self.plot.show(curve.lines, now, _measured(self._bench), curve.machine.name, stock)
+                self.plot.show(curve.lines, now, _measured_runs(self._bench), curve.machine.name, stock)
                 self.panel.content = self._content()
 
     def _content(self) -> dict[str, Any]:
         curve, fit, plan = self._curve, self._fit, self._bench.plan
-        points = self._drawn.points if self._drawn is not None else ()
+        points = self._shown_curve.points if self._shown_curve is not None else ()
         in_force = fit is not None and self._bench.choices == {**self._bench.pinned, **fit.choices}
         failed = str(curve.error) if curve is not None and curve.error is not None else ""
         return {
@@ -259,7 +259,7 @@ class CurvePlot(Panel):
     def show(
         self,
         lines: Sequence[FractionalCurve],
-        now: tuple[int, float] | None,
+        current: tuple[int, float] | None,
         measured: Sequence[tuple[str, int, float]],
         machine: str,
         stock_bytes: int,
@@ -272,7 +272,7 @@ class CurvePlot(Panel):
         sources: dict[str, dict[str, list[Any]]] = {
             **{name: below.get(name, _points(())) for name in _ADDING},
             "points": _points(lines[-1].points if lines else ()),
-            "now": _marks([("the plan in force, predicted", *now)] if now is not None else []),
+            "now": _marks([("the plan in force, predicted", *current)] if current is not None else []),
             "measured": _marks([(f"{name}, measured", peak, step_s) for name, peak, step_s in measured]),
         }
         found = [(x, y) for name in sources if name != "measured" for x, y in _pairs(sources[name])]
@@ -292,7 +292,7 @@ class CurvePlot(Panel):
                 "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
                 # Hide series without points in the legend too.
                 "measured legend": {"visible": bool(measured)},
-                "now legend": {"visible": now is not None},
+                "now legend": {"visible": current is not None},
                 **{f"{name} legend": {"visible": name in below} for name in _ADDING},
                 "points legend": {
                     "visible": bool(sources["points"]["x"]),
@@ -316,8 +316,8 @@ def _points(points: Sequence[CurvePoint]) -> dict[str, list[Any]]:
         "y": [1e3 * point.step_s for point in points],
         "label": [_figures(point.peak_bytes, point.step_s) for point in points],
         "why": [
-            f"{point.recomputed} recomputed, {point.offloaded} offloaded{point.moved}; "
-            f"{optimal_within(point.gap, point.beside)}"
+            f"{point.recomputed} recomputed, {point.offloaded} offloaded{point.moves_text}; "
+            f"{gap_text(point.gap, point.beside)}"
             for point in points
         ],
     }
@@ -338,7 +338,7 @@ def _range(values: Sequence[float]) -> Mapping[str, float]:
     return {"start": low - room, "end": high + room}
 
 
-def _measured(bench: Workbench) -> list[tuple[str, int, float]]:
+def _measured_runs(bench: Workbench) -> list[tuple[str, int, float]]:
     """Return name, peak and step time of the runs that measured both."""
     found = []
     for run in bench.runs:

@@ -152,7 +152,7 @@ def cuts_content(
         "said": said[state],
         "heads": list(Cuts.heads),
         "rows": [
-            {"cells": list(cells), "chosen": cut.choices.items() <= choices.items() and _only(cut, choices)}
+            {"cells": list(cells), "chosen": cut.choices.items() <= choices.items() and _is_only_choice(cut, choices)}
             for cut, cells in zip(shown.every, shown.rows(), strict=True)
         ]
         if shown is not None
@@ -160,7 +160,7 @@ def cuts_content(
     }
 
 
-def _only(cut: Cut, choices: Mapping[str, str]) -> bool:
+def _is_only_choice(cut: Cut, choices: Mapping[str, str]) -> bool:
     """Return whether nothing outside of `cut` is chosen."""
     return not any(id.startswith(BY_CUTS) and id not in cut.choices for id in choices)
 
@@ -192,7 +192,7 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
                 "count": len(fusions),
                 "size": len(inside),
                 "sides": ", ".join(f"{count} {side}" for side, count in sides.items()),
-                "ops": _counted(inside),
+                "ops": _count_names(inside),
                 "members": [{"id": ids[row], "name": statements.name[row]} for row in fusions],
                 "compiled": human_seconds(sum(known)) if known else "",
             }
@@ -211,6 +211,6 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
     return {"head": head, "groups": groups}
 
 
-def _counted(names: list[str]) -> str:
+def _count_names(names: list[str]) -> str:
     """Count each name, in order of first appearance."""
     return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in Counter(names).items())

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from workbench.core.graph import BACKWARD
 from workbench.summary import human_bytes
-from workbench.ui.widgets.downsample import SampledCurve, in_sight
+from workbench.ui.widgets.downsample import SampledCurve, points_in_sight
 from workbench.ui.widgets.panel import Panel, esm
 from workbench.ui.widgets.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBRARY, LIGHT, paint
 
@@ -98,7 +98,7 @@ class MemoryTab(Panel):
     def show(
         self,
         plan: Plan,
-        against: Baseline,
+        baseline: Baseline,
         run: Run | None,
         *,
         same_choices: bool = True,
@@ -109,7 +109,7 @@ class MemoryTab(Panel):
         Parameters
         ----------
         plan : Plan
-        against : Baseline
+        baseline : Baseline
             The baseline of the figures.
         run : Run, optional
         same_choices : bool
@@ -117,7 +117,7 @@ class MemoryTab(Panel):
         ids : sequence of str
             Node that shows each statement in the graph: a click on the curve goes there.
         """
-        start = against.plan or plan
+        start = baseline.plan or plan
         rows, predicted = _curve(plan)
         before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
         sides, names = plan.graph.statements.side, plan.graph.statements.name
@@ -133,8 +133,8 @@ class MemoryTab(Panel):
         # Curves of different plans have different statements: stretch the others to the width of the plan's.
         self._curves = {
             "predicted": SampledCurve(np.arange(len(rows)), predicted),
-            "start": SampledCurve(_stretched(len(before), end), before),
-            "measured": SampledCurve(_stretched(len(inside), end), inside),
+            "start": SampledCurve(_stretch_points(len(before), end), before),
+            "measured": SampledCurve(_stretch_points(len(inside), end), inside),
             "measured over time": SampledCurve(milliseconds, curve),
         }
         other = len(inside) > 0 and not same_choices
@@ -154,7 +154,10 @@ class MemoryTab(Panel):
             },
         }
         settings: dict[str, dict[str, Any]] = {
-            "start legend": {"visible": len(before) > 0, "label": {"value": f"{_short(against.name)}, predicted"}},
+            "start legend": {
+                "visible": len(before) > 0,
+                "label": {"value": f"{_shorten_name(baseline.name)}, predicted"},
+            },
             "statements": {"start": 0, "end": end},
             "statements axis": {"axis_label": f"{_STATEMENTS}{'; what was measured is stretched' if other else ''}"},
             "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
@@ -176,7 +179,7 @@ class MemoryTab(Panel):
         sampled = {}
         for axis, edge in (("statements", end), ("time", time_end)):
             points, whole = self._points(axis, 0, edge, _PIXELS)
-            sources |= {name: _packed(columns) for name, columns in points.items()}
+            sources |= {name: _pack_columns(columns) for name, columns in points.items()}
             sampled[axis] = not whole
         where = f" inside {self._names[at_peak]}" if self._names else ""
         most = max(int(curve.max(initial=0)), int(inside.max(initial=0)))
@@ -194,7 +197,7 @@ class MemoryTab(Panel):
         all_whole = True
         for name in _CURVES[axis]:
             curve = self._curves[name]
-            rows, whole = in_sight(curve, start, end, pixels)
+            rows, whole = points_in_sight(curve, start, end, pixels)
             all_whole &= whole
             sources[name] = {"x": curve.x[rows], "y": curve.y[rows]}
             if name == "predicted":
@@ -203,24 +206,24 @@ class MemoryTab(Panel):
                 sources[name]["backward_from"] = self._first_backward or len(self._names)
         return sources, all_whole
 
-    def _send_near(self, asked: Mapping[str, Any]) -> None:
+    def _send_near(self, request: Mapping[str, Any]) -> None:
         """Send the requested part of the curves, only to the requesting page: other pages may show another part."""
-        if not self._curves or asked["axis"] not in _CURVES:
+        if not self._curves or request["axis"] not in _CURVES:
             return
-        span = asked["end"] - asked["start"]
-        start, end = asked["start"] - _AROUND * span, asked["end"] + _AROUND * span
-        pixels = max(1, min(int(asked["pixels"]), 4 * _PIXELS)) * (1 + 2 * _AROUND)
-        sources, whole = self._points(asked["axis"], start, end, pixels)
-        near = {"axis": asked["axis"], "start": start, "end": end, "span": span, "whole": whole}
-        listed = {name: _listed(columns) for name, columns in sources.items()}
-        self.send({"type": "points", "view": asked["view"], **near, "sources": listed})
+        span = request["end"] - request["start"]
+        start, end = request["start"] - _AROUND * span, request["end"] + _AROUND * span
+        pixels = max(1, min(int(request["pixels"]), 4 * _PIXELS)) * (1 + 2 * _AROUND)
+        sources, whole = self._points(request["axis"], start, end, pixels)
+        near = {"axis": request["axis"], "start": start, "end": end, "span": span, "whole": whole}
+        listed = {name: _list_columns(columns) for name, columns in sources.items()}
+        self.send({"type": "points", "view": request["view"], **near, "sources": listed})
 
     def _mark(self) -> None:
         wanted = set(self.marked)
         self.chosen = [row for row, id in enumerate(self._ids) if id in wanted] if wanted else []
 
 
-def _packed(columns: _Columns) -> dict[str, Any]:
+def _pack_columns(columns: _Columns) -> dict[str, Any]:
     """Pack numbers as bytes: the page gets thousands, and each list element would be inspected on the way."""
     return {
         name: column.astype(np.float64).tobytes() if isinstance(column, np.ndarray) else column
@@ -228,17 +231,17 @@ def _packed(columns: _Columns) -> dict[str, Any]:
     }
 
 
-def _listed(columns: _Columns) -> dict[str, Any]:
+def _list_columns(columns: _Columns) -> dict[str, Any]:
     """Return numbers as lists, for messages that cannot carry bytes."""
     return {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     """Shorten a run's name, which may be long, to fit the legend."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
-def _stretched(points: int, end: int) -> NDArray[np.float64]:
+def _stretch_points(points: int, end: int) -> NDArray[np.float64]:
     """Spread points evenly over the statements of a plan."""
     return np.linspace(0, end, points)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from workbench.bench.report.source_outline import outline, turned, turns
+from workbench.bench.report.source_outline import choices_to_turn, count_turns, outline
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -61,21 +61,21 @@ class OutlineTab(Panel):
     def show_plan(self) -> None:
         """Show the current plan at once, and its times when they are known."""
         plan = self._bench.plan
-        self._put(plan, outline(plan), "")
+        self._set_outline(plan, outline(plan), "")
         self.in_thread("outline", self._time)
 
     def _time(self) -> None:
         worth = self._bench.worth()
         parts = outline(worth.plan, worth.statement_s)
         if self._bench.plan is worth.plan:
-            self._put(worth.plan, parts, worth.machine.name)
+            self._set_outline(worth.plan, parts, worth.machine.name)
 
-    def _put(self, plan: Plan | None, parts: tuple[OutlineNode, ...], machine: str) -> None:
+    def _set_outline(self, plan: Plan | None, parts: tuple[OutlineNode, ...], machine: str) -> None:
         if plan is None:
             return
         with self._lock:
             self._outlined = plan, parts, machine
-            sent = within_reach(parts, self._opened)
+            sent = parts_in_reach(parts, self._opened)
             number = {part: row for row, part in enumerate(sent)}
             leads = {part.parent for part in parts}
             ids, sites = self._shown_ids(), plan.site_of
@@ -91,7 +91,7 @@ class OutlineTab(Panel):
     def _open(self, keys: Iterable[str]) -> None:
         if not self._opened.issuperset(keys := set(keys)):
             self._opened |= keys
-            self._put(*self._outlined)
+            self._set_outline(*self._outlined)
 
     def _open_selected(self) -> None:
         """Send the parts around the selected statement."""
@@ -113,20 +113,20 @@ class OutlineTab(Panel):
         elif message.get("type") == "open":
             self._open([message["key"]])
         elif message.get("type") == "choose_in":
-            part, choices = self._chosen_in(message)
+            part, choices = self._choices_in(message)
             if part is not None:
                 self._choose(choices)
         elif message.get("type") == "preview":
-            part, choices = self._chosen_in(message)
+            part, choices = self._choices_in(message)
             self._preview(choices, f"{message['option']} for all in {part.label}" if part is not None else "")
 
-    def _chosen_in(self, message: dict[str, Any]) -> tuple[OutlineNode | None, dict[str, str]]:
+    def _choices_in(self, message: dict[str, Any]) -> tuple[OutlineNode | None, dict[str, str]]:
         """Return a part of the program, and the choices that an option for the complete part makes."""
         plan = self._bench.plan
         shown, parts, _ = self._outlined
         parts = parts if shown is plan else outline(plan)
         part = next((part for part in parts if part.key == message.get("key")), None)
-        return part, {} if part is None else turned([plan.site_of[id] for id in part.sites], message["option"])
+        return part, {} if part is None else choices_to_turn([plan.site_of[id] for id in part.sites], message["option"])
 
 
 class OutlinePane(OutlineTab):
@@ -146,12 +146,12 @@ OPEN_DEPTH = 2
 """Modules above this depth are open until the user closes them; ``outline_tab.js`` has the same constant."""
 
 
-def within_reach(parts: Sequence[OutlineNode], opened: Collection[str]) -> list[int]:
+def parts_in_reach(parts: Sequence[OutlineNode], open_keys: Collection[str]) -> list[int]:
     """Return the indices of parts in open parts, and of their children: what one more click can show."""
     reach: dict[int, int] = {-1: 2}
     for number, part in enumerate(parts):
         left = reach.get(part.parent, 0)
-        is_open = part.key in opened or (part.kind == "module" and part.depth < OPEN_DEPTH)
+        is_open = part.key in open_keys or (part.kind == "module" and part.depth < OPEN_DEPTH)
         if left:
             reach[number] = left if left == 2 and is_open else left - 1
     del reach[-1]
@@ -175,5 +175,5 @@ def part_row(part: OutlineNode, ids: list[str], sites: Mapping[str, Site]) -> di
         "step_s": part.step_s,
         "choices": len(here),
         "made": sum(site.choice != site.default for site in here),
-        "turns": [{"option": option, "count": count} for option, count in turns(here).items()],
+        "turns": [{"option": option, "count": count} for option, count in count_turns(here).items()],
     }

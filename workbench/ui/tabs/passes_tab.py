@@ -80,19 +80,19 @@ def steps_of(passes: Sequence[TracePass]) -> list[dict[str, Any]]:
     ]
 
 
-def changed_lines(before: str, after: str) -> list[list[str]]:
-    """Return the lines of `after`, with lines that `before` lacks marked ``+`` and lines only in `before` marked ``-``.
+def changed_lines(old_text: str, new_text: str) -> list[list[str]]:
+    """Return the lines of `new_text`: those that `old_text` lacks marked ``+``, and those only in it marked ``-``.
 
     Parameters
     ----------
-    before, after : str
-        Traces. Without `before`, nothing is marked.
+    old_text, new_text : str
+        Traces. Without `old_text`, nothing is marked.
 
     Returns
     -------
     list of [mark, line]
     """
-    old, new = _body(before), _body(after)
+    old, new = _body(old_text), _body(new_text)
     if not old:
         return [[" ", line] for line in new]
     found: list[list[str]] = []

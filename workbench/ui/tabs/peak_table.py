@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.memory.liveness import alive_storages, described
+from workbench.analysis.memory.liveness import alive_storages, describe_storages
 from workbench.summary import human_bytes
 from workbench.ui.graph.node_names import short_name
 from workbench.ui.widgets.panel import Panel, esm
@@ -56,7 +56,7 @@ def predicted_content(
             "bytes": human_bytes(one.bytes),
             "id": ids[one.producer] if one.producer >= 0 else "",
         }
-        for one in described(plan.graph, alive[:_MOST])
+        for one in describe_storages(plan.graph, alive[:_MOST])
     ]
     transient = plan.peak_bytes - total_bytes if after else int(statements.transient_bytes[peak])
     if transient:

@@ -100,14 +100,14 @@ class WorthTab(Panel):
             shown_at = 0.0
             while turn == self._turn and ranking.step():
                 if time.monotonic() - shown_at > INTERVAL_S:
-                    self._put(turn, ranking.content())
+                    self._set_content(turn, ranking.content())
                     shown_at = time.monotonic()
-            self._put(turn, ranking.content())
+            self._set_content(turn, ranking.content())
         except Superseded:
             # A choice was made: its plan will be ranked.
             return
 
-    def _put(self, turn: int, content: dict[str, Any]) -> None:
+    def _set_content(self, turn: int, content: dict[str, Any]) -> None:
         with self._lock:
             if turn == self._turn:
                 self.content = content
@@ -121,14 +121,14 @@ class RankingTask:
     worth : Worth
     groups : sequence of list of Site
         Groups of sites that are set together.
-    found : callable, optional
+    on_gain : callable, optional
         Called with each gain computed by a plan.
     """
 
     def __init__(
-        self, worth: Worth, groups: Sequence[list[Site]], found: Callable[[Gain], None] = lambda gain: None
+        self, worth: Worth, groups: Sequence[list[Site]], on_gain: Callable[[Gain], None] = lambda gain: None
     ) -> None:
-        self._worth, self._found = worth, found
+        self._worth, self._found = worth, on_gain
         self._rows = [(group, choices) for group in groups for choices in options_of(group)]
         self._gains: dict[int, Gain] = {}
         self._refused: dict[int, str] = {}
@@ -144,7 +144,7 @@ class RankingTask:
                 self._gains[number] = gain
             return True
         if self._by_plan is None:
-            self._by_plan = sorted(self._inexact(), key=self._promise)[:MOST_PLANS][::-1]
+            self._by_plan = sorted(self._is_inexact(), key=self._promise)[:MOST_PLANS][::-1]
         if not self._by_plan:
             return False
         number = self._by_plan.pop()
@@ -161,10 +161,10 @@ class RankingTask:
             row_of(group, choices, self._gains.get(number), self._refused.get(number, ""))
             for number, (group, choices) in enumerate(self._rows)
         ]
-        left = len(self._quick) + (len(self._inexact()) if self._by_plan is None else len(self._by_plan))
+        left = len(self._quick) + (len(self._is_inexact()) if self._by_plan is None else len(self._by_plan))
         return {"rows": rows, "left": min(left, len(self._quick) + MOST_PLANS), "machine": self._worth.machine.name}
 
-    def _inexact(self) -> list[int]:
+    def _is_inexact(self) -> list[int]:
         return [n for n in range(len(self._rows)) if n not in self._gains or self._gains[n].estimated]
 
     def _promise(self, number: int) -> tuple[int, int]:

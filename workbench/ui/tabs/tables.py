@@ -106,12 +106,12 @@ def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
     ]
 
 
-def runs_content(asked: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str, Any]:
+def runs_content(requested: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str, Any]:
     """Return the measurements that runs can make and the requested ones; or why nothing can run here."""
     return {
         "cannot_run": cannot_run,
-        "ways": [{"name": name, "label": way.label, "on": name in asked.against} for name, way in VARIANTS.items()],
-        "snapshot": asked.snapshot,
+        "ways": [{"name": name, "label": way.label, "on": name in requested.against} for name, way in VARIANTS.items()],
+        "snapshot": requested.snapshot,
         "no_snapshot": f"a memory snapshot is of one process, and {ranks} ranks share the program" if ranks > 1 else "",
     }
 

@@ -22,19 +22,19 @@ class TimelineTab(Panel):
     _esm = esm("timeline_tab")
 
 
-def simulated_lanes(graph: Graph, found: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:
+def simulated_lanes(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return the lanes of a simulated step.
 
     Parameters
     ----------
     graph : Graph
-    found : Overlap
+    overlap : Overlap
         Simulation of that graph.
     ids : sequence of str
         Node per statement of the graph.
     """
     lanes: dict[str, list[dict[str, Any]]] = {}
-    for bar in found.simulation.bars:
+    for bar in overlap.simulation.bars:
         statement = graph.statements
         origin = int(statement.origin[bar.row])
         place = graph.origins[origin] if origin >= 0 else None
@@ -97,7 +97,14 @@ def timeline_content(
     ]
     rows: list[dict[str, Any]] = []
     columns = zip(
-        times.names, times.sides, times.sources, times.outputs, times.seconds, times.free_s, *times.drawn, strict=True
+        times.names,
+        times.sides,
+        times.sources,
+        times.outputs,
+        times.seconds,
+        times.free_s,
+        *times.one_step_or_medians,
+        strict=True,
     )
     for name, side, source, outputs, median_s, median_free_s, start_s, seconds, free_s in columns:
         id = next((named[known] for known in (name, *outputs) if known in named), "")

@@ -33,7 +33,7 @@ class SampledCurve:
         return len(self.x)
 
 
-def in_sight(curve: SampledCurve, start: float, end: float, pixels: int) -> tuple[NDArray[np.intp], bool]:
+def points_in_sight(curve: SampledCurve, start: float, end: float, pixels: int) -> tuple[NDArray[np.intp], bool]:
     """Return the points to draw of a curve between two values of `x`.
 
     Parameters
