@@ -222,7 +222,7 @@ def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off
     """Run each statement alone; return the number of statements, and the statements with a wrong prediction."""
     count, off, before = 0, [], None
     for trace in filter(None, (plan.split.forward, plan.split.backward)):
-        found = op_effects.facts(trace, before=before, arguments=None if before else captured.stage.arguments)
+        found = op_effects.trace_facts(trace, earlier=before, arguments=None if before else captured.stage.arguments)
         for row, bsym in enumerate(trace.bound_symbols):
             if bsym.sym.is_fusion or not bsym.flat_proxy_outs or bsym.sym.name.startswith(("unpack", "python_")):
                 continue

@@ -131,7 +131,7 @@ def of_stock(layers: int) -> dict[str, Any]:
     assert program.fake_mode is not None
     executors = [devices.nvfuser_module().ex, *thunder_api.get_default_executors()]
     begun = time.process_time()
-    with install.as_shipped(), devices.planned_gpu(program.fake_mode):
+    with install.unpatched_thunder(), devices.planned_gpu(program.fake_mode):
         jitted = thunder_api.jit(program.callable, executors=executors)
         entry, _, _ = jitted._lc_cd.get_computation_and_inputs(*program.args, **program.kwargs)
     open_s = time.process_time() - begun

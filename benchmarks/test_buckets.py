@@ -73,7 +73,9 @@ def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
     def make() -> None:
         for trace in (split.forward, split.backward):
             schedule = collective_constraints.schedule(trace, stage)
-            bucketing.bucketed(trace, schedule, bucketing.grouped(schedule, bucketing.BucketRule(by_layer=True)))
+            bucketing.insert_buckets(
+                trace, schedule, bucketing.group_collectives(schedule, bucketing.BucketRule(by_layer=True))
+            )
 
     def thunder() -> None:
         for trace in (split.forward, split.backward):

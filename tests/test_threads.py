@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 import workbench
 from tests.trial_counts import amount
 from workbench.bench import Workbench
-from workbench.compiler.lowering.patch_context import compiled_alone
+from workbench.compiler.lowering.patch_context import compile_alone
 from workbench.compiler.planner import planner as replan
 from workbench.compiler.planner.planner import base_of
 from workbench.compiler.trace.lazy_value import LazyValue
@@ -461,7 +461,7 @@ def test_who_compiles_gives_its_turn_up_while_it_waits_for_who_plans() -> None:
         thread.start()
         assert planning.wait(60)
         threading.Timer(0.2, compiling.set).start()
-        with compiled_alone():
+        with compile_alone():
             order.append(("compiles", torch.get_default_dtype()))
     thread.join(60)
     assert order == [("plans", torch.float64), ("compiles", torch.float32)]

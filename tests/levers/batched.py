@@ -21,7 +21,7 @@ from torch._inductor.exc import CppCompileError
 
 from tests.levers import proof
 from workbench.compiler.fusion import executors
-from workbench.compiler.fusion.inductor_write_hazards import seen_twice
+from workbench.compiler.fusion.inductor_write_hazards import memory_with_several_views
 from workbench.compiler.trace.fingerprints import fusion_key
 
 _OWNER = SimpleNamespace(executor=SimpleNamespace(name="region"))
@@ -122,7 +122,7 @@ class Regions:
             torch.compile = proof.uncompiled
             plain = make_compiled(members, inputs, outputs, mode=mode)
             torch.compile = asked
-            if self._compiled and not seen_twice(members, inputs):
+            if self._compiled and not memory_with_several_views(members, inputs):
                 self.count += 1
                 plain = Region(plain, make_compiled(members, inputs, outputs, mode=mode))
                 plain.ready = self._later

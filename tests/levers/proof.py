@@ -159,8 +159,8 @@ def _copied_after(bench: Workbench) -> int:
     split, graph = bench.plan.split, bench.plan.graph
     if split.backward is None:
         return 0
-    found = op_effects.facts(
-        split.backward, before=op_effects.facts(split.forward, arguments=bench._captured.stage.arguments)
+    found = op_effects.trace_facts(
+        split.backward, earlier=op_effects.trace_facts(split.forward, arguments=bench._captured.stage.arguments)
     )
     values = graph.values
     copied = 0

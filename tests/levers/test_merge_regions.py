@@ -49,7 +49,7 @@ def fusions(plan: Plan) -> int:
 def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
     """Return the plan with regions as Thunder's partition gives them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executors, "made_one", apart)
+        patch.setattr(executors, "merge_regions", apart)
         return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)
 
 
@@ -125,7 +125,9 @@ def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
     """Return the names of statements by group, with some groups being regions."""
     are_regions = [groups[at] for at in regions_at]
     held = [{p.name for b in group for p in (*b.flat_proxy_args, *b.flat_proxy_outs)} for group in groups]
-    return [[b.sym.name for b in group] for group in merge_regions.made_one(groups, are_regions.__contains__, held)]
+    return [
+        [b.sym.name for b in group] for group in merge_regions.merge_regions(groups, are_regions.__contains__, held)
+    ]
 
 
 def test_no_region_moves_past_an_in_place_write() -> None:
@@ -187,7 +189,7 @@ def test_merging_regions_never_raises_a_peak_under_recomputation() -> None:
 def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     program = resolve("llama", device="cpu", layers=1)
     together = api.plan(api.capture(program, EXECUTOR), {})
-    monkeypatch.setattr(executors, "made_one", apart)
+    monkeypatch.setattr(executors, "merge_regions", apart)
     separate = api.plan(api.capture(program, EXECUTOR), {})
     assert together.proof.proven
     assert fusions(together) < fusions(separate)
@@ -210,12 +212,12 @@ def test_random_programs_keep_a_legal_order_of_statements(no_compiler: None, pro
     seen: list[tuple[Groups, Groups, list[bool]]] = []
 
     def noted(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool], held: Any) -> Groups:
-        found = merge_regions.made_one(groups, is_region, held)
+        found = merge_regions.merge_regions(groups, is_region, held)
         seen.append((groups, found, [is_region(group) for group in groups]))
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executors, "made_one", noted)
+        patch.setattr(executors, "merge_regions", noted)
         function, args = program.build()
         bench = workbench.open(function, *args, device="cpu", executor=EXECUTOR)
         assert bench.plan.proof.proven

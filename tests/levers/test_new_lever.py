@@ -28,7 +28,7 @@ TOY = '''
 And when the forward frees what it no longer needs, which is planned from the split.
 """
 
-from workbench.compiler.planner.planner import read_again
+from workbench.compiler.planner.planner import plan_of_edited_split
 from workbench.compiler.interop.thunder_api import BoundSymbolTag, TraceTag, from_trace, prims, tracectx
 from workbench.core.lever import Lever, Setting, Site, register
 
@@ -36,7 +36,7 @@ from workbench.core.lever import Lever, Setting, Site, register
 def _tanhs(stage):
     for bsym in stage.claimed.bound_symbols:
         if bsym.sym.name == "tanh" and BoundSymbolTag.BACKWARD not in bsym.tags:
-            yield f"toy:{stage.place(bsym.output.name)}", bsym
+            yield f"toy:{stage.value_id(bsym.output.name)}", bsym
 
 
 def _freed(trace, choices):
@@ -58,7 +58,7 @@ class FromSplit:
     def plan(self, choices, begun):
         plan, stage, made = self.before
         split = _freed(plan.split.forward, choices), plan.split.backward
-        return read_again(plan, stage, made, choices, split, begun)
+        return plan_of_edited_split(plan, stage, made, choices, split, begun)
 
 
 @register

@@ -122,7 +122,7 @@ def told(*shape: int) -> torch.Tensor:
     ids=["of a batch", "transposed", "every second", "expanded", "nothing seen", "other bytes"],
 )
 def test_an_additive_mask_equals_where_bitwise(mask: torch.Tensor, dtype: torch.dtype) -> None:
-    found = aten_cpu.added(mask, torch.empty(0, dtype=dtype))
+    found = aten_cpu.additive_mask(mask, torch.empty(0, dtype=dtype))
     wanted = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask.clone(), -torch.inf)
     assert found.dtype is wanted.dtype
     assert torch.equal(found, wanted)

@@ -37,7 +37,7 @@ class Watching(Transform):
         self.hastened: list[bool] = []
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
-        self.hastened.append(install.is_hastened())
+        self.hastened.append(install.is_fast())
         return prologue, computation, epilogue
 
 

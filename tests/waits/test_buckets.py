@@ -15,7 +15,14 @@ from tests.trial_counts import amount
 from workbench.analysis.cost.collective_overlap import layer_of_parameter
 from workbench.compiler.api import Plan
 from workbench.compiler.pipeline import bucketing, collective_constraints
-from workbench.compiler.pipeline.bucketing import BucketRule, grouped, pack, pack_scatter, unpack, unpack_gather
+from workbench.compiler.pipeline.bucketing import (
+    BucketRule,
+    group_collectives,
+    pack,
+    pack_scatter,
+    unpack,
+    unpack_gather,
+)
 from workbench.errors import ChoiceError
 
 ORDERED = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
@@ -83,13 +90,13 @@ def test_a_layer_is_the_outermost_numbered_module(place: str, layer: str) -> Non
 @pytest.mark.parametrize("limit", [1, 150, 400, 10**6])
 def test_no_bucket_exceeds_the_limit_or_could_take_the_next_collective(sharded: wb.Workbench, limit: int) -> None:
     for schedule in schedules(sharded):
-        found = grouped(schedule, BucketRule(limit_bytes=limit))
+        found = group_collectives(schedule, BucketRule(limit_bytes=limit))
         places = [c.place for bucket in found for c in bucket]
         assert len(places) == len(set(places))
         for bucket in found:
             assert sum(bucketing._full_bytes(schedule, c) for c in bucket) <= limit
     if limit == 10**6:
-        assert [len(grouped(s, BucketRule(limit_bytes=limit))) for s in schedules(sharded)] == [1, 1]
+        assert [len(group_collectives(s, BucketRule(limit_bytes=limit))) for s in schedules(sharded)] == [1, 1]
 
 
 def test_a_bucket_per_layer_leaves_one_collective_per_layer(sharded: wb.Workbench) -> None:

@@ -125,7 +125,7 @@ def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, 
         position = {statement: at for at, statement in enumerate(order)}
         assert sorted(order) == list(range(len(order)))
         assert all(position[e] < position[i] for i, before in enumerate(schedule.before) for e in before)
-        edited.append(collective_constraints.reordered(trace, schedule, order))
+        edited.append(collective_constraints.reorder(trace, schedule, order))
     validate(*edited)
 
 

@@ -69,7 +69,7 @@ def buckets_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list
     size = MIB.fullmatch(option)
     rule = bucketing.BucketRule(limit_bytes=int(size[1]) * bucketing.MIB if size else 0, by_layer=option == LAYER)
     by_hand = {c.place for c in schedule.collectives if any(choices.get(i, POLICY) != POLICY for i in site_ids(c))}
-    return bucketing.grouped(schedule, rule, by_hand)
+    return bucketing.group_collectives(schedule, rule, by_hand)
 
 
 def site_ids(collective: Collective) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler.fusion.executors import FusionOptions
-from workbench.compiler.fusion.inductor_write_hazards import kept_out
+from workbench.compiler.fusion.inductor_write_hazards import find_excluded_copies
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     PrimIDs,
@@ -50,25 +50,25 @@ def _applies_to(about: str, reason: str) -> Any:
 
 def _copies(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
     """Id of the site, the copy, and the claimed statement that contains the copy."""
-    return stage.once("copies", lambda stage: tuple(_find_copies(stage)))
+    return stage.get_or_make("copies", lambda stage: tuple(_find_copies(stage)))
 
 
 def _find_copies(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
         inside = [leaf for leaf in copy_sets.leaves([bsym]) if copy_sets.is_copy(leaf)]
         for i, leaf in enumerate(inside):
-            place = stage.place(bsym.flat_proxy_outs[0].name if bsym.flat_proxy_outs else leaf.output.name)
+            place = stage.value_id(bsym.flat_proxy_outs[0].name if bsym.flat_proxy_outs else leaf.output.name)
             yield f"copies:{place}" + (f".copy{i}" if i else ""), leaf, bsym
 
 
 def _fences(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol]]:
-    return stage.once("fences", lambda stage: tuple(_find_fences(stage)))
+    return stage.get_or_make("fences", lambda stage: tuple(_find_fences(stage)))
 
 
 def _find_fences(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
         if copy_sets.is_fence(bsym) and bsym.flat_proxy_outs:
-            yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
+            yield f"copies:{stage.value_id(bsym.flat_proxy_outs[0].name)}", bsym
 
 
 def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> str:
@@ -107,7 +107,7 @@ def _views_beside_fences(stage: LeverContext) -> dict[str, tuple[str, str]]:
             alone, views = [], []
         elif copy_sets.is_fence(bsym):
             alone += [a.name for a in given]
-        elif not copy_sets.inside_of(bsym)[0]:
+        elif not copy_sets.count_copies_and_fences(bsym)[0]:
             pairs = [(out.name, a.name) for out in made for a in given if memory.base(a.name) in shared]
             views += [(view, whole) for view, whole in pairs if memory.base(view) == memory.base(whole)]
     return found
@@ -137,11 +137,11 @@ class _CopySite:
 
 
 def _placed_copies(stage: LeverContext) -> Sequence[_CopySite]:
-    return stage.once("placed", lambda stage: tuple(_find_placed_copies(stage)))
+    return stage.get_or_make("placed", lambda stage: tuple(_find_placed_copies(stage)))
 
 
 def _find_placed_copies(stage: LeverContext) -> Iterator[_CopySite]:
-    why_not_in = {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
+    why_not_in = {found.output: found.why for found in find_excluded_copies(stage.claimed.bound_symbols)}
     put_off = _deferred_copies(stage)
     # A batch norm has two copies, but one place.
     for _, group in itertools.groupby(_copies(stage), lambda copy: id(copy[2])):
@@ -172,7 +172,7 @@ def _deferred_copies(stage: LeverContext) -> set[str]:
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
     inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
     opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _open_statement(bsym, inside)]
-    return copy_sets.put_off(opened, needed)
+    return copy_sets.deferred_results(opened, needed)
 
 
 @register
@@ -260,7 +260,7 @@ class Copies(Lever):
             )
 
     def _fence_sites(self, stage: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
-        beside = stage.once("beside views", _views_beside_fences)
+        beside = stage.get_or_make("beside views", _views_beside_fences)
         for id, fence in _fences(stage):
             label, source = stage.describe(fence.flat_proxy_outs[0].name)
             reason = _why_no_drop(fence, beside)
@@ -289,7 +289,7 @@ class Copies(Lever):
     def _drop_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
         policy = choices.get("copies.fences", KEEP)
         dropped: set[str] = set()
-        beside = stage.once("beside views", _views_beside_fences)
+        beside = stage.get_or_make("beside views", _views_beside_fences)
         for id, fence in _fences(stage):
             reason = _why_no_drop(fence, beside)
             if reason and choices.get(id) == DROP:
@@ -369,7 +369,7 @@ def _copy_facts(result: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
         fact.output: fact
         for bsym in result.partitioned.bound_symbols
         if bsym.sym.is_fusion
-        for fact in copy_sets.facts(bsym)
+        for fact in copy_sets.copy_facts(bsym)
     }
 
 

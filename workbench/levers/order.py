@@ -142,7 +142,7 @@ class Order(Lever):
             place = {int(row): at for at, row in enumerate(top[first:])}
             statements = [b for b in trace.bound_symbols if is_statement(b)]
             wanted = [statements[place[int(row)]] for row in found.order[first:]]
-            trace = collective_constraints.in_order(trace, wanted, "Statements in another order")
+            trace = collective_constraints.apply_order(trace, wanted, "Statements in another order")
         result = dataclasses.replace(
             result,
             forward=result.forward or trace,

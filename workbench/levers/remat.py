@@ -34,7 +34,7 @@ def _parse_every(text: str) -> int | None:
 
 def site_id(stage: LeverContext, crossing: Crossing) -> str:
     """Return the id of a variable's site."""
-    return f"remat:{stage.place(crossing.name)}"
+    return f"remat:{stage.value_id(crossing.name)}"
 
 
 @register

@@ -22,7 +22,7 @@ from workbench.compiler.interop.thunder_api import TraceCtx
 from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.pipeline.collective_constraints import CollectiveSchedule
 from workbench.compiler.pipeline.stage_log import StageTime
-from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched
+from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched_choices
 from workbench.compiler.planner.planner import base_of
 from workbench.compiler.trace.stable_ids import is_statement
 from workbench.compiler.trace.validate import validate, validate_order
@@ -101,7 +101,7 @@ class Orders:
 
         def traces() -> tuple[TraceCtx, TraceCtx | None]:
             edited = {
-                side: collective_constraints.reordered(trace, schedules[side], orders[side])
+                side: collective_constraints.reorder(trace, schedules[side], orders[side])
                 if side in schedules
                 else trace
                 for side, trace in (("forward", split.forward), ("backward", split.backward))
@@ -120,7 +120,7 @@ class Orders:
             census=self.base.census.reorder(moved.tolist()),
             sites=sites,
             split=SplitTraces(traces),
-            unmatched=unmatched(choices, sites),
+            unmatched=unmatched_choices(choices, sites),
             stages=(
                 StageTime("order", arranged - begun),
                 StageTime("read", read - arranged),

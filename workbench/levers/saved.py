@@ -46,7 +46,7 @@ STAND_IN = "on a CPU this is a stand-in for a GPU: it runs as there, and frees n
 def site_id(stage: LeverContext, storage: int) -> str:
     """Return the id of a storage's site."""
     graph = stage.graph
-    return f"saved:{stage.place(graph.values.name[graph.storages.root[storage]])}"
+    return f"saved:{stage.value_id(graph.values.name[graph.storages.root[storage]])}"
 
 
 def default_option(stage: LeverContext, storage: int) -> str:
@@ -210,7 +210,7 @@ class Saved(Lever):
         kept = _saved_names(result)
         return [
             site.under(choices.get(site.id, site.default), _outcome(kept, site.values))
-            for site in stage.once("saved sites", _storage_sites)
+            for site in stage.get_or_make("saved sites", _storage_sites)
         ]
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
@@ -230,7 +230,7 @@ class Saved(Lever):
         names = {
             graph.values.name[v] for s in recomputed_storages(stage, choices) for v in stage.recomputer.values_on(s)
         }
-        fused = Recomputer(stage.read(trace), by_tag=False)
+        fused = Recomputer(stage.read_graph(trace), by_tag=False)
         chosen = [
             int(s)
             for s in fused.storages()

@@ -117,7 +117,7 @@ class Waits(Lever):
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
             return trace
         schedule = collective_constraints.joint_schedule(trace, stage)
-        return collective_constraints.reordered_joint(trace, schedule, schedule.arrange(sort_keys(schedule, policies)))
+        return collective_constraints.reorder_joint(trace, schedule, schedule.arrange(sort_keys(schedule, policies)))
 
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
@@ -128,12 +128,12 @@ class Waits(Lever):
             return trace, result
         schedule = collective_constraints.schedule(trace, stage)
         if together := buckets_in(schedule, choices):
-            trace = bucketing.bucketed(trace, schedule, together)
+            trace = bucketing.insert_buckets(trace, schedule, together)
             schedule = collective_constraints.schedule(trace, stage)
         side = "backward" if backward else "forward"
         result = dataclasses.replace(result, communication={**result.communication, side: schedule})
         if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in choices_left(choices)):
-            trace = collective_constraints.reordered(trace, schedule, schedule.arrange(sort_keys(schedule, choices)))
+            trace = collective_constraints.reorder(trace, schedule, schedule.arrange(sort_keys(schedule, choices)))
         return trace, result
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:

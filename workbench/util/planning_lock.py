@@ -54,14 +54,14 @@ class PlanningLock:
         _YieldedError
             `one_at_a_time` catches the exception and plans again.
         """
-        if self._foreground and self._is_background and getattr(self._thread, "begins_again", False):
+        if self._foreground and self._is_background and getattr(self._thread, "restarts", False):
             raise _YieldedError
 
-    def begins_again(self, *, on: bool) -> None:
+    def set_restart(self, *, on: bool) -> None:
         """Record whether this thread's work under the lock restarts after it gave way."""
-        self._thread.begins_again = on
+        self._thread.restarts = on
 
-    def forked(self) -> None:
+    def drop_parent_threads(self) -> None:
         """Drop the threads of the parent process, because a forked process does not have them."""
         self._changed, self._foreground = threading.Condition(threading.Lock()), 0
         if not self.is_mine:
@@ -100,7 +100,7 @@ class PlanningLock:
 PLANNING = PlanningLock()
 
 
-os.register_at_fork(after_in_child=PLANNING.forked)
+os.register_at_fork(after_in_child=PLANNING.drop_parent_threads)
 
 
 def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
@@ -112,7 +112,7 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
         while True:
             with PLANNING:
                 if outermost:
-                    PLANNING.begins_again(on=True)
+                    PLANNING.set_restart(on=True)
                 try:
                     return plan(*args, **kwargs)
                 except _YieldedError:
@@ -120,7 +120,7 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
                         raise
                 finally:
                     if outermost:
-                        PLANNING.begins_again(on=False)
+                        PLANNING.set_restart(on=False)
 
     return planned
 

@@ -35,8 +35,8 @@ def all_made() -> Iterator[None]:
         return make(), None
 
     with (
-        mock.patch.object(dynamo, "traced_once", layers.each_traced),
-        mock.patch.object(call_memo, "recorded_once", made),
+        mock.patch.object(dynamo, "trace_modules_once", layers.each_traced),
+        mock.patch.object(call_memo, "record_or_replay", made),
     ):
         yield
 
@@ -183,8 +183,8 @@ def test_an_operation_is_recorded_once_for_equal_arguments() -> None:
     # Facts about an operation that are found once per process are traced too.
     workbench.open(function, x, 2, device="cpu", executor="torch")
     with (
-        mock.patch.object(call_memo, "recorded_once", count(asked, call_memo.recorded_once)),
-        mock.patch.object(call_memo, "_recorded", count(recorded, call_memo._recorded)),
+        mock.patch.object(call_memo, "record_or_replay", count(asked, call_memo.record_or_replay)),
+        mock.patch.object(call_memo, "_record", count(recorded, call_memo._record)),
     ):
         bench = workbench.open(function, x, 20, device="cpu", executor="torch")
     assert len(bench.plan.graph.statements) > 3 * 20

@@ -40,7 +40,7 @@ from workbench.compiler.trace.bsym_memo import identity, names_in, structure_of
 @pytest.fixture(autouse=True)
 def in_force() -> Iterator[None]:
     """Run each test as a compilation of the workbench runs."""
-    with patch_context.installed():
+    with patch_context.install_patches():
         yield
 
 
@@ -128,7 +128,7 @@ def shipped_in_order() -> Iterator[None]:
         return trace, groups
 
     with (
-        install.as_shipped(),
+        install.unpatched_thunder(),
         mock.patch.object(update_aliases, "set", InOrder, create=True),
         mock.patch.object(update_aliases, "replace_args_with_alias_map", noted),
     ):
@@ -163,14 +163,14 @@ def test_random_writes_are_renamed_as_thunder_does(program: RandomProgram) -> No
 @pytest.mark.slow
 def test_traces_are_equal_with_a_third_of_the_interpreted_frames(frames: list[str]) -> None:
     net, x = Net(), torch.ones(2, 4)
-    with install.as_shipped():
+    with install.unpatched_thunder():
         shipped = traced(net, x)
     count = len(frames)
     frames.clear()
     assert traced(net, x) == shipped
     assert 0 < len(frames) < count / 3
     frames.clear()
-    with install.as_shipped():
+    with install.unpatched_thunder():
         traced(net, x)
     assert len(frames) == count
 
@@ -183,7 +183,7 @@ def test_a_frame_of_the_stack_is_the_one_that_inspect_finds() -> None:
     assert ours == theirs
     assert ours.frame is theirs.frame is inspect.currentframe()
     assert ours.positions == theirs.positions
-    with install.as_shipped():
+    with install.unpatched_thunder():
         theirs, shipped = (lambda: callers())()
     assert shipped == theirs
     with pytest.raises(IndexError):
@@ -242,9 +242,9 @@ def _written(x: torch.Tensor) -> Any:
 def test_statements_are_recorded_as_in_shipped_thunder(function: Callable[..., Any]) -> None:
     x = torch.randn(2, 4, requires_grad=True)
     with shipped_in_order():
-        assert not install.is_hastened()
+        assert not install.is_fast()
         shipped = traced(function, x)
-    assert install.is_hastened()
+    assert install.is_fast()
     assert traced(function, x) == shipped
 
 
@@ -278,7 +278,7 @@ def test_tensor_properties_are_inferred_as_in_shipped_thunder() -> None:
                     made.append(re.sub(r"t\d+", "t", str(error)))
         return made
 
-    assert outcomes(symbols._inferred) == outcomes(symbols._stock_properties)
+    assert outcomes(symbols._infer) == outcomes(symbols._stock_properties)
 
 
 def test_an_interpretation_first_looks_up_the_source_of_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_a_builtin_that_a_program_hides_while_it_runs_stays_hidden() -> None:
 
     x = torch.full((2,), -1.0)
     try:
-        with install.as_shipped():
+        with install.unpatched_thunder():
             shipped = _outcome(shadows, x)
         globals().pop("abs", None)
         assert _outcome(shadows, x) == shipped
@@ -345,7 +345,7 @@ class Pair:
 
 @pytest.mark.parametrize("tree", [(), ((1, [2.0, None]), {"a": "b"}), Pair(1, 2), ([Pair(1, [2])], {}), slice(1, 2)])
 def test_trees_are_flattened_as_in_shipped_thunder(tree: Any) -> None:
-    with install.as_shipped():
+    with install.unpatched_thunder():
         pytree.tree_flatten_with_dataclass(tree)  # registers the dataclass in both functions
         shipped = [pytree.tree_flatten(tree), pytree.tree_flatten_with_dataclass(tree)]
     assert [symbol.tree_flatten(tree), symbol.tree_flatten_with_dataclass(tree)] == shipped
@@ -396,7 +396,7 @@ def test_tags_include_those_of_all_members() -> None:
     jitted(torch.ones(2, 4))
     bsyms = [bsym for trace in thunder.last_traces(jitted) for bsym in trace.bound_symbols]
     found = [symbol.gather_tags(bsym) for bsym in bsyms]
-    with install.as_shipped():
+    with install.unpatched_thunder():
         assert found == [symbol.gather_tags(bsym) for bsym in bsyms]
     assert any(found)
 
@@ -425,7 +425,7 @@ def test_statement_passes_give_the_same_plans(
         return [renumbered([each if isinstance(each, str) else repr(each) for each in plan]) for plan in told]
 
     quickly = plans()
-    with install.as_shipped():
+    with install.unpatched_thunder():
         assert plans() == quickly
 
 
@@ -445,7 +445,7 @@ def test_numbers_are_computed_once_and_other_statements_do_not_change(seed: int)
         output = drawn.choice([tuple(outs), [tuple(outs[:1]), *outs[1:]], outs[0] if len(outs) == 1 else outs])
         bsyms.append(statement.bind(len(bsyms), output=output))
     ours = passes._remove_duplicate_number_proxies(bsyms)
-    with install.as_shipped():
+    with install.unpatched_thunder():
         theirs = transform_common.remove_duplicate_number_proxies(bsyms)
     assert [repr(bsym.output) for bsym in ours] == [repr(bsym.output) for bsym in theirs]
     assert [type(bsym.output) for bsym in ours] == [type(bsym.output) for bsym in theirs]

@@ -454,7 +454,7 @@ def test_methods_added_to_loggers_later_are_not_part_of_a_program(monkeypatch: p
         logger.once_more("said")  # type: ignore[attr-defined]
         return x * 2
 
-    with dynamo_session.settings():
+    with dynamo_session.dynamo_settings():
         pass
     monkeypatch.setattr(logging.Logger, "once_more", lambda self, message: self.info(message), raising=False)
     assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
@@ -489,14 +489,14 @@ def test_a_pytorch_that_cannot_ignore_logging_functions_gives_no_message(
 
 def test_calls_that_fit_compiled_code_do_not_touch_dynamos_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[int] = []
-    stock = dynamo_session.settings
+    stock = dynamo_session.dynamo_settings
 
     def noting(limit: int) -> contextlib.AbstractContextManager[None]:
         entered.append(limit)
         return stock(limit)
 
     run = workbench.open(torch.sin, torch.ones(3), device="cpu", capture="dynamo").config.jit(torch.sin)
-    monkeypatch.setattr(dynamo_session, "settings", noting)
+    monkeypatch.setattr(dynamo_session, "dynamo_settings", noting)
     before = {name: getattr(dynamo_config, name) for name in dynamo_session._SETTINGS}
     counts = []
     for x in (torch.ones(3), torch.zeros(3), torch.ones(3), torch.ones(4), torch.zeros(4)):
@@ -536,7 +536,7 @@ def test_the_trace_for_a_plan_equals_that_of_thunders_interpreter(monkeypatch: p
     monkeypatch.setattr(fx_to_thunder, "_results", noted)
     given = {"bias": torch.zeros(3)}
     workbench.open(_Held(), torch.ones(2, 3), **given)
-    monkeypatch.setattr(thunder_patches, "for_a_plan", contextlib.nullcontext)
+    monkeypatch.setattr(thunder_patches, "trace_for_plan", contextlib.nullcontext)
     workbench.open(_Held(), torch.ones(2, 3), **given)
     planned, interpreted = told
     assert planned == interpreted
@@ -566,7 +566,7 @@ def test_settings_of_torch_compile_do_not_reach_thunder(said: dict[str, str]) ->
     torch.testing.assert_close(made, model(x))
     assert "Thunder" in type(made.grad_fn).__name__
     torch.testing.assert_close(jitted(x[:2]), model(x[:2]))
-    region = dynamo_stance.ignored(
+    region = dynamo_stance.ignore_stance(
         torch.compile(torch.sin, backend=lambda graph, _: lambda *given: (graph(*given)[0] + 1,))
     )
     assert torch.equal(region(x), x.sin() + 1)

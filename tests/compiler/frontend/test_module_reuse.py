@@ -20,7 +20,7 @@ from tests.models import zoo
 from tests.trial_counts import amount
 from workbench.compiler.frontend import dynamo, module_reuse
 from workbench.compiler.frontend.dynamo import WholeGraph, whole_graph
-from workbench.compiler.frontend.module_equality import traits_of
+from workbench.compiler.frontend.module_equality import tensor_traits
 
 WIDTH, LAYERS = 8, 6
 SEEN: list[int] = []
@@ -28,12 +28,12 @@ SEEN: list[int] = []
 
 @contextlib.contextmanager
 def each_traced(program: Any) -> Iterator[module_reuse.ReuseCounts]:
-    """Trace each module: a replacement for `traced_once`."""
+    """Trace each module: a replacement for `trace_modules_once`."""
     yield module_reuse.ReuseCounts()
 
 
 def _leaf(value: Any) -> Any:
-    return (type(value), traits_of(value)) if isinstance(value, torch.Tensor) else value
+    return (type(value), tensor_traits(value)) if isinstance(value, torch.Tensor) else value
 
 
 def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
@@ -64,7 +64,7 @@ def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None 
     """Return how many modules were extrapolated, by class. The graph must equal the one from tracing each."""
     found = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
-    with mock.patch.object(dynamo, "traced_once", each_traced):
+    with mock.patch.object(dynamo, "trace_modules_once", each_traced):
         stock = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
     assert as_data(found) == as_data(stock)
@@ -418,7 +418,7 @@ def test_the_plan_reports_how_much_was_reused_and_a_config_replays() -> None:
     stack, x = Stack(Normed), torch.randn(4, WIDTH)
     bench = workbench.open(stack, x, device="cpu", executor="torch")
     assert bench.capture_reason.endswith("; 4 Normed written as another that was traced")
-    with mock.patch.object(dynamo, "traced_once", each_traced):
+    with mock.patch.object(dynamo, "trace_modules_once", each_traced):
         other = workbench.open(stack, x, device="cpu", executor="torch")
     assert bench.plan.text() == other.plan.text()
     assert [site.id for site in bench.sites()] == [site.id for site in other.sites()]

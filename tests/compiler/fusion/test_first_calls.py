@@ -53,7 +53,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return call
 
     monkeypatch.setattr(executors, "make_compiled", make)
-    monkeypatch.setattr(executors, "seen_twice", lambda *_: False)
+    monkeypatch.setattr(executors, "memory_with_several_views", lambda *_: False)
     monkeypatch.setattr(executors, "fusion_key", lambda bsym: bsym.key)
     return found
 
@@ -104,8 +104,8 @@ def test_regions_of_one_structure_are_compiled_once_by_threads(compiled: list[st
 
 
 def test_an_nvfuser_fusion_is_defined_and_compiled_once_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_sets, "facts", lambda bsym: [])
-    monkeypatch.setattr(copy_sets, "without_set", lambda bsym, policies: set())
+    monkeypatch.setattr(copy_sets, "copy_facts", lambda bsym: [])
+    monkeypatch.setattr(copy_sets, "copies_without_set", lambda bsym, policies: set())
     defined, executed = [], []
 
     def execute(x: int) -> int:

@@ -33,7 +33,7 @@ PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.fil
 def partitioned(bench: workbench.Workbench) -> Any:
     """Return the trace with regions formed and nothing recomputed between them."""
     hooks = Hooks("torchcompile", {})
-    with bench._captured.inside():
+    with bench._captured.thunder_state():
         trace = hooks.edit(bench._captured.stage)
         executor = next(e for e in hooks.executors() if "torchcompile" in str(e.name))
         return executor._partition(trace)
@@ -152,7 +152,7 @@ def test_cached_cuts_equal_those_for_their_options(program: str, layers: int) ->
     made: list[str] = []
 
     def once(key: Any, alive: Any, make: Callable[[], Any]) -> Any:
-        return kept.once(key, alive, lambda: (made.append(key[0]), make())[1])
+        return kept.get_or_make(key, alive, lambda: (made.append(key[0]), make())[1])
 
     seen = set()
     for _ in range(40):

@@ -18,7 +18,13 @@ import torch
 from thunder.core import symbol
 
 from workbench.compiler.fastpath import install
-from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, function, inside_module, wrapped
+from workbench.compiler.interop.thread_patches import (
+    PatchTarget,
+    ThreadPatches,
+    replace_function,
+    replace_in_module,
+    wrap_function,
+)
 from workbench.compiler.lowering import patch_context
 
 _SNAPSHOT = '''\
@@ -220,7 +226,7 @@ for name in mode:
     threads[name].join()
 if mode == ["thunder", "workbench"]:
     from workbench.compiler.lowering import patch_context
-    with patch_context.installed():  # all through what the other thread does
+    with patch_context.install_patches():  # all through what the other thread does
         thread = several("thunder", by_thunder)
         thread.start()
         thread.join()
@@ -254,9 +260,9 @@ def _patches() -> ThreadPatches:
     made = ThreadPatches(
         "tried",
         lambda: [
-            wrapped(Owner, "named", lambda stock, self, value: ("ours", *stock(self, value))),
-            function(symbol, "tree_flatten", lambda tree: "ours", everywhere=True),
-            inside_module(symbol, "inspect", signature=lambda function: "ours"),
+            wrap_function(Owner, "named", lambda stock, self, value: ("ours", *stock(self, value))),
+            replace_function(symbol, "tree_flatten", lambda tree: "ours", everywhere=True),
+            replace_in_module(symbol, "inspect", signature=lambda function: "ours"),
         ],
     )
     ThreadPatches.sets.remove(made)
@@ -335,7 +341,7 @@ def test_dynamo_follows_a_function_that_programs_call() -> None:
         return 1
 
     holder = SimpleNamespace(get_answer=get_answer)
-    patches = ThreadPatches("traced", lambda: [function(holder, "get_answer", lambda: 2, traced=True)])
+    patches = ThreadPatches("traced", lambda: [replace_function(holder, "get_answer", lambda: 2, traced=True)])
     ThreadPatches.sets.remove(patches)
 
     def compiled() -> float:
@@ -349,7 +355,7 @@ def test_dynamo_follows_a_function_that_programs_call() -> None:
 
 
 def test_nothing_is_patched_while_nobody_compiles() -> None:
-    assert not install.is_hastened()
-    with patch_context.installed():
-        assert install.is_hastened()
+    assert not install.is_fast()
+    with patch_context.install_patches():
+        assert install.is_fast()
     assert [each.name for each in ThreadPatches.sets if each._undo] == []

@@ -26,9 +26,9 @@ from workbench.interop.torch_private import (
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
 CONTEXTS: dict[str, Context] = {
-    "settings": dynamo_session.settings,
-    "stance": dynamo_stance.usual,
-    "layers": dynamo_session.layers_read_through,
+    "settings": dynamo_session.dynamo_settings,
+    "stance": dynamo_stance.default_stance,
+    "layers": dynamo_session.decompose_layers,
     "collections": dynamo_session.no_collections,
     "meta": fake_gpu.found_on_meta,
     "a gpu": fake_gpu.says_there_is_a_gpu,
@@ -87,7 +87,7 @@ def test_other_threads_compile_with_value_checks_meanwhile() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
         return functional.gaussian_nll_loss(x, x.cos(), x.square())
 
-    with dynamo_session.settings():
+    with dynamo_session.dynamo_settings():
         assert TorchInGraphFunctionVariable._get_handlers()[functional.gaussian_nll_loss]
         raised: list[str] = []
 

@@ -66,14 +66,14 @@ def test_two_threads_that_leave_out_of_order_see_their_own_functions_and_leave_t
     seen: dict[str, set[FunctionType]] = {}
 
     def other() -> None:
-        with patch_context.installed(), thunder_patches.functions_run() as functions:
+        with patch_context.install_patches(), thunder_patches.record_functions() as functions:
             entered.set()
             may_leave.wait(60)
             interpreter.extract_code(second)
             seen["other"] = functions
 
     thread = threading.Thread(target=other)
-    with patch_context.installed(), thunder_patches.functions_run() as functions:
+    with patch_context.install_patches(), thunder_patches.record_functions() as functions:
         thread.start()
         assert entered.wait(60)
         interpreter.extract_code(first)
@@ -146,7 +146,7 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
         return torch.tanh(x) * 2
 
     def noted(found: Any) -> Any:
-        seen.append(dict(thunder_patches.laid_out()))
+        seen.append(dict(thunder_patches.argument_layouts()))
         if fails:
             raise NotImplementedError
         return found
@@ -156,7 +156,7 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
     with pytest.raises(NotImplementedError) if fails else torch.no_grad():
         compiled(torch.randn(4, 3).t())
     assert [list(names) for names in seen] == [["x"]]
-    assert thunder_patches.laid_out() == {}
+    assert thunder_patches.argument_layouts() == {}
 
 
 def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
@@ -207,7 +207,7 @@ def test_a_pass_is_left_out_for_thunders_own_compilation_and_not_for_what_is_cal
     def apply_transforms_and_build_cache_entry() -> Any:
         return passes._transform_for_operator_executor_execution(trace, [torch_executor])
 
-    with patch_context.installed():
+    with patch_context.install_patches():
         claimed = apply_transforms_and_build_cache_entry()
     assert claimed is not trace
     assert torch_executor in [bsym.sym.executor for bsym in claimed.bound_symbols]

@@ -45,7 +45,7 @@ COUNT, MORE = 7, 9
 @contextlib.contextmanager
 def none_left_out() -> Iterator[None]:
     """Make Thunder differentiate all layers, and search all of them for overwritten values, inside the context."""
-    with mock.patch.object(partition.LayerPartition, "reduced", return_value=None):
+    with mock.patch.object(partition.LayerPartition, "reduce", return_value=None):
         yield
 
 
@@ -62,7 +62,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
     assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
     assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
-    assert bench._captured.stage.places == whole._captured.stage.places
+    assert bench._captured.stage.value_ids == whole._captured.stage.value_ids
     assert not left_out(whole)
     return bench, left_out(bench)
 
@@ -91,9 +91,9 @@ def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(mo
     bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
     gradients = bench._captured.stage.gradients
     assert left_out(bench)
-    assert "_made" not in vars(gradients)
+    assert "_cached_value" not in vars(gradients)
     assert any(name == "gradients" for name, _ in bench.plan.steps.value)
-    assert "_made" in vars(gradients)
+    assert "_cached_value" in vars(gradients)
 
 
 def without_names(bsym: Any) -> Any:
@@ -476,7 +476,7 @@ def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypat
     def refuse(self: Any, trace: Any) -> Any:
         raise partition.LayerMismatch("mul in place of add")
 
-    monkeypatch.setattr(expand_trace.TraceExpander, "later", refuse)
+    monkeypatch.setattr(expand_trace.TraceExpander, "expand_later", refuse)
     _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
     assert count == 0
 
@@ -582,6 +582,6 @@ def test_a_program_of_layers_opens_with_its_whole_plan_proven_and_its_traces_at_
     assert left_out(bench)
     assert bench.plan.proof.proven
     assert seen == [bench.plan.graph]
-    with mock.patch.object(replanning, "executed", side_effect=AssertionError("a trace was made later")):
+    with mock.patch.object(replanning, "execution_traces", side_effect=AssertionError("a trace was made later")):
         assert bench.plan.text()
         assert bench.plan.passes

@@ -117,7 +117,7 @@ def test_factories_are_read_from_disk(tmp_path: Path) -> None:
 
 
 def test_symbols_of_own_executors_are_found_by_their_names() -> None:
-    symbols = [*factories._symbols().values(), *grouped_mm.symbols()]
+    symbols = [*factories._symbols().values(), *grouped_mm.grouped_mm_symbols()]
     assert len(symbols) > 15
     for symbol in symbols:
         find, arguments = capture_cache._symbol_of(symbol)

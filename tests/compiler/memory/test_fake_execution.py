@@ -158,7 +158,7 @@ BESIDE: dict[str, Any] = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_values_that_dynamo_returns_beside_its_graph_have_gradients(name: str) -> None:
     function, given = BESIDE[name], (torch.rand(64, 64, requires_grad=name != "of no gradient"), leaf(64, 64))
-    captured = api.capture(resolve(function, *given), "torch", way="dynamo")
+    captured = api.capture(resolve(function, *given), "torch", front_end="dynamo")
     plan = assert_arithmetic_equals_stepper(captured, {})
     assert plan.peak_bytes == sum(alive["bytes"] for alive in plan.alive_at_peak())
     stepper = Stepper(

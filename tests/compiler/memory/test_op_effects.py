@@ -16,7 +16,7 @@ from thunder.extend import FusionExecutor
 import workbench
 from workbench.compiler import api
 from workbench.compiler.memory import op_effects as facts_module
-from workbench.compiler.memory.op_effects import TraceFacts, facts
+from workbench.compiler.memory.op_effects import TraceFacts, trace_facts
 from workbench.compiler.trace.fingerprints import fusion_key, statement_memory_key
 from workbench.core.executor import why_no_nvfuser
 from workbench.programs import resolve
@@ -54,14 +54,14 @@ def shares(bsym: Any, found: TraceFacts) -> bool:
 
 def test_a_reshape_is_a_view_only_if_strides_allow() -> None:
     trace = claimed(lambda x: x.transpose(0, 1).reshape(-1) + x.reshape(-1), torch.randn(4, 6))
-    found = facts(trace)
+    found = trace_facts(trace)
     reshapes = [bsym for bsym in trace.bound_symbols if bsym.sym.name == "reshape"]
     assert sorted(shares(bsym, found) for bsym in reshapes) == [False, True]
 
 
 def test_an_expanded_tensor_takes_the_bytes_of_its_base() -> None:
     trace = claimed(lambda x: (x.sum(1, keepdim=True).expand(4, 6), x), torch.randn(4, 6))
-    found = facts(trace)
+    found = trace_facts(trace)
     bsym, _ = of(trace, "expand")
     assert shares(bsym, found)
     assert found.storage_bytes[found.storage_of[bsym.output.name]] == 4 * FLOAT_BYTES
@@ -70,7 +70,7 @@ def test_an_expanded_tensor_takes_the_bytes_of_its_base() -> None:
 
 def test_unclaimed_primitives_have_the_effects_of_pytorch() -> None:
     trace = dce(thunder.trace()(lambda x: ltorch.tanh(ltorch.transpose(x, 0, 1)), torch.randn(4, 6)))
-    found = facts(trace)
+    found = trace_facts(trace)
     assert [shares(b, found) for b in trace.bound_symbols if b.flat_proxy_args and b.flat_proxy_outs] == [True, False]
     assert found.assumed == []
 
@@ -80,7 +80,7 @@ def test_an_in_place_copy_lives_in_its_destination() -> None:
         return x.mul_(2)
 
     trace = claimed(write, torch.randn(4))
-    found = facts(trace)
+    found = trace_facts(trace)
     bsym, _ = of(trace, "copy_")
     assert found.storage_of[bsym.output.name] == found.storage_of[bsym.args[1].name]
 
@@ -91,12 +91,12 @@ def test_attention_by_matmuls_counts_its_transient_copies() -> None:
     name = next(b.output.name for b in trace.bound_symbols if b.sym.name == "unpack_trivial")
     _, position = of(trace, "matmul")
     # Each operand of a batched matmul is copied if its strides do not fold into one batch.
-    assert facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
+    assert trace_facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
 
 
 def test_flops_follow_formulas_for_matmuls_elements_for_pointwise_ops_and_skip_views() -> None:
     trace = claimed(lambda x, w: torch.tanh(x @ w).transpose(0, 1), torch.randn(4, 6), torch.randn(6, 8))
-    found = facts(trace)
+    found = trace_facts(trace)
     flops = {b.sym.name: found.flops[i] for i, b in enumerate(trace.bound_symbols)}
     assert (flops["matmul"], flops["tanh"], flops["transpose"]) == (2 * 4 * 6 * 8, 4 * 8, 0)
 
@@ -121,7 +121,7 @@ def test_equal_statements_run_once_across_programs(runs: list[str]) -> None:
     def layers(count: int) -> int:
         before = len(runs)
         captured = api.capture(resolve("residual_chain", device="cpu", layers=count, grad=True), "torch")
-        facts(captured.stage.claimed)
+        trace_facts(captured.stage.claimed)
         return len(runs) - before
 
     assert layers(2) > 0
@@ -131,12 +131,12 @@ def test_equal_statements_run_once_across_programs(runs: list[str]) -> None:
 def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
     trace = claimed(lambda x: torch.tanh(x), torch.randn(4, 6))
     for _ in range(2):
-        facts(trace)
+        trace_facts(trace)
     assert runs == ["tanh"]
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        facts(trace)
+        trace_facts(trace)
     finally:
         torch.set_default_dtype(before)
     assert runs == ["tanh", "tanh"]
@@ -144,7 +144,7 @@ def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
 
 def test_the_numbers_of_settings_are_bounded_and_no_two_settings_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def number(threads: int) -> int:
-        monkeypatch.setattr(facts_module, "settings", lambda: (threads,))
+        monkeypatch.setattr(facts_module, "kernel_settings", lambda: (threads,))
         return facts_module._StorageWalk(facts_module.FactsCache()).settings
 
     numbers = [number(threads) for threads in range(500) for _ in range(2)]
@@ -157,9 +157,9 @@ def test_the_numbers_of_settings_are_bounded_and_no_two_settings_share_one(monke
 def test_the_cache_of_facts_is_bounded(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "_MOST_FACTS", 2)
     trace = claimed(lambda x: torch.tanh(torch.sin(torch.cos(x))), torch.randn(3))
-    found = facts(trace)
+    found = trace_facts(trace)
     assert len(facts_module._found) <= 2
-    assert facts(trace).transient_bytes == found.transient_bytes
+    assert trace_facts(trace).transient_bytes == found.transient_bytes
 
 
 def test_an_operator_registered_again_under_its_name_is_another_statement() -> None:
@@ -194,8 +194,8 @@ def test_an_argument_known_by_address_equals_only_itself_and_is_not_cached() -> 
 def test_a_backward_continues_with_the_storages_of_its_forward() -> None:
     captured = api.capture(resolve("residual_chain", device="cpu", layers=2, grad=True), "torch")
     split = api.plan(captured, {}).split
-    forward = facts(split.forward)
-    backward = facts(split.backward, before=forward)
+    forward = trace_facts(split.forward)
+    backward = trace_facts(split.backward, earlier=forward)
     assert backward.storage_of.items() >= forward.storage_of.items()
     assert backward.storage_bytes[: len(forward.storage_bytes)] == forward.storage_bytes
 
@@ -204,7 +204,7 @@ def test_arguments_keep_their_strides_and_shared_storages() -> None:
     whole = torch.randn(8, 6)
     trace = claimed(lambda a, b: a.reshape(-1) + b.reshape(-1), whole[:4], whole[4:])
     a, b = (bsym.output.name for bsym in trace.bound_symbols if bsym.sym.name == "unpack_trivial")
-    found = facts(trace, arguments={a: whole[:4], b: whole[4:]})
+    found = trace_facts(trace, arguments={a: whole[:4], b: whole[4:]})
     assert found.storage_of[a] == found.storage_of[b]
     assert found.storage_bytes[found.storage_of[a]] == whole.nbytes
 
@@ -213,7 +213,7 @@ def test_arguments_keep_their_strides_and_shared_storages() -> None:
 @pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "")
 def test_statements_for_a_gpu_need_no_gpu() -> None:
     captured = api.capture(resolve("mlp", device="planned", layers=1), "nvfuser")
-    found = facts(captured.stage.claimed)
+    found = trace_facts(captured.stage.claimed)
     assert found.assumed == []
     devices = {
         str(p.device) for b in captured.stage.claimed.bound_symbols for p in b.flat_proxy_outs if hasattr(p, "device")
@@ -232,7 +232,7 @@ def test_a_statement_that_cannot_run_is_reported_as_assumed() -> None:
 
     symbol = executor.register_operator("refuses", meta=traced, fn=fails)
     trace = thunder.trace()(lambda x: symbol(x), torch.randn(4, 6))
-    found = facts(trace)
+    found = trace_facts(trace)
     (position,) = found.assumed
     name = trace.bound_symbols[position].output.name
     assert found.storage_bytes[found.storage_of[name]] == 4 * 6 * FLOAT_BYTES

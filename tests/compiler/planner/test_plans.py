@@ -77,7 +77,7 @@ def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[lis
         executors = [Stock(), *executors]
     jitted = thunder.jit(function, executors=executors, transforms=[WholeNumbers()])
     # Values have the names of a plan, in which parameters are named by their paths.
-    with patch_context.installed():
+    with patch_context.install_patches():
         jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
     sides = [thunder.last_traces(jitted), thunder.last_backward_traces(jitted)]
     # Without a backward, the last forward trace is the one with torch types.

@@ -15,7 +15,7 @@ import torch
 import workbench
 from workbench.compiler import api
 from workbench.compiler.fastpath import final_claim as last_pass_module
-from workbench.compiler.fastpath.final_claim import last_pass
+from workbench.compiler.fastpath.final_claim import claim_operators
 from workbench.compiler.fusion import executors as fusion
 from workbench.compiler.fusion.fusion_passes import MemoizedPasses, Regions
 from workbench.compiler.interop.thunder_api import _transform_for_operator_executor_execution, dead_code, from_trace
@@ -63,7 +63,7 @@ def test_a_plan_after_others_equals_the_plan_on_its_own(
     passes: list[int] = []
     # Memo entries are dropped and requested again meanwhile.
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 3)
-    monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
+    monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
     bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
     captured = other._captured
     assert isinstance(captured, api.Capture)
@@ -119,7 +119,7 @@ def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], ke
     own = from_trace(trace)
     own.names, own.bound_symbols = set(trace.names), list(trace.bound_symbols)
     theirs = _transform_for_operator_executor_execution(own, executors)
-    ours = last_pass(trace, executors, kept)
+    ours = claim_operators(trace, executors, kept)
     assert statements(ours) == statements(theirs)
     assert (ours.names, ours.name_ctr) == (theirs.names, theirs.name_ctr)
     passes.append(len(ours.bound_symbols))
@@ -132,9 +132,9 @@ def test_an_unknown_statement_in_the_last_pass_is_left_to_thunder(monkeypatch: p
     def unknown(*_: Any) -> Any:
         raise last_pass_module._UnsupportedStatementError
 
-    monkeypatch.setattr(last_pass_module._ClaimWalk, "_executed", unknown)
+    monkeypatch.setattr(last_pass_module._ClaimWalk, "_executed_form", unknown)
     passes: list[int] = []
-    monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
+    monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})
     assert passes
@@ -147,7 +147,7 @@ def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.M
         last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's was asked")
     )
     passes: list[int] = []
-    monkeypatch.setattr(compilation, "last_pass", functools.partial(held_to_thunders, passes))
+    monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})
     assert passes
@@ -244,7 +244,7 @@ def test_entries_that_no_plan_uses_any_more_are_dropped(monkeypatch: pytest.Monk
     kept, made = PlanMemo(), []
 
     def ask(key: object) -> Any:
-        return kept.once(ids([key]), key, lambda: made.append(key) or len(made))
+        return kept.get_or_make(ids([key]), key, lambda: made.append(key) or len(made))
 
     a, b = object(), object()
     for asked in ([a, b], [a], [a, a], [a, b]):
@@ -289,6 +289,6 @@ def test_duplicates_outside_fusions_are_found_as_in_thunder() -> None:
     assert len(redundant) > 2
     ours = [
         (left.sym.name, [a.name for a in left.flat_proxy_args], left.output.name)
-        for left in Regions(PlanMemo()).without_repeats(trace).bound_symbols[:-1]
+        for left in Regions(PlanMemo()).remove_repeats(trace).bound_symbols[:-1]
     ]
     assert ours == [each for each in theirs if each is not None]

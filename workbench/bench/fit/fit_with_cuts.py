@@ -60,7 +60,7 @@ class FitterWithCuts:
         compilations: int | None = None,
     ) -> None:
         self._bench, self.machine, self.using, self._most = bench, machine, check_using(using), compilations
-        self._go_on, self._keep, self._captured, self._after = go_on, keep, captured, reused
+        self._go_on, self._keep, self._captured, self._followers = go_on, keep, captured, reused
         self.before = bench.plan_with(bench.pinned)
         self.step_s = compute_s(bench, self.before, machine)
         once = compilations is not None and order_presets.may_share(self.before, bench.pinned)
@@ -76,7 +76,7 @@ class FitterWithCuts:
 
     def _fitter(self, index: int) -> Fitter:
         if index not in self._fitters:
-            base, after = self._bases[index], self._after
+            base, after = self._bases[index], self._followers
             known = [
                 fitter.points
                 for fitter in (after._fitters.values() if after is not None else ())

@@ -21,7 +21,7 @@ from workbench.analysis.equivalence.prove import Prover
 from workbench.analysis.memory.multi_graph_memory import RecordedStep
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
 from workbench.compiler.frontend import graph_breaks as parts
-from workbench.compiler.frontend.fx_to_thunder import checkpointed
+from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
 from workbench.compiler.frontend.trace_errors import FAILS, is_final, remedy
 from workbench.compiler.interop import devices, fake_gpu, source_file, thunder_api, thunder_patches
 from workbench.compiler.interop.gc_pause import paused_gc
@@ -34,12 +34,12 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.layers.partition import LayerMismatch, ReducedTrace
 from workbench.compiler.lowering import custom_ops, patch_context
-from workbench.compiler.pipeline.compilation import Executed, Hooks, TraceClaimed, executed, fingerprint
+from workbench.compiler.pipeline.compilation import Executed, Hooks, TraceClaimed, execution_traces, fingerprint
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.stable_ids import told_place
+from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.core.graph import Origin
 from workbench.errors import ProgramError, WorkbenchError, short_repr
 from workbench.interop.torch_private import FakeTensorMode, _autograd, _functorch_depth, _functorch_pop
@@ -57,7 +57,7 @@ _REASONS = 3
 
 
 @contextmanager
-def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
+def _thunder_state(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
     """Set Thunder's state for compiling a program."""
     token = thunder_api._cache_info_ctx.set(dict(cache_info))
     try:
@@ -68,7 +68,7 @@ def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[N
 
 
 @contextmanager
-def _transforms_ended() -> Iterator[None]:
+def _end_transforms() -> Iterator[None]:
     """End `torch.func` transforms that an untraceable program left open. Later PyTorch code would run inside them."""
     depth = _functorch_depth()
     refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
@@ -155,13 +155,13 @@ class Capture:
     planned: Planned = dataclasses.field(default_factory=Planned)
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
+    def thunder_state(self) -> Iterator[None]:
         """Restore Thunder's state from the time of the trace."""
         with (
-            patch_context.installed(),
+            patch_context.install_patches(),
             modes.active_modes(self.program.modes),
             fake_gpu.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
-            _thunder(self._compile_data, self._compile_stats, self._cache_info),
+            _thunder_state(self._compile_data, self._compile_stats, self._cache_info),
         ):
             yield
 
@@ -253,7 +253,7 @@ def capture(
     program: Program,
     executor: str,
     ranks: fake_process_group.Ranks | None = None,
-    way: str = "interpreter",
+    front_end: str = "interpreter",
     entry: CacheEntry | None = None,
 ) -> Capture | PartsCapture:
     """Trace a program once without executing it; keep its joint trace, or that of each part.
@@ -264,7 +264,7 @@ def capture(
     executor : str
     ranks : Ranks, optional
         Trace it as rank 0; the other ranks do not exist.
-    way : {'auto', 'dynamo', 'interpreter', 'parts'}
+    front_end : {'auto', 'dynamo', 'interpreter', 'parts'}
         Front end; see `workbench.open`.
     entry : CacheEntry, optional
         Receives the functions that tracing visits, so that the program can be cached on disk.
@@ -272,25 +272,25 @@ def capture(
     Raises
     ------
     ProgramError
-        If it cannot be traced that way; the message has the reason.
+        If this front end cannot trace it; the message has the reason.
     """
-    if way == "interpreter":
-        return _capture(program, executor, ranks, way, "asked for", entry)
-    if way == "parts" and ranks is not None:
+    if front_end == "interpreter":
+        return _capture(program, executor, ranks, front_end, "asked for", entry)
+    if front_end == "parts" and ranks is not None:
         raise ProgramError(
             "capture='parts' is for programs of one process; ranks share a program whole: use capture='auto'"
         )
-    if way == "dynamo":
-        return _capture(program, executor, ranks, way, "asked for", entry)
-    if way == "parts":
+    if front_end == "dynamo":
+        return _capture(program, executor, ranks, front_end, "asked for", entry)
+    if front_end == "parts":
         return _capture_parts(program, executor, "asked for")
     try:
         return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph", entry)
     except ProgramError as first:
-        return _capture_otherwise(program, executor, ranks, first, entry)
+        return _capture_fallback(program, executor, ranks, first, entry)
 
 
-def _capture_otherwise(
+def _capture_fallback(
     program: Program,
     executor: str,
     ranks: fake_process_group.Ranks | None,
@@ -317,7 +317,7 @@ def _capture_otherwise(
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 
 
-def _what_reads(program: Program, error: BaseException) -> str:
+def _read_remedy(program: Program, error: BaseException) -> str:
     """Return a remedy for reading values between a program's graphs, for the place that reads them."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
@@ -331,7 +331,7 @@ def _what_reads(program: Program, error: BaseException) -> str:
     )
 
 
-@_transforms_ended()
+@_end_transforms()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     """Trace each of the graphs that Dynamo finds in a program with fake tensors.
 
@@ -359,7 +359,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     except BaseException as error:  # the program's own code may raise any error, and exit
         if failed := dynamo.failed_operator(error):
             raise ProgramError(failed) from error
-        told = remedy(describe_error(error)) or _what_reads(program, error)
+        told = remedy(describe_error(error)) or _read_remedy(program, error)
         raise ProgramError(
             f"{short_repr(program.name)} cannot be opened in parts: {told} ({describe_error(error)})"
         ) from error
@@ -370,7 +370,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
         captured, refusal = None, seen.piece.refusal
         name = f"part{at + 1}"
         if not refusal:
-            whole = dynamo.whole_of(function, args, kwargs, seen.piece.graph, seen.inputs)
+            whole = dynamo.prepare_graph(function, args, kwargs, seen.piece.graph, seen.inputs)
             kept = seen.piece.grad or "grad" in program.modes
             own = program.spec.get("modes", {}) | ({} if kept else {"grad": "off"})
             part = dataclasses.replace(
@@ -399,30 +399,30 @@ def _refuse_backward_hooks(function: Any) -> None:
             raise ProgramError(f"{told}: {remedy('backwards hooks require compiled autograd')}")
 
 
-@_transforms_ended()
+@_end_transforms()
 def _capture(
     program: Program,
     executor: str,
     ranks: fake_process_group.Ranks | None,
-    way: str,
+    front_end: str,
     why: str,
     entry: CacheEntry | None = None,
 ) -> Capture:
-    if way == "interpreter":
+    if front_end == "interpreter":
         _refuse_backward_hooks(program.callable)
-    few_layers = ranks is None and way != "interpreter"
+    few_layers = ranks is None and front_end != "interpreter"
     try:
-        return _captured(program, executor, ranks, way, why, entry, few_layers=few_layers)
+        return _capture_once(program, executor, ranks, front_end, why, entry, few_layers=few_layers)
     except LayerMismatch as mismatch:
         why += f"; each layer is differentiated by itself: in the joint trace, {mismatch}"
-        return _captured(program, executor, ranks, way, why, entry, few_layers=False)
+        return _capture_once(program, executor, ranks, front_end, why, entry, few_layers=False)
 
 
-def _captured(
+def _capture_once(
     program: Program,
     executor: str,
     ranks: fake_process_group.Ranks | None,
-    way: str,
+    front_end: str,
     why: str,
     entry: CacheEntry | None,
     *,
@@ -435,7 +435,7 @@ def _captured(
     hooks.until_claimed, hooks.few_layers = True, few_layers
     try:
         with ExitStack() as inside:
-            inside.enter_context(patch_context.installed())
+            inside.enter_context(patch_context.install_patches())
             inside.enter_context(modes.active_modes(program.modes))
             if program.fake_mode is not None:
                 inside.enter_context(devices.planned_gpu(program.fake_mode))
@@ -445,17 +445,17 @@ def _captured(
                 sharing = inside.enter_context(fake_process_group.fake_group(ranks, program.callable, program.device))
             function, args, kwargs = program.callable, program.args, program.kwargs
             given_back: tuple[torch.Tensor, ...] = ()
-            if way == "dynamo":
+            if front_end == "dynamo":
                 hooks.restart()
                 if ranks is not None:
-                    sharing = _shared(program, sharing)
+                    sharing = _sharing_transforms(program, sharing)
                 whole = dynamo.whole_graph(function, args, kwargs, shared=ranks is not None)
                 function, args, kwargs = whole.function, whole.inputs, {}
                 given_back = whole.beside
                 if entry is not None:
                     entry.codes.update(whole.codes)
-                    entry.operators.update(custom_ops.names_in(whole.graph))
-                if count := checkpointed(whole.graph):
+                    entry.operators.update(custom_ops.operator_names(whole.graph))
+                if count := count_checkpoints(whole.graph):
                     regions = "1 region is" if count == 1 else f"{count} regions are"
                     why += (
                         f"; {regions} checkpointed by torch.utils.checkpoint: results, random draws and what a policy "
@@ -472,25 +472,25 @@ def _captured(
             transforms[1:1] = sharing
             jitted = patch_context.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
-            if way == "interpreter":
-                inside.enter_context(interpreter_checks.policies_refused())
-            drawn = interpreter_checks.nothing_drawn() if way == "interpreter" else nullcontext()
+            if front_end == "interpreter":
+                inside.enter_context(interpreter_checks.refuse_policies())
+            drawn = interpreter_checks.refuse_outside_draws() if front_end == "interpreter" else nullcontext()
             with (
                 drawn,
                 suppress(TraceClaimed),
-                thunder_patches.functions_run() as functions,
-                thunder_patches.for_a_plan(),
+                thunder_patches.record_functions() as functions,
+                thunder_patches.trace_for_plan(),
             ):
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
-            with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
+            with _thunder_state(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
-            unread = _unread(program, jitted, inputs)
+            unread = _unread_tensors(program, jitted, inputs)
         assert hooks.stage is not None
         if hooks.reduced:
             why += f"; gradients of {', '.join(map(str, hooks.reduced))} written as others"
         if entry is not None:
             entry.functions.update(functions)
-        if way == "interpreter":
+        if front_end == "interpreter":
             interpreter_checks.refuse_lost(jitted._lc_cs.last_traces[0])
         names = [
             out.name
@@ -499,12 +499,12 @@ def _captured(
             for out in b.flat_proxy_outs
         ]
         arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
-        if way == "interpreter":
+        if front_end == "interpreter":
             interpreter_checks.refuse_written_leaves(jitted._lc_cs.last_traces[0], arguments)
         beside = frozenset(n for n, t in arguments.items() if any(t is each for each in given_back))
-        stage = hooks.stage.of_tensors(arguments, unread, beside)
+        stage = hooks.stage.with_tensors(arguments, unread, beside)
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
-        way = "parts" if way == "graph" else way
+        front_end = "parts" if front_end == "graph" else front_end
         origins, times = stage.origins, tuple(log.times)
         alone = len(hooks.reduced) == 1
         captured = Capture(
@@ -515,32 +515,33 @@ def _captured(
             times,
             ranks,
             *made,
-            way,
+            front_end,
             why,
             few=stage.few if alone else None,
             reduced=hooks.reduced[0] if alone else None,
             kept=kept,
         )
         # Compute Thunder's result without choices; if this fails, another front end is tried.
-        with captured.inside():
+        with captured.thunder_state():
             log = StageLog()
-            found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)
+            found = execution_traces(Hooks(executor, {}, log, memo=kept), captured.stage)
             captured.planned.stock = log, found
-        if way == "interpreter":
+        if front_end == "interpreter":
             interpreter_checks.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
         interpreter_checks.refuse_unread(jitted._lc_cs.last_traces[0], found.backward)
         return captured
     except (WorkbenchError, LayerMismatch, KeyboardInterrupt):
         raise
     except BaseException as error:  # the program's own code may raise any error, and exit
-        reason = (interpreter_checks.told_reentrant(error) if way == "interpreter" else "") or describe_error(error)
+        reentrant = interpreter_checks.reentrant_reason(error) if front_end == "interpreter" else ""
+        reason = reentrant or describe_error(error)
         advice = remedy(reason)
         message = f"{advice} ({reason})" if advice else reason
-        where = _own_line(error) if way == "interpreter" else ""
+        where = _user_line(error) if front_end == "interpreter" else ""
         raise ProgramError(f"{where}Thunder cannot trace {short_repr(program.name)}: {message}") from error
 
 
-def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
+def _sharing_transforms(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
     """Return the transforms that share a program among ranks, for Dynamo's graph."""
     assert isinstance(program.callable, torch.nn.Module)
     if sharded_graphs.changes_device(program.callable, transforms):
@@ -552,7 +553,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _COMPILER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
-def _own_line(error: BaseException) -> str:
+def _user_line(error: BaseException) -> str:
     """Return the user's line that Thunder's interpreter was executing, from the traceback; empty if unknown."""
     own = [
         frame
@@ -561,10 +562,10 @@ def _own_line(error: BaseException) -> str:
         and not frame.filename.startswith(_COMPILER)
         and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
     ]
-    return told_place(own[-1].filename, own[-1].lineno or 0) if own else ""
+    return line_prefix(own[-1].filename, own[-1].lineno or 0) if own else ""
 
 
-def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
+def _unread_tensors(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
     """Return tensors of the program and its inputs that its trace does not receive, one for each storage."""
     given = {**find_tensors(program.args, "args").tensors, **find_tensors(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}

@@ -44,7 +44,7 @@ from workbench.compiler.interop.thunder_api import (
 )
 from workbench.compiler.lowering import custom_ops as operators
 from workbench.compiler.lowering import factories, grouped_mm, thunder_fixes
-from workbench.compiler.memory.op_effects import settings
+from workbench.compiler.memory.op_effects import kernel_settings
 from workbench.compiler.pipeline.lever_context import LeverOutcome
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.planner.plan import Plan, SplitTraces
@@ -90,12 +90,12 @@ class CacheEntry:
     operators: set[str] = dataclasses.field(default_factory=set)
     unread: str = ""
 
-    def found(self, inside: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
+    def read_state(self, context: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
         """Return the cached data of the program if everything that tracing visited is unchanged.
 
         Parameters
         ----------
-        inside : callable
+        context : callable
             Returns the context for reading the file; called only if there is a file.
         """
         for path in CAPTURES.files_under(self.key):
@@ -103,7 +103,7 @@ class CacheEntry:
                 file = io.BytesIO(CAPTURES.read(path))
                 seen: tuple[TracedFunction | OperatorWitness, ...] = pickle.load(file)
                 if all(witness.holds(self.kinds) for witness in seen):
-                    with inside():
+                    with context():
                         found: Mapping[str, Any] = pickle.load(file)
                     return found
             except OSError as error:
@@ -133,7 +133,7 @@ class CacheEntry:
         return f"kept on disk; what was there could not be read: {self.unread}" if self.unread else "kept on disk"
 
 
-def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> tuple[CacheEntry | None, str]:
+def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: str) -> tuple[CacheEntry | None, str]:
     """Return the cache location of a program; None with the reason if it has none, or is not cached."""
     if CAPTURES.folder() is None:
         return None, f"not kept on disk: {CAPTURES.variable} is off"
@@ -141,11 +141,11 @@ def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> 
         given = (program.callable, program.args, program.kwargs)
         shared = (ranks.count, str(ranks.parallel)) if ranks is not None else (1, "")
         digest, codes, kinds = program_digest(
-            given, program.name, _device(program), program.modes, executor, way, shared
+            given, program.name, _device(program), program.modes, executor, front_end, shared
         )
     except UnknownError as error:
         return None, f"not kept on disk: {error}"
-    key = hashlib.sha256(f"{digest} {versions()} {settings()!r}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{digest} {versions()} {kernel_settings()!r}".encode()).hexdigest()[:32]
     return CacheEntry(key, codes, kinds), ""
 
 
@@ -224,9 +224,9 @@ def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple
     return written
 
 
-def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTensorMode) -> list[dict[str, torch.Tensor]]:
+def tensors_of(layouts: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTensorMode) -> list[dict[str, torch.Tensor]]:
     """Make fake tensors with the stored layouts."""
-    each = list(written)
+    each = list(layouts)
     shared = Counter(number for facts in each for number, *_ in facts.values())
     storages: dict[int, torch.Tensor] = {}
     tables = []
@@ -257,12 +257,12 @@ def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
-def plan_of(found: Mapping[str, Any], again: LazyValue[tuple[Plan, LeverOutcome]], seconds: float) -> Plan:
+def plan_of(state: Mapping[str, Any], replanned: LazyValue[tuple[Plan, LeverOutcome]], seconds: float) -> Plan:
     """Return the stock plan from the cache; at the first access to its traces it is planned again."""
     return Plan(
-        **found["plan"],
-        split=SplitTraces(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
-        steps=LazyValue(lambda: again.value[0].steps.value),
+        **state["plan"],
+        split=SplitTraces(lambda: (replanned.value[0].split.forward, replanned.value[0].split.backward)),
+        steps=LazyValue(lambda: replanned.value[0].steps.value),
         opening=(StageTime("read from disk", seconds),),
         stages=(),
     )
@@ -279,7 +279,7 @@ class _StatementPickler(pickle.Pickler):
             if obj._call_ctx is None or obj.sym._bind_postprocess is None:
                 return object.__new__, (BoundSymbol,), fields
             # Its call context is not stored; it comes from its symbol.
-            return _bound, (fields | {"_call_ctx": None},)
+            return _make_bsym, (fields | {"_call_ctx": None},)
         if kind is Structure:
             return Structure, ()
         if kind is Symbol:
@@ -310,11 +310,11 @@ class _StatementPickler(pickle.Pickler):
         return NotImplemented
 
 
-def _fill(made: Any, fields: dict[str, Any]) -> None:
-    made.__dict__.update(fields)
+def _fill(instance: Any, fields: dict[str, Any]) -> None:
+    instance.__dict__.update(fields)
 
 
-def _bound(fields: dict[str, Any]) -> Any:
+def _make_bsym(fields: dict[str, Any]) -> Any:
     made = object.__new__(BoundSymbol)
     made.__dict__.update(fields)
     made.sym._bind_postprocess(made)
@@ -327,13 +327,13 @@ def _symbol_of(symbol: Any) -> Any:
     named: Any = getattr(symbol.module, symbol.name, None)
     if executor is not None:
         if executor.name == operators.NAME:
-            return operators.symbol_named, operators.way_to(symbol)
+            return operators.find_custom_symbol, operators.lookup_arguments(symbol)
         if executor.name == grouped_mm.NAME:
-            return grouped_mm.grouped_mm_symbol_named, (symbol.name,)
+            return grouped_mm.find_grouped_mm_symbol, (symbol.name,)
         if executor.name == factories.NAME:
-            return factories.factory_symbol_named, (symbol.name,)
+            return factories.find_factory_symbol, (symbol.name,)
         if any(symbol is own for own in thunder_fixes.SYMBOLS):
-            return thunder_fixes.fixed_symbol_named, (symbol.name,)
+            return thunder_fixes.find_fixed_symbol, (symbol.name,)
         if executor.opmap.get(symbol.name) is symbol:
             return _operator, (executor.name, symbol.name)
         for key, implementation in executor.implmap.items():
@@ -345,18 +345,18 @@ def _symbol_of(symbol: Any) -> Any:
         if name.startswith("thunder."):
             for own, value in vars(module).items():
                 if value is symbol:
-                    return _named, (name, own)
+                    return _attribute_of, (name, own)
     for function, made in thunder_functions.items():
         if made is symbol:
-            return _standing_for, (function,)
+            return _stand_in_of, (function,)
     raise UnknownError(f"there is no way back to Thunder's {symbol.name}")
 
 
-def _named(module: str, name: str) -> Any:
+def _attribute_of(module: str, name: str) -> Any:
     return getattr(sys.modules[module], name)
 
 
-def _standing_for(function: Any) -> Any:
+def _stand_in_of(function: Any) -> Any:
     return thunder_functions[function]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from workbench.analysis.equivalence.prove import Proof
-from workbench.compiler.driver.stock_thunder import WAYS, as_installed
+from workbench.compiler.driver.stock_thunder import WAYS, compile_unmodified
 from workbench.compiler.frontend import dynamo, fake_process_group, graph_breaks, sharded_graphs
 from workbench.compiler.fusion.executors import (
     Observer,
@@ -70,24 +70,24 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         module = weakref.ref(fn)
         hooks.training = lambda: getattr(module(), "training", None)
 
-    def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(shared)) -> Any:
+    def compile_function(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(shared)) -> Any:
         hooks.restart()
         own = hooks.transforms()
         transforms = [own[0], *sharing, *own[1:]]
         return patch_context.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
     if config.capture == "parts":
-        jitted = _in_parts(config, fn, observer, shared, options)
+        jitted = _compile_parts(config, fn, observer, shared, options)
     else:
         sharing = shared if config.parallel else ()
-        jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes)
+        jitted = _compile_graph(fn, config.capture, compile_function, sharing, observer, config.modes)
         jitted._workbench_proofs = proofs
     if isinstance(jitted, dynamo.CompiledModule) and again is not None:
-        jitted.made_by(again)
+        jitted.set_maker(again)
     return jitted
 
 
-def _compiled(
+def _compile_graph(
     fn: Callable[..., Any],
     capture: str,
     compiler: Callable[..., Any],
@@ -101,10 +101,10 @@ def _compiled(
     if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.changes_device(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
     # The interpreter gives the same site ids, and also supports a module that a rank moves to its device.
-    return _under(modes, compiler(fn))
+    return _wrap_with_modes(modes, compiler(fn))
 
 
-def _in_parts(
+def _compile_parts(
     config: Config, fn: Callable[..., Any], observer: Observer | None, shared: Sequence[Transform], options: Any
 ) -> Any:
     """Compile a program of several graphs, each with its own choices."""
@@ -121,28 +121,28 @@ def _in_parts(
     def compiler_of(piece: graph_breaks.Piece) -> tuple[dynamo.Compiler | None, bool]:
         name, kind = names.get(piece.key, ("", ""))
         if not name:
-            _warn_of_strangers(config, piece, met)
+            _warn_of_unknown_parts(config, piece, met)
         if piece.refusal or kind == EAGER:
             return None, bool(name)
         own = config.of_part(name)
         hooks = Hooks(config.executor, own.choices, observer)
         hooks.config, hooks.warn, hooks.proofs = own, True, proofs
 
-        def compiled(function: Callable[..., Any]) -> Any:
+        def compile_function(function: Callable[..., Any]) -> Any:
             hooks.restart()
             first, *rest = hooks.transforms()
             transforms = [first, *shared, *rest]
             return patch_context.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
-        return compiled, bool(name)
+        return compile_function, bool(name)
 
     made = graph_breaks.CompiledParts(fn, compiler_of, observer, config.modes)
-    jitted = dynamo.as_given(fn, made)
+    jitted = dynamo.wrap_like(fn, made)
     jitted._workbench_proofs, jitted._workbench_jitted = proofs, made.jitted
     return jitted
 
 
-def _warn_of_strangers(config: Config, piece: graph_breaks.Piece, met: set[str]) -> None:
+def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[str]) -> None:
     """Warn once that a program has parts that its config does not know."""
     if not met:
         warnings.warn(
@@ -155,7 +155,7 @@ def _warn_of_strangers(config: Config, piece: graph_breaks.Piece, met: set[str])
     met.add(piece.key)
 
 
-def _under(modes: Mapping[str, str], jitted: Any) -> Any:
+def _wrap_with_modes(modes: Mapping[str, str], jitted: Any) -> Any:
     """Wrap the result of `thunder.jit` so that PyTorch's modes are set in each call."""
     if not modes:
         return jitted
@@ -163,13 +163,13 @@ def _under(modes: Mapping[str, str], jitted: Any) -> Any:
     call = jitted.forward if module else jitted
 
     @functools.wraps(call)
-    def restoring(*args: Any, **kwargs: Any) -> Any:
+    def call_with_modes(*args: Any, **kwargs: Any) -> Any:
         with active_modes(modes):
             return call(*args, **kwargs)
 
     if not module:
-        return restoring
-    jitted.forward = restoring
+        return call_with_modes
+    jitted.forward = call_with_modes
     return jitted
 
 
@@ -179,7 +179,7 @@ def proofs_of(jitted: Any) -> tuple[Proof, ...]:
 
 
 def unmodified(
-    fn: Callable[..., Any], transforms: Sequence[Transform] = (), ways: Sequence[str] = WAYS
+    fn: Callable[..., Any], transforms: Sequence[Transform] = (), entry_points: Sequence[str] = WAYS
 ) -> Callable[..., Any]:
     """Compile a program with Thunder alone and its default executors; every run is compared with this.
 
@@ -188,11 +188,11 @@ def unmodified(
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
         Transforms for ``thunder.jit`` that share it among ranks.
-    ways : sequence of {'thunder.jit', 'thunderfx'}
+    entry_points : sequence of {'thunder.jit', 'thunderfx'}
         Functions of Thunder to try in order, if no ranks share the program.
     """
     made: Callable[..., Any] = (
-        thunder_api.jit(fn, transforms=list(transforms)) if transforms else as_installed(fn, ways)
+        thunder_api.jit(fn, transforms=list(transforms)) if transforms else compile_unmodified(fn, entry_points)
     )
     return made
 
@@ -211,13 +211,13 @@ def stock(
         Front end.
     """
 
-    def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:
+    def compile_function(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:
         return patch_context.jit(function, transforms=list(sharing))
 
     if capture == "parts":
-        made = graph_breaks.CompiledParts(fn, lambda piece: (None if piece.refusal else compiled, False))
-        given: Callable[..., Any] = dynamo.as_given(fn, made)
+        made = graph_breaks.CompiledParts(fn, lambda piece: (None if piece.refusal else compile_function, False))
+        given: Callable[..., Any] = dynamo.wrap_like(fn, made)
         given._workbench_jitted = made.jitted  # type: ignore[attr-defined]
         return given
-    jitted: Callable[..., Any] = _compiled(fn, capture, compiled, transforms)
+    jitted: Callable[..., Any] = _compile_graph(fn, capture, compile_function, transforms)
     return jitted

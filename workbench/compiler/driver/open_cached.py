@@ -29,20 +29,20 @@ from workbench.util.planning_lock import one_at_a_time
 @one_at_a_time
 @paused_gc()
 def capture(
-    program: Program, executor: str, ranks: fake_process_group.Ranks | None = None, way: str = "interpreter"
+    program: Program, executor: str, ranks: fake_process_group.Ranks | None = None, front_end: str = "interpreter"
 ) -> Capture | PartsCapture:
     """Trace a program once, or read it from disk; see `workbench.compiler.driver.capture.capture`.
 
     Raises
     ------
     ProgramError
-        If it cannot be traced that way; the message has the reason.
+        If this front end cannot trace it; the message has the reason.
     """
     begun = time.perf_counter()
-    entry, why_not = capture_cache.entry_of(program, executor, ranks, way)
+    entry, why_not = capture_cache.entry_of(program, executor, ranks, front_end)
     if entry is not None and (known := _from_disk(program, executor, ranks, entry, begun)):
         return known
-    made = capturing.capture(program, executor, ranks, way, entry)
+    made = capturing.capture(program, executor, ranks, front_end, entry)
     if isinstance(made, Capture):
         made.planned.entry, made.planned.on_disk = entry, why_not
     return made
@@ -59,7 +59,7 @@ def _from_disk(
     kept = PlanMemo()
     hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
     with ExitStack() as inside:
-        inside.enter_context(patch_context.installed())
+        inside.enter_context(patch_context.install_patches())
 
         def enter() -> AbstractContextManager[Any]:
             inside.enter_context(modes.active_modes(program.modes))
@@ -72,7 +72,7 @@ def _from_disk(
 
         # Call this before reading, because it registers the executors through which a file's symbols are found.
         executors, transforms = hooks.executors(), hooks.transforms()
-        found = entry.found(enter)
+        found = entry.read_state(enter)
         if found is None:
             return None
 
@@ -92,7 +92,7 @@ def _from_disk(
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
     reduced, staged = found["reduced"], LazyValue(lambda: stage)
     if reduced is not None:
-        staged = LazyValue(lambda: _unfolded(stage, TraceExpander(reduced), captured))
+        staged = LazyValue(lambda: _expand_context(stage, TraceExpander(reduced), captured))
     way = (found["way"], found["why"])
     again = LazyValue(lambda: replan(captured, {}))
     plan = capture_cache.plan_of(found, again, time.perf_counter() - begun)
@@ -115,9 +115,9 @@ def _from_disk(
     return captured
 
 
-def _unfolded(few: LeverContext, unfolder: TraceExpander, captured: Capture) -> LeverContext:
+def _expand_context(few: LeverContext, unfolder: TraceExpander, captured: Capture) -> LeverContext:
     """Expand the context of a reduced program from disk to all layers."""
-    with captured.inside():
-        gradients, claimed = unfolder.later(few.joint), unfolder.unfolded(few.claimed)
+    with captured.thunder_state():
+        gradients, claimed = unfolder.expand_later(few.joint), unfolder.expand(few.claimed)
         whole = dataclasses.replace(few, gradients=gradients, claimed=own_names(claimed), program=unfolder.program)
-        return dataclasses.replace(whole.of_tensors(few.arguments, few.unread, few.beside), few=few)
+        return dataclasses.replace(whole.with_tensors(few.arguments, few.unread, few.beside), few=few)

@@ -81,7 +81,7 @@ class StatementClocks:
     ----------
     jitted : callable
         Result of `thunder.jit`. Only its latest specialization gets clocks.
-    now : callable
+    clock : callable
         Returns nanoseconds. A tick's cost is almost only the duration of this call.
     frees : bool
         Whether the deletions after a statement have their own tick. If not, they count with the statement, and there
@@ -100,7 +100,7 @@ class StatementClocks:
         with `frees`.
     """
 
-    def __init__(self, jitted: Any, now: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
+    def __init__(self, jitted: Any, clock: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
         self._frees = frees
         self._cache: list[Any] = jitted._lc_cs.interpreter_cache
         self._without = self._cache[-1]
@@ -108,11 +108,11 @@ class StatementClocks:
         self.addresses: dict[int, tuple[int, ...]] = {}
         self.statements: tuple[TimedStatement, ...] = ()
         self.ticks: tuple[Tick, ...] = ()
-        context = {_NOW: now, _HAND_OVER: self.times_ns.extend}
-        forward = transform_to_torch_types(self._clocked(self._without.computation_traces[-1], FORWARD, context))
+        context = {_NOW: clock, _HAND_OVER: self.times_ns.extend}
+        forward = transform_to_torch_types(self._insert_ticks(self._without.computation_traces[-1], FORWARD, context))
         self._changes = {FORWARD: {"computation_fn": forward.python_callable()}}
         if self._without.backward_fn is not None:
-            backward = self._clocked(self._without.backward_traces[-1], BACKWARD, context)
+            backward = self._insert_ticks(self._without.backward_traces[-1], BACKWARD, context)
             self._changes[BACKWARD] = {"backward_fn": backward.python_callable()}
 
     @property
@@ -150,15 +150,15 @@ class StatementClocks:
         self.times_ns.clear()
         self.addresses.clear()
 
-    def _clocked(self, trace: TraceCtx, side: int, context: dict[str, Any]) -> TraceCtx:
+    def _insert_ticks(self, trace: TraceCtx, side: int, context: dict[str, Any]) -> TraceCtx:
         statements, ticks = list(self.statements), list(self.ticks)
         before = len(ticks)
         clocked = from_trace(trace)
         clocked.names = set(trace.names)
 
-        def tick(ended: Tick) -> None:
+        def tick(entry: Tick) -> None:
             clocked.bound_symbols.append(_TICK.bind(len(ticks) - before, output=None, _call_ctx=context))
-            ticks.append(ended)
+            ticks.append(entry)
 
         open_: Tick | None = None
         for bsym in trace.bound_symbols:
@@ -172,7 +172,7 @@ class StatementClocks:
             if is_statement(bsym):
                 if not statements or statements[-1].side != side:
                     tick(Tick(-1, frees=False))
-                statements.append(_described(bsym, side))
+                statements.append(_describe(bsym, side))
             clocked.bound_symbols.append(bsym)
             if is_statement(bsym) and self._frees:
                 tick(Tick(len(statements) - 1, frees=False))
@@ -223,7 +223,7 @@ _TICK = Symbol("workbench_tick", meta=None, is_prim=True, python_printer=_print_
 _HAND_OVER_TICKS = Symbol("workbench_hand_over", meta=None, is_prim=True, python_printer=_print_hand_over)
 
 
-def _described(bsym: BoundSymbol, side: int) -> TimedStatement:
+def _describe(bsym: BoundSymbol, side: int) -> TimedStatement:
     where: str | None = bsym.source_filename
     line = bsym.source_positions.lineno if bsym.source_positions else 0
     if isinstance(where, SourceFile):

@@ -23,7 +23,7 @@ class StockCompiled:
     Parameters
     ----------
     program : callable or torch.nn.Module
-    ways : sequence of {'thunder.jit', 'thunderfx'}
+    entry_points : sequence of {'thunder.jit', 'thunderfx'}
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class StockCompiled:
         Why each of the other functions did not accept it.
     """
 
-    def __init__(self, program: Callable[..., Any], ways: Sequence[str] = WAYS) -> None:
+    def __init__(self, program: Callable[..., Any], entry_points: Sequence[str] = WAYS) -> None:
         self._program = program
-        self._ways = ways
+        self._ways = entry_points
         self._made: Any = None
         self.way = ""
         self.refusals: tuple[str, ...] = ()
@@ -94,16 +94,16 @@ class _StockModule(dynamo.CompiledModule):
         return found
 
 
-def as_installed(program: Callable[..., Any], ways: Sequence[str] = WAYS) -> Any:
+def compile_unmodified(program: Callable[..., Any], entry_points: Sequence[str] = WAYS) -> Any:
     """Compile a program with Thunder alone; for a module, return a module."""
-    compiled: Any = StockCompiled(program, ways)
+    compiled: Any = StockCompiled(program, entry_points)
     return _StockModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
-def refusal(way: str, error: BaseException) -> str:
+def refusal(entry_point: str, error: BaseException) -> str:
     """Return in one line why a function does not accept a program."""
     words = one_line(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
-    return f"{way} refuses it ({words[:_FEW_LETTERS]})"
+    return f"{entry_point} refuses it ({words[:_FEW_LETTERS]})"
 
 
 def is_about_memory(error: BaseException) -> bool:

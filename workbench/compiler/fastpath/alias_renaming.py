@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from workbench.compiler.interop.thread_patches import PatchTarget, function
+from workbench.compiler.interop.thread_patches import PatchTarget, replace_function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbolTag,
     CollectionProxy,
@@ -39,7 +39,7 @@ class _CurrentNames:
         self._first: dict[str, Any] = {}
         self._variables: dict[str, Any] = {}
 
-    def last(self, proxy: Any) -> Any:
+    def current(self, proxy: Any) -> Any:
         """Return the current replacement of a value."""
         passed = []
         while proxy.name in self._next:
@@ -49,24 +49,24 @@ class _CurrentNames:
             self._next[name] = proxy
         return proxy
 
-    def first(self, variable: Any) -> Any:
+    def original(self, variable: Any) -> Any:
         """Return the original name of a value, before any replacement."""
         return self._first.get(variable.proxy.name, variable)
 
     def link(self, old: Any, new: Any) -> None:
         """Replace one value by another from now on."""
-        last = self.last(old)
+        last = self.current(old)
         if last.name == new.name:
             return
         self._variables[last.name] = variable = variableify(last)
         self._next[last.name] = new
-        self._first[new.name] = self.first(variable)
+        self._first[new.name] = self.original(variable)
 
-    def put_into(self, bsym: Any, *, skip_output: bool = False) -> Any:
+    def replace_in(self, bsym: Any, *, skip_output: bool = False) -> Any:
         """Return a statement with the current replacements of its values."""
         nested = any(isinstance(each, CollectionProxy) for each in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
         names: Iterable[str] = self._variables if nested else names_in(bsym)
-        instead = {self._variables[name]: self.last(self._next[name]) for name in names if name in self._next}
+        instead = {self._variables[name]: self.current(self._next[name]) for name in names if name in self._next}
         return bsym.from_bsym_swap_proxies(instead, skip_output=skip_output)
 
 
@@ -74,7 +74,7 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
     return [variableify(proxy) for proxy in proxies if isinstance(proxy, TensorProxy)]
 
 
-def _of_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
+def _arguments_by_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
     """Return arguments that share memory. Thunder compares addresses, and all empty tensors have the null address."""
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
     empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
@@ -86,20 +86,20 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     in_place, makes_view = update_aliases._is_inplace_op, update_aliases._is_view_creation_op
     if not any(map(in_place, computation_trace.bound_symbols)):
         return computation_trace
-    shared = _of_memory(computation_trace, alias_tensor_indices)
+    shared = _arguments_by_memory(computation_trace, alias_tensor_indices)
     trace, groups = update_aliases.replace_args_with_alias_map(computation_trace, shared)
     encountered: set[Any] = set().union(*groups)
-    groups = _inplace_results(_grouped(trace, groups), trace)
+    groups = _inplace_results(_group_by_memory(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)
     order = {name: at for at, name in enumerate(dict.fromkeys(n for b in trace.bound_symbols for n in names_in(b)))}
     names, bsyms = _CurrentNames(), []
     for bsym in trace.bound_symbols:
         given = _tensors(bsym.flat_proxy_args)
-        first = list(map(names.first, given))
+        first = list(map(names.original, given))
         writes, views = in_place(bsym), makes_view(bsym)
         reads = bsym.sym.id != prims.PrimIDs.RETURN and bool(set(first).intersection(viewed))
         if not (writes or views or reads):
-            bsyms.append(names.put_into(bsym))
+            bsyms.append(names.replace_in(bsym))
             continue
         if writes and given:
             inputs, first = {given[0]}, [first[0]]
@@ -111,14 +111,14 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
         met = group.intersection(encountered) if group else set()
         if not met:
             # Views of memory without writes.
-            bsyms.append(names.put_into(bsym, skip_output=True))
+            bsyms.append(names.replace_in(bsym, skip_output=True))
             continue
         old = tuple(sorted(map(unvariableify, met), key=lambda proxy: order[proxy.name]))
         renamed = update_aliases._get_new_aliases(map(variableify, old), trace)
-        update = names.put_into(prims.update_aliases.bind(old, output=renamed))
+        update = names.replace_in(prims.update_aliases.bind(old, output=renamed))
         for before, after in zip(old, renamed, strict=True):
             names.link(before, after)
-        made = names.put_into(bsym)
+        made = names.replace_in(bsym)
         if has_tags(bsym, {BoundSymbolTag.BACKWARD}):
             update.tags.add(BoundSymbolTag.BACKWARD)
         bsyms.append(update)
@@ -132,7 +132,7 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     return updated
 
 
-def _grouped(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
+def _group_by_memory(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
     """Return values grouped by the memory of their base, as far as Thunder follows views."""
     for bsym in trace.bound_symbols:
         writes = update_aliases._is_inplace_op(bsym)
@@ -156,5 +156,5 @@ def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
 
 
 PLACES: tuple[PatchTarget, ...] = (
-    function(update_aliases, "insert_alias_updates", insert_alias_updates, everywhere=True),
+    replace_function(update_aliases, "insert_alias_updates", insert_alias_updates, everywhere=True),
 )

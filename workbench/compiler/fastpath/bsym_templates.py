@@ -31,14 +31,14 @@ class TemplateValues(dict[Hashable, Any]):
         Leaves of the statements; see `BsymTemplates`.
     make : callable
         Makes the replacement of a value that has none.
-    given : iterable of (str, Proxy), optional
+    pairs : iterable of (str, Proxy), optional
         Initial replacements by name.
     """
 
     def __init__(
-        self, leaves: Mapping[Hashable, Any], make: Callable[[Any], Any], given: Iterable[tuple[str, Any]] = ()
+        self, leaves: Mapping[Hashable, Any], make: Callable[[Any], Any], pairs: Iterable[tuple[str, Any]] = ()
     ) -> None:
-        super().__init__(given)
+        super().__init__(pairs)
         self._leaves, self._make = leaves, make
 
     def __missing__(self, key: Hashable) -> Any:
@@ -69,17 +69,17 @@ class BsymTemplates:
         self.marks: list[Mark] = []
         self._mark_at: dict[Hashable, int] = {}
 
-    def statement(self, bsym: Any) -> BsymTemplate:
+    def statement_template(self, bsym: Any) -> BsymTemplate:
         """Return the template of a statement in its current state."""
         state = bsym.__dict__
         base = {name: state[name] for name in _FIELDS}
         base[STRUCTURE] = structure_of(bsym)
-        gets = [("args", self.tree(state["args"]))]
+        gets = [("args", self.tree_template(state["args"]))]
         if state["kwargs"]:
-            gets.append(("kwargs", self.tree(state["kwargs"])))
-        inside = tuple(map(self.statement, state["subsymbols"]))
-        gets.append(("output", self.tree(state["output"])))
-        gets.extend((name, self.tree(state[name])) for name in _FLAT if name in state)
+            gets.append(("kwargs", self.tree_template(state["kwargs"])))
+        inside = tuple(map(self.statement_template, state["subsymbols"]))
+        gets.append(("output", self.tree_template(state["output"])))
+        gets.extend((name, self.tree_template(state[name])) for name in _FLAT if name in state)
         return BsymTemplate(base, tuple(gets), inside, self._mark(state), is_clean(bsym))
 
     def _mark(self, state: Mapping[str, Any]) -> int:
@@ -89,16 +89,16 @@ class BsymTemplates:
             self.marks.append((tags.copy(), filename, positions))
         return at
 
-    def tree(self, tree: Any) -> _Get:
+    def tree_template(self, tree: Any) -> _Get:
         """Return a function that builds arguments or results from values."""
         kind = type(tree)
         if kind is dict:
-            gets = {name: self.tree(each) for name, each in tree.items()}
+            gets = {name: self.tree_template(each) for name, each in tree.items()}
             return lambda values: {name: get(values) for name, get in gets.items()}
         if kind is not tuple and kind is not list:
             return itemgetter(self._key(tree))
         if any(type(each) in (tuple, list, dict) for each in tree):
-            parts = [self.tree(each) for each in tree]
+            parts = [self.tree_template(each) for each in tree]
             return lambda values: kind([get(values) for get in parts])
         keys = tuple([self._key(each) for each in tree])
         if not keys:
@@ -149,7 +149,7 @@ class BsymTemplate:
     ) -> None:
         self._base, self._gets, self._inside, self._mark, self._clean = base, gets, inside, mark, clean
 
-    def written(self, values: Mapping[Hashable, Any], marks: Sequence[Mark]) -> Any:
+    def instantiate(self, values: Mapping[Hashable, Any], marks: Sequence[Mark]) -> Any:
         """Return the statement with other values and the same structure.
 
         Parameters
@@ -163,7 +163,7 @@ class BsymTemplate:
             state[name] = get(values)
         tags, state["source_filename"], state["source_positions"] = marks[self._mark]
         state["tags"] = tags.copy()
-        inside = state["subsymbols"] = [each.written(values, marks) for each in self._inside]
+        inside = state["subsymbols"] = [each.instantiate(values, marks) for each in self._inside]
         if self._clean:
             state[CLEAN] = inside
         made = object.__new__(BoundSymbol)

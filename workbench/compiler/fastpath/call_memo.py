@@ -69,10 +69,10 @@ class _RecordedCall:
     alive: Any
 
 
-def recorded_once(
+def record_or_replay(
     trace: Any,
     scope: list[Any],
-    of: Any,
+    function: Any,
     args: Any,
     kwargs: Any,
     make: Callable[[], Any],
@@ -86,18 +86,18 @@ def recorded_once(
     trace : TraceCtx
     scope : list of BoundSymbol
         List that receives the statements.
-    of : object
+    function : object
         Called object; compared by identity.
     args, kwargs : tuple, mapping
         Arguments of the call.
     make : callable
     """
-    place = _place(trace)
+    place = _location_of(trace)
     given: dict[str, tuple[int, Any]] = {}
-    alive: list[Any] = [of]
+    alive: list[Any] = [function]
     try:
         key = (
-            identity(of),
+            identity(function),
             _argument_key(args, given, alive),
             _argument_key(kwargs, given, alive),
             torch.get_default_dtype(),
@@ -106,7 +106,7 @@ def recorded_once(
         return make(), None
     known: dict[Hashable, _RecordedCall | None] = trace.__dict__.setdefault(_TEMPLATES, {})
     if key not in known:
-        return _recorded(trace, scope, key, given, alive, make, known, place)
+        return _record(trace, scope, key, given, alive, make, known, place)
     template = known[key]
     if template is None:
         return make(), None
@@ -114,55 +114,55 @@ def recorded_once(
     recipes = template.recipes
     values = TemplateValues(
         recipes.leaves,
-        lambda proxy: renamed(proxy, names[proxy.name]),
+        lambda proxy: rename_proxy(proxy, names[proxy.name]),
         zip(template.given, (proxy for _, proxy in given.values()), strict=True),
     )
     marks = [(tags, *place) for tags, *_ in recipes.marks]
-    scope.extend([statement.written(values, marks) for statement in template.statements])
+    scope.extend([statement.instantiate(values, marks) for statement in template.statements])
     return template.result(values), template.structure
 
 
-def _recorded(
+def _record(
     trace: Any,
     scope: list[Any],
     key: Hashable,
-    given: Mapping[str, tuple[int, Any]],
+    inputs: Mapping[str, tuple[int, Any]],
     alive: Any,
     make: Callable[[], Any],
-    known: dict[Hashable, _RecordedCall | None],
-    place: Place,
+    calls: dict[Hashable, _RecordedCall | None],
+    location: Place,
 ) -> tuple[Any, Structure | None]:
     begun = len(scope)
     with _record_names(trace) as names:
         result = make()
-    known[key] = None
+    calls[key] = None
     if result is None or begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
         return result, None
     # Store the current state, because Thunder later tags statements and removes subsymbols.
     recipes = BsymTemplates(_check_leaf)
     try:
         for bsym in scope[begun:]:
-            _check_statement(bsym, place)
-        statements, get = tuple(map(recipes.statement, scope[begun:])), recipes.tree(result)
-        _keep_values(recipes, given, {name for name, _ in names})
+            _check_statement(bsym, location)
+        statements, get = tuple(map(recipes.statement_template, scope[begun:])), recipes.tree_template(result)
+        _keep_values(recipes, inputs, {name for name, _ in names})
     except _NotTemplatableError:
         return result, None
-    template = known[key] = _RecordedCall(tuple(names), tuple(given), recipes, statements, get, Structure(), alive)
+    template = calls[key] = _RecordedCall(tuple(names), tuple(inputs), recipes, statements, get, Structure(), alive)
     return result, template.structure
 
 
-def _argument_key(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
+def _argument_key(tree: Any, inputs: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
     """Return arguments as a key.
 
     A tensor is described by its attributes except names, and by which arguments are the same tensor.
     """
     kind = type(tree)
     if kind is TensorProxy:
-        return _tensor(tree, given, alive)
+        return _tensor_key(tree, inputs, alive)
     if kind is tuple or kind is list:
-        return (kind, *[_argument_key(each, given, alive) for each in tree])
+        return (kind, *[_argument_key(each, inputs, alive) for each in tree])
     if kind is dict:
-        return (kind, *[(name, _argument_key(each, given, alive)) for name, each in tree.items()])
+        return (kind, *[(name, _argument_key(each, inputs, alive)) for name, each in tree.items()])
     if kind is float:
         return kind, repr(tree)
     if kind in _NUMBERS:
@@ -175,7 +175,7 @@ def _argument_key(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]
     return kind, identity(tree)
 
 
-def _tensor(proxy: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
+def _tensor_key(proxy: Any, inputs: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
     state = proxy.__dict__
     if state["_grad"] is not None or not state.keys() <= _STATE:
         raise _NotTemplatableError
@@ -184,7 +184,7 @@ def _tensor(proxy: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> 
         if type(length) is not int:
             raise _NotTemplatableError
     device = state["_device"]
-    number, known = given.setdefault(state["_name"], (len(given), proxy))
+    number, known = inputs.setdefault(state["_name"], (len(inputs), proxy))
     if known is not proxy and known.__dict__ is not state and not _is_equal(known, proxy):
         raise _NotTemplatableError
     alive.append(device)
@@ -205,8 +205,8 @@ computation.
 """
 
 
-def _is_equal(one: Any, other: Any) -> bool:
-    return all(one.__dict__.get(name) == other.__dict__.get(name) for name in _STATE - {TRAITS})
+def _is_equal(first: Any, second: Any) -> bool:
+    return all(first.__dict__.get(name) == second.__dict__.get(name) for name in _STATE - {TRAITS})
 
 
 _NAMED = "\0named"
@@ -239,11 +239,11 @@ def _record_names(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
         all_notes.pop()
 
 
-def _place(trace: Any) -> Place:
+def _location_of(trace: Any) -> Place:
     return trace._current_source_filename, trace._current_source_positions
 
 
-def renamed(proxy: Any, name: str) -> Any:
+def rename_proxy(proxy: Any, name: str) -> Any:
     """Return a copy of a tensor proxy with another name."""
     made = object.__new__(TensorProxy)
     state = made.__dict__ = proxy.__dict__.copy()
@@ -251,56 +251,56 @@ def renamed(proxy: Any, name: str) -> Any:
     return made
 
 
-def _check_statement(bsym: Any, place: Place) -> None:
-    """Check that a statement has only its own contents, and comes from a place."""
+def _check_statement(bsym: Any, location: Place) -> None:
+    """Check that a statement has only its own contents, and comes from a location."""
     if (
-        (bsym.source_filename, bsym.source_positions) != place
+        (bsym.source_filename, bsym.source_positions) != location
         or bsym.header
         or bsym.sym._bind_postprocess
         or bsym.sym.is_fusion
     ):
         raise _NotTemplatableError
     for sub in bsym.subsymbols:
-        _check_statement(sub, place)
+        _check_statement(sub, location)
 
 
-def _keep_values(recipes: BsymTemplates, given: Collection[str], made: set[str]) -> None:
+def _keep_values(recipes: BsymTemplates, inputs: Collection[str], new_names: set[str]) -> None:
     """Copy the current values, because Thunder tags them later: each was an input or made during the call."""
     for name, proxy in recipes.leaves.items():
-        if type(name) is str and name not in given:
-            if name not in made or proxy.__dict__["_grad"] is not None:
+        if type(name) is str and name not in inputs:
+            if name not in new_names or proxy.__dict__["_grad"] is not None:
                 raise _NotTemplatableError
-            recipes.leaves[name] = renamed(proxy, name)
+            recipes.leaves[name] = rename_proxy(proxy, name)
 
 
 def _check_leaf(leaf: Any) -> None:
-    if isinstance(leaf, Proxy) or not _plain(leaf):
+    if isinstance(leaf, Proxy) or not _is_plain(leaf):
         raise _NotTemplatableError
 
 
-def _plain(leaf: Any) -> bool:
+def _is_plain(leaf: Any) -> bool:
     """Return whether a leaf cannot contain values."""
     return not isinstance(leaf, list | tuple | dict | set) and not dataclasses.is_dataclass(leaf)
 
 
-def settled() -> bool:
+def has_settled_context() -> bool:
     """Return whether recording is independent of settings that apply to only a part of a program."""
     data = compile_data.get_compile_data()
     plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
     return plain and not compile_data.using_symbolic_values()
 
 
-def repeated(rule: Callable[..., Any]) -> Callable[..., Any]:
+def memoize_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a gradient rule of Thunder so that equal statements replay recorded ones."""
 
     def apply(*args: Any, **named: Any) -> Any:
         trace = get_tracectx()
         scope = None if trace is None else trace.peek_scope()
-        if scope is None or not settled():
+        if scope is None or not has_settled_context():
             return rule(*args, **named)
-        return recorded_once(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
+        return record_or_replay(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
 
     return apply
 
 
-PLACES: tuple[thread_patches.PatchTarget, ...] = (thread_patches.function(TraceCtx, "make_name", make_name),)
+PLACES: tuple[thread_patches.PatchTarget, ...] = (thread_patches.replace_function(TraceCtx, "make_name", make_name),)

@@ -32,7 +32,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, names_in
 
 
-def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo | None) -> TraceCtx:
+def claim_operators(trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo | None) -> TraceCtx:
     """Return the trace with each statement in its executed form.
 
     Parameters
@@ -41,13 +41,13 @@ def last_pass(trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo | None) 
         Claimed and fused trace.
     executors : sequence of Executor
         Executors for statements that no other executor runs.
-    kept : PlanMemo or None
+    memo : PlanMemo or None
         Memo of earlier plans of the program. Without it, and for unsupported statements, Thunder's own pass runs.
     """
-    if kept is not None:
+    if memo is not None:
         names = set(trace.names)
         try:
-            return _ClaimWalk(trace, executors, kept).done()
+            return _ClaimWalk(trace, executors, memo).new_trace()
         except _UnsupportedStatementError:
             trace.names.intersection_update(names)
     return _transform_for_operator_executor_execution(trace, executors)
@@ -71,22 +71,24 @@ class _TracedStatement:
 class _ClaimWalk:
     """One pass over a trace."""
 
-    def __init__(self, trace: TraceCtx, executors: Sequence[Any], kept: PlanMemo) -> None:
-        self._trace, self._executors, self._kept = trace, executors, kept
+    def __init__(self, trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo) -> None:
+        self._trace, self._executors, self._kept = trace, executors, memo
         self._new = from_trace(trace)
         self._instead: dict[str, tuple[Any, Any]] = {}
 
-    def done(self) -> TraceCtx:
+    def new_trace(self) -> TraceCtx:
         """Return the new trace."""
         left = list(reversed(self._trace.bound_symbols))
         with tracectx(self._new):
             while left:
                 bsym = left.pop()
-                how, function = self._kept.once(("executed", identity(bsym)), bsym, partial(self._executed, bsym))
+                how, function = self._kept.get_or_make(
+                    ("executed", identity(bsym)), bsym, partial(self._executed_form, bsym)
+                )
                 if how == _KEPT:
                     self._append(bsym)
                 elif how == _TRACED:
-                    self._take(bsym, self._traced(bsym, function))
+                    self._take(bsym, self._traced_form(bsym, function))
                 else:
                     if BoundSymbolTag.BACKWARD in bsym.tags:
                         for sub in bsym.subsymbols:
@@ -95,7 +97,7 @@ class _ClaimWalk:
         self._new.set_provenance(TraceProvenance("Transform for operator executor execution"))
         return self._new
 
-    def _executed(self, bsym: BoundSymbol) -> tuple[str, Any]:
+    def _executed_form(self, bsym: BoundSymbol) -> tuple[str, Any]:
         """Return how a statement is executed: unchanged, as the trace of a function, or as its subsymbols."""
         if any(isinstance(a, CollectionProxy) for a in bsym.flat_proxy_args):
             raise _UnsupportedStatementError
@@ -113,7 +115,7 @@ class _ClaimWalk:
             raise _UnsupportedStatementError
         return _INSIDE, None
 
-    def _traced(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
+    def _traced_form(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
         """Return the traced form of a statement by a function, with the next free names."""
         new = self._new
         first: list[_TracedStatement] = []
@@ -122,7 +124,7 @@ class _ClaimWalk:
             first.append(self._trace_into(bsym, function))
             return first[0]
 
-        known: _TracedStatement = self._kept.once(("traced", identity(bsym)), bsym, trace)
+        known: _TracedStatement = self._kept.get_or_make(("traced", identity(bsym)), bsym, trace)
         if first:
             return known
         names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
@@ -130,14 +132,14 @@ class _ClaimWalk:
             return known
         # Give up, because Thunder would use other names in this plan.
         key = ("renamed", identity(bsym), tuple(names))
-        return self._kept.once(key, bsym, lambda: _renamed(known, names))
+        return self._kept.get_or_make(key, bsym, lambda: _rename(known, names))
 
     def _trace_into(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
         new = self._new
         objects, names = new.obj_name_ctr, len(new.names)
         new.push_scope([])
         result = function(*bsym.args, **bsym.kwargs)
-        bsyms = [each.from_bsym(**_place(bsym)) for each in new.pop_scope()]
+        bsyms = [each.from_bsym(**_location_of(bsym)) for each in new.pop_scope()]
         for each in bsyms:
             each.tags.update(bsym.tags)
         outs, given = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
@@ -166,14 +168,14 @@ class _ClaimWalk:
             news = [new for _, new in concerned]
             swap = {variableify(old): new for old, new in concerned}
             key = ("swapped", identity(bsym), ids(news))
-            bsym = self._kept.once(key, (bsym, news), lambda: bsym.from_bsym_swap_proxies(swap))
+            bsym = self._kept.get_or_make(key, (bsym, news), lambda: bsym.from_bsym_swap_proxies(swap))
         self._new.bound_symbols.append(bsym)
 
 
 _KEPT, _TRACED, _INSIDE = "kept", "traced", "inside"
 
 
-def _place(bsym: BoundSymbol) -> dict[str, Any]:
+def _location_of(bsym: BoundSymbol) -> dict[str, Any]:
     return {"source_filename": bsym.source_filename, "source_positions": bsym.source_positions}
 
 
@@ -185,11 +187,11 @@ def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
         yield from _proxies(bsym.subsymbols)
 
 
-def _renamed(known: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
+def _rename(statement: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
     """Return the same traced form with other names."""
     with tracectx(TraceCtx(None)):
-        made = [proxy.replace_name(name) for proxy, name in zip(known.made, names, strict=True)]
-    by_name = {old.name: new for old, new in zip(known.made, made, strict=True)}
-    swap = {variableify(old): new for old, new in zip(known.made, made, strict=True)}
-    bsyms = tuple(bsym.from_bsym_swap_proxies(swap) for bsym in known.bsyms)
-    return _TracedStatement(bsyms, tuple(by_name.get(given.name, given) for given in known.given), tuple(made))
+        made = [proxy.replace_name(name) for proxy, name in zip(statement.made, names, strict=True)]
+    by_name = {old.name: new for old, new in zip(statement.made, made, strict=True)}
+    swap = {variableify(old): new for old, new in zip(statement.made, made, strict=True)}
+    bsyms = tuple(bsym.from_bsym_swap_proxies(swap) for bsym in statement.bsyms)
+    return _TracedStatement(bsyms, tuple(by_name.get(given.name, given) for given in statement.given), tuple(made))

@@ -23,7 +23,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from workbench.compiler.fastpath import passes, symbols
-from workbench.compiler.interop.thread_patches import ModuleStandIn, PatchTarget, ThreadPatches, function, inside_module
+from workbench.compiler.interop.thread_patches import (
+    ModuleStandIn,
+    PatchTarget,
+    ThreadPatches,
+    replace_function,
+    replace_in_module,
+)
 from workbench.compiler.interop.thunder_api import interpreter, opcode_handlers, symbol
 from workbench.compiler.trace.bsym_memo import identity
 
@@ -123,7 +129,7 @@ def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], d
         known = _parameters.get(meta)
         if known is None:
             known = _parameters[meta] = _Parameters(meta)
-        found = _placed(known, args, kwargs)
+        found = _arrange(known, args, kwargs)
     if found is None:
         found = _stock_normalize(self, *args, **kwargs)
     return found
@@ -136,15 +142,17 @@ def _takes_any_places(function: FunctionType) -> bool:
     return bool(only_places) and not function.__dict__  # attributes may mark it as a wrapper of another
 
 
-def _placed(
-    known: _Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]
+def _arrange(
+    parameters: _Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    if (len(args) > len(known.by_place) and not known.any_places) or not known.never_named.isdisjoint(kwargs):
+    if (len(args) > len(parameters.by_place) and not parameters.any_places) or not parameters.never_named.isdisjoint(
+        kwargs
+    ):
         return None
     left = dict(kwargs)
-    given = [left.pop(name, default) for name, default in known.by_place[len(args) :]]
-    named = {name: left.pop(name, default) for name, default in known.by_name}
-    if (left and not known.any_names) or any(x is _MISSING for x in (*given, *named.values())):
+    given = [left.pop(name, default) for name, default in parameters.by_place[len(args) :]]
+    named = {name: left.pop(name, default) for name, default in parameters.by_name}
+    if (left and not parameters.any_names) or any(x is _MISSING for x in (*given, *named.values())):
         return None
     return (*args, *given), named | left
 
@@ -198,37 +206,37 @@ def _inspect(stock: Any, patches: ThreadPatches) -> Any:
     return ModuleStandIn(stock, stack=stack)
 
 
-def _places() -> list[PatchTarget]:
+def _patch_targets() -> list[PatchTarget]:
     return [
         PatchTarget(opcode_handlers, "LOAD_GLOBAL", _load_global),
-        inside_module(interpreter, "dis", get_instructions=_instructions),
+        replace_in_module(interpreter, "dis", get_instructions=_instructions),
         PatchTarget(interpreter, "inspect", _inspect),
-        inside_module(symbol, "inspect", signature=_signature),
-        function(symbol, "gather_tags", _gather_tags),
-        function(symbol.Symbol, "normalize", _normalize),
-        function(symbol, "tree_flatten_with_dataclass", symbols.flatten_with_dataclass),
+        replace_in_module(symbol, "inspect", signature=_signature),
+        replace_function(symbol, "gather_tags", _gather_tags),
+        replace_function(symbol.Symbol, "normalize", _normalize),
+        replace_function(symbol, "tree_flatten_with_dataclass", symbols.flatten_with_dataclass),
         *symbols.PLACES,
         *passes.PLACES,
     ]
 
 
-_QUICK = ThreadPatches("quick", _places)
+_QUICK = ThreadPatches("quick", _patch_targets)
 _shipped = threading.local()
 
 
-def hastened() -> contextlib.AbstractContextManager[None]:
+def fast_thunder() -> contextlib.AbstractContextManager[None]:
     """Context in which this thread runs Thunder faster."""
     return contextlib.nullcontext() if getattr(_shipped, "inside", 0) else _QUICK()
 
 
-def is_hastened() -> bool:
-    """Return whether this thread is inside `hastened`."""
+def is_fast() -> bool:
+    """Return whether this thread is inside `fast_thunder`."""
     return _QUICK.value is not None
 
 
 @contextlib.contextmanager
-def as_shipped() -> Iterator[None]:
-    """Context in which this thread runs Thunder without `hastened`, for tests and benchmarks."""
+def unpatched_thunder() -> Iterator[None]:
+    """Context in which this thread runs Thunder without `fast_thunder`, for tests and benchmarks."""
     before, _QUICK.here.value = _QUICK.here.value, None
     _shipped.inside = getattr(_shipped, "inside", 0) + 1
     try:

@@ -41,6 +41,6 @@ def gradient_rule(stock: Callable[..., Any], bsym: Any, **kwargs: Any) -> Any:
     rule, executor = stock(bsym, **kwargs)
     if executor is None:
         rule = _rules.get(bsym.sym.id, rule)
-    if rule is not None and install.is_hastened():
-        rule = call_memo.repeated(rule)
+    if rule is not None and install.is_fast():
+        rule = call_memo.memoize_rule(rule)
     return rule, executor

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from workbench.compiler.fastpath import alias_renaming, symbols, wait_sorting
-from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, function
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, replace_function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -107,7 +107,7 @@ def _forget(state: dict[str, Any], names: Sequence[str]) -> None:
         state.pop(name, None)
 
 
-def _swapped(
+def _swap_proxies(
     self: Any,
     swap_map: Mapping[Any, Any],
     skip_inputs: bool = False,
@@ -118,10 +118,10 @@ def _swapped(
     if not swap_map:
         return self
     names = {variable.proxy.name for variable in swap_map} if len(swap_map) <= _FEW else None
-    return _swapped_of(self, swap_map, names, skip_inputs, skip_output, skip_subsymbols)
+    return _swap_named_proxies(self, swap_map, names, skip_inputs, skip_output, skip_subsymbols)
 
 
-def _swapped_of(
+def _swap_named_proxies(
     self: Any,
     swap_map: Mapping[Any, Any],
     names: Set[str] | None,
@@ -129,24 +129,24 @@ def _swapped_of(
     skip_output: bool,
     skip_subsymbols: bool,
 ) -> Any:
-    """Swap proxies as `_swapped` does; also pass the names of the swapped values if there are few."""
+    """Swap proxies as `_swap_proxies` does; also pass the names of the swapped values if there are few."""
     if names is not None and _has_none_of(self, names):
         return self
     if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
         return self
     inside = partial(
-        _swapped_of,
+        _swap_named_proxies,
         swap_map=swap_map,
         names=names,
         skip_inputs=skip_inputs,
         skip_output=skip_output,
         skip_subsymbols=skip_subsymbols,
     )
-    made = symbols.swapped(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
+    made = symbols.swap_values(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
     if self.__dict__.get(CLEAN) is self.subsymbols:
         # Renaming does not remove the effect of a subsymbol.
         made.__dict__[CLEAN] = made.subsymbols
-    if not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
+    if not (skip_inputs or skip_output or skip_subsymbols) and _renames_only(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
     return made
 
@@ -157,7 +157,9 @@ _FEW = 8
 
 def _has_none_of(bsym: Any, names: Set[str]) -> bool:
     """Return whether a statement contains none of these values, at any depth, and no collection that may hold them."""
-    return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).once("collections", lambda: _collects(bsym))
+    return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).get_or_make(
+        "collections", lambda: _collects(bsym)
+    )
 
 
 def _collects(bsym: Any) -> bool:
@@ -165,20 +167,20 @@ def _collects(bsym: Any) -> bool:
     return held or any(map(_collects, bsym.subsymbols))
 
 
-def _renames(before: Any, after: Any) -> bool:
+def _renames_only(old: Any, new: Any) -> bool:
     """Return whether a swap changed only names in a statement."""
-    other = names_in(after)
-    if len(other) != len(names_in(before)):  # two values became one
+    other = names_in(new)
+    if len(other) != len(names_in(old)):  # two values became one
         return False
     pairs = zip(
-        (*before.flat_proxy_args, *before.flat_proxy_outs),
-        (*after.flat_proxy_args, *after.flat_proxy_outs),
+        (*old.flat_proxy_args, *old.flat_proxy_outs),
+        (*new.flat_proxy_args, *new.flat_proxy_outs),
         strict=True,
     )
-    return all(a is b or _like(a, b) for a, b in pairs)
+    return all(a is b or _is_like(a, b) for a, b in pairs)
 
 
-def _like(a: Any, b: Any) -> bool:
+def _is_like(a: Any, b: Any) -> bool:
     """Return whether two values are tensors that differ only in their names."""
     if type(a) is not TensorProxy or type(b) is not TensorProxy:
         return False
@@ -284,11 +286,11 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
         if len(again) == len(outs) and all(again):
             # Drop a statement that has no outputs, or no new outputs.
             continue
-        left.append(_without_numbers_given(bsym, again) if any(again) else bsym)
+        left.append(_replace_repeated_numbers(bsym, again) if any(again) else bsym)
     return left
 
 
-def _without_numbers_given(bsym: Any, again: Sequence[bool]) -> Any:
+def _replace_repeated_numbers(bsym: Any, again: Sequence[bool]) -> Any:
     """Return a statement in which repeated numbers among the outputs are replaced by their values, in order."""
     given = iter(again)
     output = tree_map(lambda x: x.value if isinstance(x, NumberProxy) and next(given) else x, bsym.output)
@@ -387,18 +389,18 @@ def _communicates(bsym: Any) -> bool:
 
 
 PLACES: tuple[PatchTarget, ...] = (
-    function(BoundSymbol, "from_bsym", _from_bsym),
-    function(BoundSymbol, "from_bsym_swap_proxies", _swapped),
-    function(Region, "__init__", _make_region),
+    replace_function(BoundSymbol, "from_bsym", _from_bsym),
+    replace_function(BoundSymbol, "from_bsym_swap_proxies", _swap_proxies),
+    replace_function(Region, "__init__", _make_region),
     PatchTarget(passes, "_transform_for_operator_executor_execution", _claim),
-    function(dead_code, "dce_bsyms", _dce_bsyms, everywhere=True),
-    function(dead_code, "_remove_noop_subsymbols", remove_noops, everywhere=True),
-    function(dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies, everywhere=True),
-    function(dead_code, "order_proxies", _order_proxies, everywhere=True),
-    function(passes, "_del_last_used", _del_last_used, everywhere=True),
-    function(utils, "producers", _producers, everywhere=True),
-    function(utils, "consumers", _consumers, everywhere=True),
-    function(utils, "safe_map_flat", _map_flat, everywhere=True),
+    replace_function(dead_code, "dce_bsyms", _dce_bsyms, everywhere=True),
+    replace_function(dead_code, "_remove_noop_subsymbols", remove_noops, everywhere=True),
+    replace_function(dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies, everywhere=True),
+    replace_function(dead_code, "order_proxies", _order_proxies, everywhere=True),
+    replace_function(passes, "_del_last_used", _del_last_used, everywhere=True),
+    replace_function(utils, "producers", _producers, everywhere=True),
+    replace_function(utils, "consumers", _consumers, everywhere=True),
+    replace_function(utils, "safe_map_flat", _map_flat, everywhere=True),
     *alias_renaming.PLACES,
     *wait_sorting.PLACES,
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler.fastpath import call_memo
-from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, dispatched, function
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, dispatch_by_thread, replace_function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     OperatorExecutor,
@@ -107,7 +107,7 @@ def _flat_proxy_outs(self: Any) -> tuple[Any, ...]:
 _stock_swap = BoundSymbol.from_bsym_swap_proxies
 
 
-def swapped(
+def swap_values(
     self: Any,
     swap_map: Mapping[Any, Any],
     inside: Callable[[Any], Any],
@@ -138,7 +138,7 @@ class _NestedError(Exception):
 def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
     kind = type(tree)
     if kind is TensorProxy:
-        return _last(tree, swap_map)
+        return _final_replacement(tree, swap_map)
     if kind is tuple:
         return tuple([_swap(each, swap_map) for each in tree])
     if kind is list:
@@ -150,7 +150,7 @@ def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
     return tree
 
 
-def _last(proxy: Any, swap_map: Mapping[Any, Any]) -> Any:
+def _final_replacement(proxy: Any, swap_map: Mapping[Any, Any]) -> Any:
     """Return the final replacement of a value."""
     variable = variableify(proxy)
     if variable not in swap_map:
@@ -186,12 +186,12 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
         trace.push_scope(None if self.is_prim else recorded)
         found = self.meta(*args, **kwargs)
         if not self.is_prim:
-            found = _copied(found, args, kwargs)
+            found = _copy_result(found, args, kwargs)
         trace.pop_scope()
         inside.extend(dead_code.dce_bsyms(recorded, found) if recorded else ())
         return found
 
-    result, structure = call_memo.recorded_once(trace, inside, self, args, kwargs, make)
+    result, structure = call_memo.record_or_replay(trace, inside, self, args, kwargs, make)
     bsym = self.bind(*args, **kwargs, output=result, subsymbols=inside)
     if structure is not None and not self._bind_postprocess:
         bsym.__dict__[STRUCTURE] = structure
@@ -205,7 +205,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def _copied(result: Any, args: Any, kwargs: Any) -> Any:
+def _copy_result(result: Any, args: Any, kwargs: Any) -> Any:
     """Return the result of a composite; copy it if it is also an argument."""
     given = flatten((args, kwargs))[0]
     made, spec = flatten(result)
@@ -222,7 +222,7 @@ _MOST = 20_000
 """Size at which the cache is cleared."""
 
 
-def _inferred(
+def _infer(
     like: Any = None,
     shape: Any = None,
     device: Any = None,
@@ -261,11 +261,11 @@ def _inferred(
     return found[0]
 
 
-def _kept(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
+def _cached_property(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
     """Return a property that a statement caches at its first access."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
-        found = functools.cached_property(dispatched(stock.func, ours, patches))
+        found = functools.cached_property(dispatch_by_thread(stock.func, ours, patches))
         found.__set_name__(BoundSymbol, name)
         return found
 
@@ -273,12 +273,12 @@ def _kept(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
 
 
 PLACES: tuple[PatchTarget, ...] = (
-    _kept("flat_args", _flat_args),
-    _kept("flat_outs", _flat_outs),
-    _kept("flat_proxy_args", _flat_proxy_args),
-    _kept("flat_proxy_outs", _flat_proxy_outs),
-    function(symbol.Symbol, "__call__", _call),
-    function(proxies, "_infer_tensor_properties", _inferred),
-    function(pytree, "tree_flatten", flatten, everywhere=True),
+    _cached_property("flat_args", _flat_args),
+    _cached_property("flat_outs", _flat_outs),
+    _cached_property("flat_proxy_args", _flat_proxy_args),
+    _cached_property("flat_proxy_outs", _flat_proxy_outs),
+    replace_function(symbol.Symbol, "__call__", _call),
+    replace_function(proxies, "_infer_tensor_properties", _infer),
+    replace_function(pytree, "tree_flatten", flatten, everywhere=True),
     *call_memo.PLACES,
 )

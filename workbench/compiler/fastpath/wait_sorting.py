@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from workbench.compiler.interop.thread_patches import PatchTarget, function
+from workbench.compiler.interop.thread_patches import PatchTarget, replace_function
 from workbench.compiler.interop.thunder_api import distributed_utils, from_trace, prims, torch_executor
 
 _COLLECTIVES = ("torch_reduce_scatter_prim_impl", "torch_all_reduce_prim_impl", "torch_all_gather_prim_impl")
@@ -30,7 +30,7 @@ def sort_waits(execution_trace: Any) -> Any:
     collectives = {torch_executor.opmap[name].id for name in _COLLECTIVES}
     returns = {prims.PrimIDs.RETURN, prims.python_return.id}
 
-    def liking(bsym: Any) -> int:
+    def preference(bsym: Any) -> int:
         id = bsym.sym.id
         if id == wait:
             return len(places)
@@ -39,14 +39,14 @@ def sort_waits(execution_trace: Any) -> Any:
         return len(places) + 1 if id in returns else places[bsym]
 
     made = from_trace(execution_trace)
-    made.bound_symbols = _sorted(distributed_utils.bsym_list_to_dag(bsyms)[0], liking)
+    made.bound_symbols = _sort(distributed_utils.bsym_list_to_dag(bsyms)[0], preference)
     return made
 
 
-def _sorted(start: list[Any], liking: Callable[[Any], int]) -> list[Any]:
+def _sort(start: list[Any], preference: Callable[[Any], int]) -> list[Any]:
     """Sort as `toposort_bsym_dag` does from the top, which takes the first of the preferred statements."""
     count = itertools.count()
-    heap = [(liking(node.bsym), next(count), node) for node in start]
+    heap = [(preference(node.bsym), next(count), node) for node in start]
     heapq.heapify(heap)
     done: set[Any] = set()
     found: list[Any] = []
@@ -56,10 +56,10 @@ def _sorted(start: list[Any], liking: Callable[[Any], int]) -> list[Any]:
         done.add(node.bsym)
         for reader in node.children:
             if all(read.bsym in done for read in reader.parents):
-                heapq.heappush(heap, (liking(reader.bsym), next(count), reader))
+                heapq.heappush(heap, (preference(reader.bsym), next(count), reader))
     return found
 
 
 _stock_sort_waits = distributed_utils.sort_waits
 
-PLACES: tuple[PatchTarget, ...] = (function(distributed_utils, "sort_waits", sort_waits, everywhere=True),)
+PLACES: tuple[PatchTarget, ...] = (replace_function(distributed_utils, "sort_waits", sort_waits, everywhere=True),)

@@ -26,7 +26,7 @@ from workbench.compiler.trace.bsym_memo import structure_of
 from workbench.interop.torch_private import tree_iter
 
 
-def without_gradient(bsym: BoundSymbol) -> str:
+def why_no_gradient(bsym: BoundSymbol) -> str:
     """Return why Thunder cannot differentiate a statement of the current trace; empty if it can.
 
     The gradient rule runs in a scope of the trace that is discarded.
@@ -37,7 +37,7 @@ def without_gradient(bsym: BoundSymbol) -> str:
     if rule is None:
         if bsym.sym.is_prim:
             return f"Thunder has no gradient of {bsym.sym.id if isinstance(bsym.sym.id, str) else bsym.sym.name}"
-        return next(filter(None, map(without_gradient, bsym.subsymbols)), "")
+        return next(filter(None, map(why_no_gradient, bsym.subsymbols)), "")
     trace = get_tracectx()
     assert trace is not None
     scopes = list(trace.scopes)
@@ -57,7 +57,7 @@ def lost_conjugate(bsym: BoundSymbol) -> str:
     PyTorch's gradient is the conjugate. Thunder applies the rules of real numbers. Both are equal only if the
     computation is linear with real factors, or if Thunder leaves the gradient to PyTorch.
     """
-    found: str = structure_of(bsym).once("lost conjugate", lambda: _lost_conjugate(bsym))
+    found: str = structure_of(bsym).get_or_make("lost conjugate", lambda: _lost_conjugate(bsym))
     return found
 
 

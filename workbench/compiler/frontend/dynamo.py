@@ -25,23 +25,23 @@ from torch import fx
 
 from workbench.compiler.frontend.dynamo_session import (
     RECOMPILE_LIMIT,
+    allow_compilation,
     asks_for_layers,
-    compiled_by,
-    compiling,
-    layers_read_through,
+    compile_with,
+    decompose_layers,
+    dynamo_settings,
     no_collections,
-    settings,
 )
 from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
-from workbench.compiler.frontend.module_reuse import ReuseCounts, traced_once
-from workbench.compiler.frontend.plain_flex_attention import without_vmap
-from workbench.compiler.frontend.sharded_graphs import ShardedModule, handed_back, handed_on, module_of
+from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
+from workbench.compiler.frontend.plain_flex_attention import erase_vmap
+from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
 from workbench.compiler.frontend.source_frames import Frame, frames_of
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
-from workbench.compiler.trace.stable_ids import told_place
+from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.interop.torch_private import (
     BackendCompilerFailed,
@@ -120,37 +120,37 @@ def whole_graph(
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         codes = tuple(dynamo_utils.get_traced_code() or ())
-        whole = whole_of(program, args, kwargs, graph, inputs, shared=shared, written=written)
-        found.append(dataclasses.replace(whole, codes=codes, beside=tuple(handed_back())))
+        whole = prepare_graph(program, args, kwargs, graph, inputs, shared=shared, counts=written)
+        found.append(dataclasses.replace(whole, codes=codes, beside=tuple(returned_inputs())))
         raise _CapturedError
 
     def call() -> None:
         try:
-            compiled_by(program, Backend(ref(act)))(*args, **kwargs)
+            compile_with(program, Backend(ref(act)))(*args, **kwargs)
         except BackendCompilerFailed as error:
             if isinstance(error.inner_exception, WorkbenchError):
                 raise error.inner_exception from None
             if not isinstance(error.inner_exception, _CapturedError):
                 raise
 
-    with settings(), no_collections():
+    with dynamo_settings(), no_collections():
         try:
-            with traced_once(program) as written:
-                _hooked(program, call)
+            with trace_modules_once(program) as written:
+                _call_after_hooks(program, call)
         except TorchDynamoException as error:
             if not written.modules:
-                raise NotOneGraphError(_why(error)) from error
+                raise NotOneGraphError(_reason(error)) from error
             written = ReuseCounts()
             try:
-                _hooked(program, call)
+                _call_after_hooks(program, call)
             except TorchDynamoException as again:
-                raise NotOneGraphError(_why(again)) from again
+                raise NotOneGraphError(_reason(again)) from again
         except Exception as error:
             # For a failed assertion of Dynamo, the error has only the line of the program.
             if "\nfrom user code:" not in str(error):
                 raise
             line = traceback.extract_tb(error.__traceback__)[-1].line
-            raise NotOneGraphError(_why(error, internal=f"{type(error).__name__}: {line}")) from error
+            raise NotOneGraphError(_reason(error, internal=f"{type(error).__name__}: {line}")) from error
     if not found:
         raise NotOneGraphError("Dynamo found no operator in it")
     return found[0]
@@ -191,34 +191,34 @@ class DynamoCompiled:
         self._jitted: Any = None
         self._since = 0.0
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        # True if compiled code, or code still to be compiled, may read the flag that `layers_read_through` sets.
+        # True if compiled code, or code still to be compiled, may read the flag that `decompose_layers` sets.
         self._asks = True
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False
-        around = functools.partial(compiling, self._limit, self._codes)
-        self._call = compiled_by(program, Backend(WeakMethod(self._compile)), whole=self._whole, around=around)
+        around = functools.partial(allow_compilation, self._limit, self._codes)
+        self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled program; compile it first if no compiled graph fits the call."""
         self._since = time.perf_counter()
         self._given = (args, kwargs)
-        usual = _AS_IT_IS if dynamo_stance.is_usual() else dynamo_stance.usual()
-        through = layers_read_through() if self._asks else _AS_IT_IS
+        usual = _AS_IT_IS if dynamo_stance.is_default_stance() else dynamo_stance.default_stance()
+        through = decompose_layers() if self._asks else _AS_IT_IS
         with usual, active_modes(self._modes), through:
             try:
-                return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
+                return _call_after_hooks(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:
                 if isinstance(error.inner_exception, WorkbenchError):
                     raise error.inner_exception from None
                 raise
             except TorchDynamoException as error:
-                raise NotOneGraphError(_why(error)) from error
+                raise NotOneGraphError(_reason(error)) from error
             except FailOnRecompileLimitHit as error:
-                raise ProgramError(self._always_anew()) from error
+                raise ProgramError(self._recapture_message()) from error
             finally:
                 self._given = ((), {})
 
-    def _always_anew(self) -> str:
+    def _recapture_message(self) -> str:
         """Return the message for too many separately captured calls, with the change in the last one."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
@@ -263,12 +263,12 @@ class DynamoCompiled:
             self._observer.stage("capture", time.perf_counter() - self._since)
         asks = asks_for_layers(dynamo_utils.get_traced_code())
         self._asks = asks or (self._jitted is not None and self._asks)
-        whole = whole_of(self._program, *self._given, graph, inputs, shared=self._shared)
+        whole = prepare_graph(self._program, *self._given, graph, inputs, shared=self._shared)
         jitted = self._jitted = self._compiler(whole.function)
         constants, taken = constants_of(graph), whole.taken
         if len(taken) < len(inputs):
-            return cut_off(graph, lambda *given: jitted(*(given[at] for at in taken), *constants))
-        return cut_off(graph, (lambda *given: jitted(*given, *constants)) if constants else jitted)
+            return detach_outputs(graph, lambda *given: jitted(*(given[at] for at in taken), *constants))
+        return detach_outputs(graph, (lambda *given: jitted(*given, *constants)) if constants else jitted)
 
 
 class CompiledModule(torch.nn.Module):
@@ -291,7 +291,7 @@ class CompiledModule(torch.nn.Module):
         if "_original" in self.__dict__:  # before that, PyTorch's constructor sets the initial mode
             self._original.training = mode
 
-    def made_by(self, again: Callable[[torch.nn.Module], Any]) -> None:
+    def set_maker(self, again: Callable[[torch.nn.Module], Any]) -> None:
         """Set the function that makes such a module from another one, to copy it or send it to other processes."""
         self.__dict__["_again"] = again
 
@@ -333,7 +333,7 @@ class CompiledModule(torch.nn.Module):
             return getattr(self.__dict__["_original"], name)
 
 
-def cut_off(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
+def detach_outputs(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs a graph, then detaches the outputs that need no gradient in eager PyTorch.
 
     Thunder returns all outputs of a program from one autograd function, which makes all of them require gradients.
@@ -362,7 +362,7 @@ def jit(
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """Compile a program with Dynamo and Thunder when it is called; for a module, return a module."""
-    return as_given(program, DynamoCompiled(program, compiler, observer, modes))
+    return wrap_like(program, DynamoCompiled(program, compiler, observer, modes))
 
 
 def jit_among_ranks(
@@ -387,7 +387,7 @@ def jit_among_ranks(
     shared = ShardedModule(program, transforms)
     made = ref(shared.module)
 
-    def compiled(function: Callable[..., Any]) -> Any:
+    def compile_function(function: Callable[..., Any]) -> Any:
         jitted = compiler(function, shared_by)
         module = made()
         assert module is not None, "it is called"
@@ -398,16 +398,16 @@ def jit_among_ranks(
     shared_by, module = shared.transforms, shared.module
     # Nothing is compiled before the first call.
     del shared, module._lc_cd, module._lc_cs
-    module._forward_fn = DynamoCompiled(program, compiled, observer, modes, shared=True)
+    module._forward_fn = DynamoCompiled(program, compile_function, observer, modes, shared=True)
     return module
 
 
-def as_given(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
+def wrap_like(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
     """Return the compiled program in the form of the original: for a module, a module."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
-def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
+def _call_after_hooks(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
     """Call a program; if a Hugging Face model has to install hooks first, install them and call again.
 
     Such a model installs hooks in its first call that collects hidden states or attentions. It does so under a lock,
@@ -425,7 +425,7 @@ def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
     return call()
 
 
-def whole_of(
+def prepare_graph(
     program: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -433,7 +433,7 @@ def whole_of(
     inputs: Sequence[Any],
     *,
     shared: bool = False,
-    written: ReuseCounts | None = None,
+    counts: ReuseCounts | None = None,
 ) -> WholeGraph:
     """Return a captured graph in a form for `thunder.jit`.
 
@@ -444,25 +444,25 @@ def whole_of(
     ProgramError
         If ranks share the program and it returns or keeps a parameter, of which each rank has only a part.
     """
-    without_vmap(graph)
+    erase_vmap(graph)
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")
     names = [known.get(id(value), node.name) for node, value in zip(placeholders, inputs, strict=True)]
     paths = {}
     if isinstance(program, torch.nn.Module):
         paths = {id(module): name for name, module in program.named_modules()}
-    constants, written = constants_of(graph), written or ReuseCounts()
+    constants, counts = constants_of(graph), counts or ReuseCounts()
     if not shared:
         everything = tuple(range(len(inputs)))
         function = function_of(graph, names, paths)
-        return WholeGraph(graph, (*inputs, *constants), function, everything, written=written)
+        return WholeGraph(graph, (*inputs, *constants), function, everything, written=counts)
     assert isinstance(program, torch.nn.Module)
-    if name := handed_on(program):
+    if name := returned_parameter(program):
         raise ProgramError(
             f"it gives its parameter {name} back, or keeps it, and each rank has a part of that: give a copy of it"
         )
     module, taken = module_of(graph, names, paths, program, inputs)
-    return WholeGraph(graph, (*(inputs[at] for at in taken), *constants), module, taken, written=written)
+    return WholeGraph(graph, (*(inputs[at] for at in taken), *constants), module, taken, written=counts)
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
@@ -480,14 +480,14 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return names
 
 
-def _why(error: BaseException, intro: str = "Dynamo gives no whole graph: ", internal: str = "") -> str:
+def _reason(error: BaseException, intro: str = "Dynamo gives no whole graph: ", internal: str = "") -> str:
     """Return Dynamo's reason in one line, after the line of the user's code.
 
     Return `internal` if there is no reason.
     """
     message = str(error)
     words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
-    return in_one_line(words, frames_of(message), intro)
+    return one_line_message(words, frames_of(message), intro)
 
 
 def failed_operator(error: BaseException) -> str:
@@ -500,7 +500,7 @@ def failed_operator(error: BaseException) -> str:
         return ""
     if "DataDependent" in message or "DynamicOutputShape" in message:
         return ""
-    return _why(error, "an operator fails on what it is given: ")
+    return _reason(error, "an operator fails on what it is given: ")
 
 
 def reason_of(graph: fx.GraphModule) -> str:
@@ -508,10 +508,10 @@ def reason_of(graph: fx.GraphModule) -> str:
     ended: Any = graph.compile_subgraph_reason
     if not ended.graph_break:
         return ""
-    return in_one_line(ended.reason, [Frame(f.filename, f.lineno or 0, f.name) for f in ended.user_stack], "")
+    return one_line_message(ended.reason, [Frame(f.filename, f.lineno or 0, f.name) for f in ended.user_stack], "")
 
 
-def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
+def one_line_message(message: str, frames: Sequence[Frame], intro: str) -> str:
     """Return Dynamo's message as one line: the user's line, a remedy if known, and Dynamo's text."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
@@ -522,11 +522,11 @@ def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     raises = bool(own_error) or raises
     reason, detail = (RAISES, own_error) if raises else (lines[0], explained)
     own = [frame for frame in frames if not source_file.is_library(frame.file)]
-    where = told_place(own[-1].file, own[-1].line) if own else ""
+    where = line_prefix(own[-1].file, own[-1].line) if own else ""
     advice = (
         remedy(" ".join((reason, detail, *(f"{frame.file} in {frame.function}" for frame in frames)))) if intro else ""
     )
-    failed = _failed(reason, detail)
+    failed = _operator_failure(reason, detail)
     if failed and not advice:
         return f"{where}{failed}"
     words = failed or f"{reason}{f': {detail}' if detail else ''}"
@@ -541,7 +541,7 @@ _FAILED = re.compile(
 )
 
 
-def _failed(reason: str, detail: str) -> str:
+def _operator_failure(reason: str, detail: str) -> str:
     """Return name, arguments and PyTorch's message for an operator that refuses its arguments; else empty."""
     if reason == "TypeError when making fake tensor call":
         target, _, words = detail.removeprefix("TypeError ").partition(": ")

@@ -19,9 +19,9 @@ import torch
 
 from workbench.compiler.interop import dynamo_patches, dynamo_stance
 from workbench.compiler.interop.dynamo_cleanup import record_compiled
-from workbench.compiler.interop.shared_context import together
+from workbench.compiler.interop.shared_context import shared_context
 from workbench.compiler.lowering import without_value_checks
-from workbench.compiler.lowering.patch_context import compiled_alone
+from workbench.compiler.lowering.patch_context import compile_alone
 from workbench.interop.torch_private import dynamo_config, eval_frame
 from workbench.programs.modes import active_modes
 
@@ -34,11 +34,11 @@ PyTorch's limit is 8.
 _NUMBERS = itertools.count(1)
 
 
-def compiled_by(
+def compile_with(
     program: Callable[..., Any],
     backend: Callable[..., Any],
     *,
-    whole: bool = True,
+    fullgraph: bool = True,
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Callable[..., Any]:
     """Compile a program with `torch.compile`.
@@ -46,7 +46,7 @@ def compiled_by(
     Parameters
     ----------
     program, backend : callable
-    whole : bool, optional
+    fullgraph : bool, optional
         Whether the program must be one graph.
     around : callable, optional
         Context in which Dynamo compiles; calls that match compiled code do not enter it.
@@ -62,14 +62,16 @@ def compiled_by(
     constants = (*call.__code__.co_consts, next(_NUMBERS))
     code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_consts=constants)
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
-    context = eval_frame.optimize(backend, nopython=whole, dynamic=False)
+    context = eval_frame.optimize(backend, nopython=fullgraph, dynamic=False)
     if isinstance(context, eval_frame.OptimizeContext):
-        context.callback = _inside(around, context.callback)
+        context.callback = _callback_in_context(around, context.callback)
     compiled: Callable[..., Any] = context(own)
     return compiled
 
 
-def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], converts: Any) -> Callable[..., Any]:
+def _callback_in_context(
+    around: Callable[[], contextlib.AbstractContextManager[None]], converts: Any
+) -> Callable[..., Any]:
     """Return Dynamo's callback for frames without matching compiled code, wrapped in a context."""
 
     # Copy its attributes, by which Dynamo identifies the backend of a callback.
@@ -82,12 +84,12 @@ def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], conve
 
 
 @contextlib.contextmanager
-def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
+def allow_compilation(limit: int, codes: set[CodeType]) -> Iterator[None]:
     """Let Dynamo compile for one program, with its limit; record the code objects that it compiles.
 
     Wait until no other thread is planning or has set process-wide modes for another program.
     """
-    with compiled_alone(), active_modes({}), settings(limit), record_compiled(codes):
+    with compile_alone(), active_modes({}), dynamo_settings(limit), record_compiled(codes):
         yield
 
 
@@ -103,9 +105,9 @@ _FAKES = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 @contextlib.contextmanager
-def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
+def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     """Let Dynamo compile a program up to `limit` times; of nested limits, the highest applies."""
-    with _ours(), without_value_checks.traced():
+    with _our_options(), without_value_checks.traced():
         _keep_to(_limits.append, limit)
         try:
             yield
@@ -124,8 +126,8 @@ def _keep_to(change: Callable[[int], None], limit: int) -> None:
         dynamo_config.recompile_limit, dynamo_config.accumulated_recompile_limit = highest, highest * 8
 
 
-@together
-def _ours() -> Iterator[None]:
+@shared_context
+def _our_options() -> Iterator[None]:
     """Set Dynamo's options as the workbench needs them."""
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
     _FAKES.addFilter(_raised)
@@ -137,7 +139,7 @@ def _ours() -> Iterator[None]:
             *vars(logging.Logger).items()
         )
         told = dynamo_patches.settings_told_without_functions()
-        with dynamo_stance.usual(), layers_read_through(), dynamo_patches.global_names_of_functions(), told:
+        with dynamo_stance.default_stance(), decompose_layers(), dynamo_patches.global_names_of_functions(), told:
             yield
     finally:
         for name, value in before.items():
@@ -145,8 +147,8 @@ def _ours() -> Iterator[None]:
         _FAKES.removeFilter(_raised)
 
 
-@together
-def layers_read_through() -> Iterator[None]:
+@shared_context
+def decompose_layers() -> Iterator[None]:
     """Decompose PyTorch's transformer layers into operators; Dynamo's guards check the flag in each call, too.
 
     In eval mode without gradients, each layer would be one operator, which Thunder does not know.
@@ -160,7 +162,7 @@ def layers_read_through() -> Iterator[None]:
 
 
 def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
-    """Return whether traced functions, and so their guards, read the flag that `layers_read_through` sets."""
+    """Return whether traced functions, and so their guards, read the flag that `decompose_layers` sets."""
     asked = torch.backends.mha.get_fastpath_enabled
     return traced is None or asked.__code__ in traced
 
@@ -168,7 +170,7 @@ def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
 _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
 
 
-@together
+@shared_context
 def no_collections() -> Iterator[None]:
     """Prevent garbage collection by Dynamo after each compilation.
 

@@ -34,11 +34,11 @@ class StepRecorder:
     ----------
     mode : FakeTensorMode
         Mode of the program's tensors.
-    held : sequence of Tensor
+    tensors : sequence of Tensor
         Parameters, buffers, inputs and the state of optimizers.
     """
 
-    def __init__(self, mode: FakeTensorMode, held: Sequence[torch.Tensor]) -> None:
+    def __init__(self, mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> None:
         self.mode = mode
         self.events: list[Event] = []
         self.opaque: dict[str, None] = {}
@@ -46,12 +46,12 @@ class StepRecorder:
         self._calls = 0
         self._ids = 0
         self._noting = True
-        for tensor in held:
+        for tensor in tensors:
             self.note(tensor)
         self._baseline = tuple(event for event in self.events if isinstance(event, StorageAllocated))
         self.events.clear()
 
-    def recorded(self) -> RecordedStep:
+    def recorded_step(self) -> RecordedStep:
         """Return the recorded step so far."""
         return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque))
 
@@ -69,10 +69,10 @@ class StepRecorder:
             self._ids += 1
             self._number[key] = self._ids
             self._add(StorageAllocated(self._ids, storage_bytes(tensor)))
-            weakref.finalize(storage, self._gone, key, self._ids).atexit = False
+            weakref.finalize(storage, self._record_free, key, self._ids).atexit = False
         return self._number[key]
 
-    def _gone(self, key: Any, number: int) -> None:
+    def _record_free(self, key: Any, number: int) -> None:
         if self._number.get(key) == number:
             del self._number[key]
         self._add(StorageFreed(number))
@@ -81,7 +81,7 @@ class StepRecorder:
         if self._noting:
             self.events.append(event)
 
-    def run(self, part: str, function: Callable[..., Any], given: Sequence[Any]) -> Any:
+    def run(self, part: str, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
         """Record a part that Thunder compiles, and return its outputs.
 
         Parameters
@@ -89,7 +89,7 @@ class StepRecorder:
         part : str
         function : callable
             Computes the outputs on fake tensors.
-        given : sequence
+        inputs : sequence
             The part's arguments, then the tensors that it holds.
         """
         with self.mode, torch.no_grad():
@@ -98,15 +98,15 @@ class StepRecorder:
         outputs = list(made) if several else [made]
         self._calls += 1
         at = len(self.events)
-        arguments = tuple(map(self.note, given))
+        arguments = tuple(map(self.note, inputs))
         numbers = tuple(map(self.note, outputs))
         handed_out = self.events[at:]
         del self.events[at:]
         self.events += [Forward(part, self._calls, arguments, numbers), *handed_out]
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
             tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
             stand: Any = _PartNode.apply  # without types in torch
-            joined = stand(self, self._calls, [outputs[at] for at in tensors], *given)
+            joined = stand(self, self._calls, [outputs[at] for at in tensors], *inputs)
             for at, output in zip(tensors, joined, strict=True):
                 outputs[at] = output
         return tuple(outputs) if several else outputs[0]

@@ -24,8 +24,8 @@ import torch
 from torch import fx
 
 from workbench.compiler.fastpath.call_memo import Place
-from workbench.compiler.frontend.differentiability import lost_conjugate, without_gradient
-from workbench.compiler.frontend.plain_flex_attention import attended
+from workbench.compiler.frontend.differentiability import lost_conjugate, why_no_gradient
+from workbench.compiler.frontend.plain_flex_attention import record_attention
 from workbench.compiler.frontend.selective_checkpoints import saved_nodes
 from workbench.compiler.frontend.source_frames import Frame, place_of
 from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
@@ -58,10 +58,10 @@ from workbench.compiler.lowering.alias_writes import (
     WRITTEN_IN_BACKWARD,
     Aliases,
     AliasWrite,
+    base_value,
     index_of,
     is_part,
     overwrites,
-    undone,
     writes,
     writes_in_backward,
 )
@@ -69,20 +69,20 @@ from workbench.compiler.lowering.autocast import cast
 from workbench.compiler.lowering.call_normalization import (
     IN_PLACE,
     SOFT,
+    add_dimension,
     draws_again,
+    normalize_arguments,
     out_of_place_name,
-    placed,
     refuse_lists,
-    unlisted,
-    with_dimension,
+    unpack_list,
 )
 from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
 from workbench.compiler.lowering.foreach import FOREACH
-from workbench.compiler.lowering.functionalize import applied, written_out_of_place
-from workbench.compiler.lowering.overrides import LOWERED, kind_of, number_of, power
+from workbench.compiler.lowering.functionalize import apply_function, remove_hazardous_writes
+from workbench.compiler.lowering.overrides import LOWERED, kind_of, numpy_result, power
 from workbench.compiler.lowering.zero_dim_tensors import spread
 from workbench.compiler.trace.corrections import ALIASES, FLEX_ATTENTION, OPERATORS, UNREAD, is_thunders_own, mark
-from workbench.compiler.trace.stable_ids import read_line, told_line, told_place
+from workbench.compiler.trace.stable_ids import line_prefix, line_text, read_line
 from workbench.errors import ProgramError
 from workbench.interop.torch_private import (
     FakeTensor,
@@ -136,11 +136,11 @@ class GraphSource:
 
 def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
     """Return tensors that a graph holds; a trace takes them as further arguments."""
-    found = {str(node.target): fetched(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
+    found = {str(node.target): attribute_value(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
     return tuple(value for value in found.values() if isinstance(value, torch.Tensor))
 
 
-def fetched(graph: fx.GraphModule, node: fx.Node) -> Any:
+def attribute_value(graph: fx.GraphModule, node: fx.Node) -> Any:
     """Return the value of a ``get_attr`` node."""
     return functools.reduce(getattr, str(node.target).split("."), graph)
 
@@ -165,12 +165,12 @@ def function_of(
     """
     arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
     function = stand_in(graph, "program", arguments, (), arguments)
-    trace_as(function, GraphSource(graph, paths), _stood_in)
+    trace_as(function, GraphSource(graph, paths), _stand_in_traces)
     return function
 
 
 def stand_in(
-    graph: fx.GraphModule, name: str, arguments: Sequence[str], lines: Sequence[str], given: Sequence[str]
+    graph: fx.GraphModule, name: str, arguments: Sequence[str], lines: Sequence[str], call_arguments: Sequence[str]
 ) -> FunctionType:
     """Return a function of one statement, which Thunder's interpreter sees instead of a graph.
 
@@ -183,7 +183,7 @@ def stand_in(
         Arguments of the function.
     lines : sequence of str
         Lines of code before the statement.
-    given : sequence of str
+    call_arguments : sequence of str
         Arguments of the statement: those of the graph, then those of `constants_of`, then those that it ignores.
     """
     results = len(_outputs(graph))
@@ -193,7 +193,7 @@ def stand_in(
 
     statement = Symbol("stand_in", meta, is_prim=True, id=_STAND_IN)
     namespace: dict[str, Any] = {"_workbench_stand_in": statement}
-    body = "".join(f"    {line}\n" for line in (*lines, f"return _workbench_stand_in({', '.join(given)})"))
+    body = "".join(f"    {line}\n" for line in (*lines, f"return _workbench_stand_in({', '.join(call_arguments)})"))
     exec(compile(f"def {name}({', '.join(arguments)}):\n{body}", "<graph>", "exec"), namespace)
     function: FunctionType = namespace[name]
     return function
@@ -230,7 +230,7 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
+def find_refused_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     """Return the nodes of a graph that Thunder cannot trace, each with the reason. No node runs.
 
     Parameters
@@ -252,7 +252,7 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     # Drop gradients, because Thunder would also make proxies of them, all with one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
-    with patch_context.installed(), default_dtype_device.default_settings():
+    with patch_context.install_patches(), default_dtype_device.default_settings():
         thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
     return found
 
@@ -266,7 +266,7 @@ def _outputs(graph: fx.GraphModule) -> tuple[Any, ...]:
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
-def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
+def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
     """Build the interpreter's traces of a stand-in with only tensor arguments, without the prologue's checks."""
     if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
         return None
@@ -313,7 +313,7 @@ def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
         traced.set_current_source_location(None, None)
         prims.python_return(tuple(returned) if isinstance(returned, tuple | list) else (returned,))
     traced.scopes = [traced.bound_symbols]
-    traced = written_out_of_place(traced)
+    traced = remove_hazardous_writes(traced)
     return TraceResults(stood_in.prologue_trace, traced, stood_in.epilogue_trace, stood_in.interpreter_log)
 
 
@@ -344,22 +344,22 @@ class _Tracer(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op == "output":
-            for write, out_of_place_name in self.aliases.unnoticed:
-                with _located(self._place(write)[0]):
+            for write, out_of_place_name in self.aliases.unnoticed_writes:
+                with _set_location(self._location_of(write)[0]):
                     prims.shallow_copy(self.env[out_of_place_name])
-                    mark(self._recorded()[-1:], ALIASES)
+                    mark(self._statements_since()[-1:], ALIASES)
             self._name_apart(n)
         if n.op in ("placeholder", "get_attr", "output"):
             return super().run_node(n)
-        if (unread := self.aliases.unread.get(n)) is not None:
+        if (unread := self.aliases.unread_writes.get(n)) is not None:
             frame = place_of(n, self.source.paths)[1]
-            mark(self._recorded()[-1:], UNREAD, told_line(frame.file, frame.line))
+            mark(self._statements_since()[-1:], UNREAD, line_text(frame.file, frame.line))
             return None if n.target is operator.setitem else self.env[unread]
-        if (itself := self.aliases.itself(n)) is not None:
+        if (itself := self.aliases.returned_input(n)) is not None:
             return self.env[itself]
-        return self._run(n, *self._place(n))
+        return self._run(n, *self._location_of(n))
 
-    def _recorded(self, begun: int = 0) -> list[BoundSymbol]:
+    def _statements_since(self, begun: int = 0) -> list[BoundSymbol]:
         """Return the statements of the innermost scope from position `begun` on."""
         trace = get_tracectx()
         assert trace is not None
@@ -374,36 +374,36 @@ class _Tracer(fx.Interpreter):
         for returned in dict.fromkeys(output.all_input_nodes):
             value = self.env[returned]
             if isinstance(value, TensorProxy) and value.name in seen:
-                with _located(self._place(returned)[0]):
+                with _set_location(self._location_of(returned)[0]):
                     self.env[returned] = prims.shallow_copy(value)
             elif isinstance(value, TensorProxy):
                 seen.add(value.name)
 
-    def _place(self, n: fx.Node) -> tuple[Place, Frame]:
+    def _location_of(self, n: fx.Node) -> tuple[Place, Frame]:
         scope, frame = place_of(n, self.source.paths)
         file = source_file.SourceFile(frame.file, scope, frame.file, frame.line)
         return (file, Positions(lineno=frame.line or None)), frame
 
-    def _run(self, n: fx.Node, place: Place, frame: Frame) -> Any:
+    def _run(self, n: fx.Node, location: Place, frame: Frame) -> Any:
         self.running = n
         trace = get_tracectx()
         assert trace is not None
         recorded = len(trace.scopes[-1])
-        with _located(place):
+        with _set_location(location):
             try:
                 self.aliases.refuse_statistics(n)
                 self.aliases.refuse_leaf(n)
-                shared = self._shared(n)
+                shared = self._unnoticed_write(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
                 if shared is not None:
                     made = self._write_again(n, shared)
-                    mark(self._recorded(recorded), ALIASES)
+                    mark(self._statements_since(recorded), ALIASES)
                 if self.differentiated and _has_gradient(n):
                     for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
                         raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
                     if any(map(draws_again, trace.scopes[-1][recorded:])):
                         raise NotImplementedError(DRAWS_AGAIN)
-                return _with_dimensions(made)
+                return _strengthen_types(made)
             except RefusedNodeError as error:
                 error.node = n  # if a region is refused, the node that contains it is refused, too
                 raise
@@ -412,9 +412,9 @@ class _Tracer(fx.Interpreter):
             except Exception as error:  # noqa: BLE001  # any error of an operator's rules is reported by line
                 _refuse(frame, n, error)
 
-    def _shared(self, n: fx.Node) -> AliasWrite | None:
+    def _unnoticed_write(self, n: fx.Node) -> AliasWrite | None:
         """Return the write that a node is about to do, if Thunder would miss how it affects later statements."""
-        shared = self.aliases.shared(n)
+        shared = self.aliases.unnoticed_write(n)
         if shared is not None:
             for view in shared.views:
                 # A gradient may read the overwritten value, and this copy has no other name.
@@ -429,7 +429,7 @@ class _Tracer(fx.Interpreter):
                 index = index_of(view, self.map_nodes_to_values(view.args[1:], view))
                 self.call_function(operator.setitem, (into, index, made), {})
             else:
-                into.copy_(undone(view, made, tuple(into.shape)))
+                into.copy_(base_value(view, made, tuple(into.shape)))
         for name in shared.others:
             out_of_place_name = writes(name)
             self.env[name] = super().run_node(name) if out_of_place_name is None else self.env[out_of_place_name]
@@ -438,9 +438,9 @@ class _Tracer(fx.Interpreter):
 
     def _power(self, n: fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
-        begun = len(self._recorded())
+        begun = len(self._statements_since())
         made = power(*args, **kwargs)
-        mark(self._recorded(begun), OPERATORS)
+        mark(self._statements_since(begun), OPERATORS)
         return made
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -452,28 +452,28 @@ class _Tracer(fx.Interpreter):
         if target in WITHOUT_EFFECT:
             return None
         if target is torch.ops.higher_order.tag_activation_checkpoint:
-            return self._checkpointed(*args, **kwargs)
+            return self._run_checkpoint(*args, **kwargs)
         if target is torch.ops.higher_order.flex_attention:
-            begun = len(self._recorded())
-            made = attended(self.call_function, self.running, *args, **kwargs)
-            mark(self._recorded(begun), FLEX_ATTENTION)
+            begun = len(self._statements_since())
+            made = record_attention(self.call_function, self.running, *args, **kwargs)
+            mark(self._statements_since(begun), FLEX_ATTENTION)
             return made
         if target is torch.ops.higher_order.autograd_function_apply:
-            return applied(self._differentiated_by_hand(), *args, **kwargs)
+            return apply_function(self._custom_forward(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
             # The first is the place that PyTorch's warnings point to; the second is the tensor for a result.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
             args, kwargs = cast(target, args, kwargs)
-            args, kwargs = placed(target, known, unlisted(target, known, args), kwargs)
+            args, kwargs = normalize_arguments(target, known, unpack_list(target, known, args), kwargs)
             if target in SOFT:
-                args, kwargs = with_dimension(args, kwargs)
+                args, kwargs = add_dimension(args, kwargs)
             if self.differentiated:
                 refuse_lists(known, args)
             made = self._call(target, known, args, kwargs)
             return made if out is None else out.copy_(made)
-        if name := custom_ops.known(target):
+        if name := custom_ops.qualified_name(target):
             return custom_ops.call(
                 name, args, kwargs, differentiated=self.differentiated and _has_gradient(self.running)
             )
@@ -486,10 +486,10 @@ class _Tracer(fx.Interpreter):
         if _changes_pytorch(target) or any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
             raise NotImplementedError(f"Thunder does not know {name_of(target)}")
         if isinstance(target, numpy_to_tensor_wrapper):
-            return number_of(target, args, kwargs)
-        return _not_a_tensor(target, target(*args, **kwargs))
+            return numpy_result(target, args, kwargs)
+        return _refuse_tensors(target, target(*args, **kwargs))
 
-    def _differentiated_by_hand(self) -> fx.Graph:
+    def _custom_forward(self) -> fx.Graph:
         """Return the forward of a `torch.autograd.Function`.
 
         Refuse the whole program if PyTorch's version of the function would have wrong gradients, too.
@@ -497,12 +497,12 @@ class _Tracer(fx.Interpreter):
         forward, backward = self.running.args[:2]
         assert isinstance(forward, fx.Node)
         assert isinstance(backward, fx.Node)
-        graph: fx.Graph = fetched(self.source.graph, forward).graph
-        if self.differentiated and writes_in_backward(graph, fetched(self.source.graph, backward).graph):
+        graph: fx.Graph = attribute_value(self.source.graph, forward).graph
+        if self.differentiated and writes_in_backward(graph, attribute_value(self.source.graph, backward).graph):
             raise NotImplementedError(WRITTEN_IN_BACKWARD)
         if overwrites(self.running, graph):
             frame = place_of(self.running, self.source.paths)[1]
-            raise ProgramError(_told(frame, self.running, NotImplementedError(READ_BEHIND)))
+            raise ProgramError(_refusal_text(frame, self.running, NotImplementedError(READ_BEHIND)))
         return graph
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -526,14 +526,14 @@ class _Tracer(fx.Interpreter):
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
         if function is not None and function in LOWERED:
             args, kwargs = cast(function, args, kwargs)
-        args, kwargs = placed(target, known or method, args, kwargs)
+        args, kwargs = normalize_arguments(target, known or method, args, kwargs)
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
-    def _call(self, target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, target: Any, replacement: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of a PyTorch function, and mark the result unless the replacement is Thunder's own."""
-        begun = len(self._recorded())
-        made = known(*args, **kwargs)
-        recorded = self._recorded(begun)
+        begun = len(self._statements_since())
+        made = replacement(*args, **kwargs)
+        recorded = self._statements_since(begun)
         if (target in LOWERED or target in FOREACH) and not is_thunders_own(recorded, target, args, kwargs):
             mark(recorded, kind_of(target))
         return made
@@ -551,7 +551,7 @@ class _Tracer(fx.Interpreter):
         inner = _Tracer(dataclasses.replace(self.source, graph=graph), args)
         return inner.run(*args)
 
-    def _checkpointed(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
+    def _run_checkpoint(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
         """Run a region that the backward recomputes; tag its statements as Thunder's interpreter does."""
         if use_reentrant:
             raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
@@ -575,10 +575,10 @@ class _UnsupportedNodes(_Tracer):
     """Records nodes that cannot be traced or differentiated, and continues after them."""
 
     def __init__(
-        self, source: GraphSource, arguments: Sequence[Proxy], found: dict[fx.Node, str], differentiated: bool
+        self, source: GraphSource, arguments: Sequence[Proxy], refusals: dict[fx.Node, str], differentiated: bool
     ) -> None:
         super().__init__(source, arguments)
-        self.found = found
+        self.refusals = refusals
         self.differentiated = differentiated
 
     def run_node(self, n: fx.Node) -> Any:
@@ -589,26 +589,26 @@ class _UnsupportedNodes(_Tracer):
         try:
             made = super().run_node(n)
             if self.differentiated:
-                self._differentiate(n, trace.bound_symbols[recorded:])
+                self._check_gradients(n, trace.bound_symbols[recorded:])
             return made
         except RefusedNodeError as error:
             trace.scopes = scopes
             del trace.bound_symbols[recorded:]
-            self.found[n] = str(error)
+            self.refusals[n] = str(error)
             return pytree.tree_map(thunder.torch._fake_type_to_thunder, n.meta["example_value"])
 
-    def _differentiate(self, n: fx.Node, made: Sequence[BoundSymbol]) -> None:
-        for bsym in made:
-            if reason := without_gradient(bsym):
+    def _check_gradients(self, n: fx.Node, statements: Sequence[BoundSymbol]) -> None:
+        for bsym in statements:
+            if reason := why_no_gradient(bsym):
                 _refuse(place_of(n, self.source.paths)[1], n, NotImplementedError(reason))
 
 
-def _with_dimensions(made: Any) -> Any:
+def _strengthen_types(results: Any) -> Any:
     """Give results with dimensions a strong data type. Thunder leaves it weak if the value was a scalar before."""
-    for leaf in tree_iter(made):
+    for leaf in tree_iter(results):
         if isinstance(leaf, TensorProxy) and leaf.ndim:
             leaf._true_dtype = dtypes.to_strong_dtype(leaf._true_dtype)
-    return made
+    return results
 
 
 def _plain(argument: Any) -> Any:
@@ -620,7 +620,7 @@ def _plain(argument: Any) -> Any:
     return tuple(map(_plain, argument)) if type(argument) is tuple else argument
 
 
-def checkpointed(graph: fx.GraphModule) -> int:
+def count_checkpoints(graph: fx.GraphModule) -> int:
     """Count the regions of a graph that `torch.utils.checkpoint` recomputes in the backward."""
     return len(graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint))
 
@@ -630,10 +630,10 @@ def _names_of(tree: Any) -> set[str]:
 
 
 @contextmanager
-def _located(place: Place) -> Iterator[None]:
+def _set_location(location: Place) -> Iterator[None]:
     trace = get_tracectx()
     assert trace is not None
-    trace.set_current_source_location(*place)
+    trace.set_current_source_location(*location)
     yield
 
 
@@ -643,15 +643,15 @@ def _has_gradient(node: fx.Node) -> bool:
 
 
 def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
-    raise RefusedNodeError(_told(frame, node, error), node) from error
+    raise RefusedNodeError(_refusal_text(frame, node, error), node) from error
 
 
-def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
+def _refusal_text(frame: Frame, node: fx.Node, error: Exception) -> str:
     behind = node
     while not frame.line and behind.op != "output":  # Dynamo inserted it for a later node
         behind = behind.next
         frame = place_of(behind, {})[1]
-    where = told_place(frame.file, frame.line)
+    where = line_prefix(frame.file, frame.line)
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
     name = name_of(node.target)
@@ -678,7 +678,7 @@ def _changes_pytorch(target: Any) -> bool:
     return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
 
 
-def _not_a_tensor(target: Any, made: Any) -> Any:
-    if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(made)):
+def _refuse_tensors(target: Any, result: Any) -> Any:
+    if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(result)):
         raise NotImplementedError(f"Thunder does not know {name_of(target)}, which makes a tensor")
-    return made
+    return result

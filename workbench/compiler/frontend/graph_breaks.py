@@ -20,16 +20,16 @@ import torch
 from torch import fx
 
 from workbench.analysis.memory.multi_graph_memory import Forward, RecordedStep
-from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, cut_off, reason_of, whole_of
-from workbench.compiler.frontend.dynamo_session import compiled_by, no_collections, settings
+from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, detach_outputs, prepare_graph, reason_of
+from workbench.compiler.frontend.dynamo_session import compile_with, dynamo_settings, no_collections
 from workbench.compiler.frontend.fake_step import StepRecorder
-from workbench.compiler.frontend.fx_to_thunder import constants_of, name_of, refused
-from workbench.compiler.frontend.plain_flex_attention import without_vmap
+from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, name_of
+from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
-from workbench.compiler.lowering.call_normalization import named_in_place
-from workbench.compiler.trace.stable_ids import known_file
+from workbench.compiler.lowering.call_normalization import is_named_in_place
+from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
 from workbench.interop.torch_private import FakeTensorMode, split_module
 from workbench.programs.tensors import find_tensors
@@ -119,13 +119,13 @@ class GraphSplitter:
         runner : callable
             Returns a function that runs a piece.
         """
-        without_vmap(graph)
+        erase_vmap(graph)
         key, behind = self._key(graph), reason_of(graph)
-        found = refused(graph, inputs)
-        numbers = _numbered(graph, found)
+        found = find_refused_nodes(graph, inputs)
+        numbers = _number_pieces(graph, found)
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
-            return _cut_off(graph, runner(whole))
+            return _detach_inputs(graph, runner(whole))
         # Keep program order: a piece may write or draw a value that others see without an edge between them.
         split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
@@ -136,7 +136,7 @@ class GraphSplitter:
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
             piece = Piece(inner, own, refusals.get(name, ""), cut, source_of(inner), torch.is_grad_enabled())
-            setattr(split, name, _PieceSlot(_cut_off(inner, runner(piece))))
+            setattr(split, name, _PieceSlot(_detach_inputs(inner, runner(piece))))
         return split.forward
 
     def _key(self, graph: fx.GraphModule) -> str:
@@ -201,7 +201,7 @@ def _pieces_of(
     def runner(piece: Piece) -> Run:
         def run(*given: Any) -> Any:
             if rehearsal is not None:
-                return _rehearsed(rehearsal, piece, given)
+                return _rehearse_piece(rehearsal, piece, given)
             known = found.get(piece.key)
             found[piece.key] = (
                 FirstPieceRun(piece, given, 1) if known is None else dataclasses.replace(known, calls=known.calls + 1)
@@ -220,8 +220,8 @@ def _pieces_of(
         fake_gpu.make_state_fake(optimizer, mode)
     loops = dynamo_patches.graph_breaks_in_loops() if optimizers else nullcontext()
     real = fake_gpu.takes_real_tensors(mode)
-    with settings(LIMIT), no_collections(), loops, real, fake_gpu.backward_without_gpu(mode):
-        call = compiled_by(program, Backend(ref(act)), whole=False)
+    with dynamo_settings(LIMIT), no_collections(), loops, real, fake_gpu.backward_without_gpu(mode):
+        call = compile_with(program, Backend(ref(act)), fullgraph=False)
         call(*args, **kwargs)
         first = found
         if optimizers:
@@ -231,7 +231,7 @@ def _pieces_of(
         state = [*find_tensors((program, args, kwargs)).tensors.values()]
         _clear_gradients(state)
         rehearsal = StepRecorder(mode, state)
-        recorded = _gone_through(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
+        recorded = _rehearse_step(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
         _clear_gradients(state)
     rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
     return [*found.values(), *rest], recorded
@@ -243,30 +243,30 @@ def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
             tensor.grad = None
 
 
-def _rehearsed(rehearsal: StepRecorder, piece: Piece, given: Sequence[Any]) -> Any:
+def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]) -> Any:
     if piece.refusal:
-        return rehearsal.run_opaque(piece.key, lambda: piece.graph(*given))
-    return rehearsal.run(piece.key, lambda: piece.graph(*given), (*given, *constants_of(piece.graph)))
+        return rehearsal.run_opaque(piece.key, lambda: piece.graph(*inputs))
+    return rehearsal.run(piece.key, lambda: piece.graph(*inputs), (*inputs, *constants_of(piece.graph)))
 
 
-def _gone_through(
-    rehearsal: StepRecorder, call: Callable[[], Any], takes_steps: bool, found: Mapping[str, FirstPieceRun]
+def _rehearse_step(
+    rehearsal: StepRecorder, call: Callable[[], Any], takes_steps: bool, runs: Mapping[str, FirstPieceRun]
 ) -> RecordedStep | str:
     """Return the tensors alive between the parts of a step, or the reason why they are unknown."""
-    if any(tensor.is_cuda for seen in found.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
+    if any(tensor.is_cuda for seen in runs.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
         return "autograd asks for a GPU that is not there"
     try:
         rehearsal.step(call, takes_steps)
     except Exception as error:  # noqa: BLE001  # the program's own code may raise any error when it is called again
         return f"{type(error).__name__}: {str(error).partition('\n')[0]}"
-    recorded = rehearsal.recorded()
+    recorded = rehearsal.recorded_step()
     ran = Counter(event.part for event in recorded.events if isinstance(event, Forward))
-    if ran != Counter({key: seen.calls for key, seen in found.items() if not seen.piece.refusal}):
+    if ran != Counter({key: seen.calls for key, seen in runs.items() if not seen.piece.refusal}):
         return "other parts ran when the program was called again"
     return recorded
 
 
-def _cut_off(graph: fx.GraphModule, run: Run) -> Run:
+def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
     """Return a function that runs a graph and detaches inputs that receive no gradient from its results.
 
     Such an input may belong to a graph whose backward has already run, such as the loss of the previous micro-batch.
@@ -275,32 +275,32 @@ def _cut_off(graph: fx.GraphModule, run: Run) -> Run:
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = output.args[0]
-    without = [_has_none(result) for result in results] if isinstance(results, tuple | list) else []
+    without = [_has_no_gradient(result) for result in results] if isinstance(results, tuple | list) else []
     reached = set()
     ahead = list(output.all_input_nodes)
     while ahead:
         node = ahead.pop()
-        if node not in reached and not _has_none(node):
+        if node not in reached and not _has_no_gradient(node):
             reached.add(node)
             ahead.extend(node.all_input_nodes)
     own = [node not in reached for node in graph.graph.find_nodes(op="placeholder")]
 
     def cut(*given: Any) -> Any:
-        made = run(*(_detached(value) if off else value for value, off in zip(given, own, strict=True)))
+        made = run(*(_detach(value) if off else value for value, off in zip(given, own, strict=True)))
         if not any(without):
             return made
-        return tuple(_detached(value) if off else value for value, off in zip(made, without, strict=True))
+        return tuple(_detach(value) if off else value for value, off in zip(made, without, strict=True))
 
     return cut
 
 
-def _has_none(node: Any) -> bool:
+def _has_no_gradient(node: Any) -> bool:
     """Return whether the result of a node is a tensor without a gradient."""
     made = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return isinstance(made, torch.Tensor) and not made.requires_grad
 
 
-def _detached(value: Any) -> Any:
+def _detach(value: Any) -> Any:
     history = isinstance(value, torch.Tensor) and value.grad_fn is not None
     return value.detach() if history else value
 
@@ -356,7 +356,7 @@ class CompiledParts(DynamoCompiled):
 
     def _runner(self, piece: Piece) -> Run:
         number, owner = len(self._runs), ref(self)
-        self._runs.append(self._run_of(piece))
+        self._runs.append(self._lazy_run(piece))
 
         # Dynamo keeps this function as long as the user's function lives, so it must not keep other objects alive.
         def run(*given: Any) -> Any:
@@ -366,21 +366,21 @@ class CompiledParts(DynamoCompiled):
 
         return run
 
-    def _run_of(self, piece: Piece) -> Run:
+    def _lazy_run(self, piece: Piece) -> Run:
         compiler, planned = self._compiler_of(piece)
         if compiler is None:
             return piece.graph
         number = len(self._runs)
 
         def first(*given: Any) -> Any:
-            run = self._runs[number] = self._compiled(piece, compiler, given, planned)
+            run = self._runs[number] = self._compile_piece(piece, compiler, given, planned)
             return run(*given)
 
         return first
 
-    def _compiled(self, piece: Piece, compiler: Compiler, given: Sequence[Any], planned: bool) -> Run:
-        whole = whole_of(self._program, *self._given, piece.graph, given)
-        jitted, constants = compiler(whole.function), whole.inputs[len(given) :]
+    def _compile_piece(self, piece: Piece, compiler: Compiler, inputs: Sequence[Any], planned: bool) -> Run:
+        whole = prepare_graph(self._program, *self._given, piece.graph, inputs)
+        jitted, constants = compiler(whole.function), whole.inputs[len(inputs) :]
         if not planned:
             try:
                 jitted._lc_cd.get_computation_and_inputs(*whole.inputs)
@@ -390,7 +390,7 @@ class CompiledParts(DynamoCompiled):
                 return piece.graph
         self.jitted.append(jitted)
         (output,) = piece.graph.graph.find_nodes(op="output")
-        run = cut_off(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
+        run = detach_outputs(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
         if isinstance(output.args[0], tuple | list):
             return run
         # If a graph was cut, a piece returns a single value without a tuple.
@@ -417,10 +417,10 @@ def source_of(graph: fx.GraphModule) -> str:
     file = known[0].file
     lines = [frame.line for frame in known if frame.file == file]
     ends = f"{min(lines)}" if min(lines) == max(lines) else f"{min(lines)}-{max(lines)}"
-    return f"{known_file(file)}:{ends}"
+    return f"{file_label(file)}:{ends}"
 
 
-def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
+def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
     """Return the number of the piece for each operator of a graph; one piece if the graph cannot be cut."""
     numbers: dict[fx.Node, int] = {}
     number, last = 0, None
@@ -429,7 +429,7 @@ def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.No
             # An operator that unpacks another operator's results stays in that operator's piece.
             numbers[node] = numbers[node.args[0]]
             continue
-        taken = node not in found
+        taken = node not in refusals
         if last is not None and taken is not last and not inside:
             number += 1
         last = last if inside and last is not None else taken
@@ -455,7 +455,7 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
     """Return whether an operator writes in place to the result of another piece."""
     if not (
-        named_in_place(node)
+        is_named_in_place(node)
         or node.target in _IN_PLACE
         or node.kwargs.get("inplace")
         or node.kwargs.get("out") is not None

@@ -34,14 +34,14 @@ from workbench.compiler.lowering.alias_writes import (
 from workbench.compiler.lowering.call_normalization import draws_again, refuse_lists
 from workbench.compiler.lowering.interpolate import is_thunders
 from workbench.compiler.lowering.zero_dim_tensors import BROADCAST
-from workbench.compiler.trace.copy_sets import VIEWS, MemoryAliases, inside_of, is_copy, leaves
-from workbench.compiler.trace.stable_ids import class_of, told_place
+from workbench.compiler.trace.copy_sets import VIEWS, MemoryAliases, count_copies_and_fences, is_copy, leaves
+from workbench.compiler.trace.stable_ids import class_of, line_prefix
 from workbench.compiler.trace.validate import validate
 from workbench.errors import PlanError, ProgramError
 
 
 @contextlib.contextmanager
-def nothing_drawn() -> Iterator[None]:
+def refuse_outside_draws() -> Iterator[None]:
     """Refuse a program that draws random numbers outside of PyTorch.
 
     All calls would use the numbers of the first call.
@@ -51,22 +51,22 @@ def nothing_drawn() -> Iterator[None]:
     ProgramError
         The message says how to change the program.
     """
-    before = _drawn_outside()
+    before = _refuse_draw()
     yield
-    if _drawn_outside() != before:
+    if _refuse_draw() != before:
         reason = "numbers that are drawn by Python's random or NumPy's would be the same in each call"
         raise ProgramError(f"{reason}: {remedy(reason)}")
 
 
 @contextlib.contextmanager
-def policies_refused() -> Iterator[None]:
+def refuse_policies() -> Iterator[None]:
     """Refuse a policy of selective checkpointing, which Thunder's interpreter ignores with a warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=r"torch\.checkpoint: context_fn")
         yield
 
 
-def told_reentrant(error: BaseException) -> str:
+def reentrant_reason(error: BaseException) -> str:
     """Return the reason for an error of Thunder at a reentrant checkpoint; empty for any other error.
 
     Thunder's interpreter refuses `torch.utils.checkpoint` with ``use_reentrant=True`` by raising a string, which Python
@@ -80,7 +80,7 @@ def told_reentrant(error: BaseException) -> str:
     return f"Thunder has no torch.utils.checkpoint with use_reentrant=True, called in {last.name}"
 
 
-def _drawn_outside() -> Any:
+def _refuse_draw() -> Any:
     # State of the generator behind np.random.rand and similar functions.
     _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     return random.getstate(), np.asarray(keys).tobytes(), rest
@@ -102,22 +102,22 @@ def refuse_lost(trace: TraceCtx) -> None:
     for bsym in trace.bound_symbols:
         if _smooths(bsym):
             raise ProgramError(
-                f"{_place(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
+                f"{_line(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
                 "without label_smoothing (places that are ignored count in its mean, and sums have no gradient)"
             )
         if bsym.sym.name == "max_pool1d" and _pads(bsym):
             raise ProgramError(
-                f"{_place(bsym)}Thunder's max_pool1d makes no numbers of padding: open it with capture='auto', or call "
+                f"{_line(bsym)}Thunder's max_pool1d makes no numbers of padding: open it with capture='auto', or call "
                 "max_pool2d on x.unsqueeze(-2)"
             )
         if bsym.sym.name == "instance_norm" and _keeps_statistics(bsym):
             raise ProgramError(
-                f"{_place(bsym)}Thunder's instance_norm loses its running statistics: open it with capture='auto', or "
+                f"{_line(bsym)}Thunder's instance_norm loses its running statistics: open it with capture='auto', or "
                 "without track_running_stats"
             )
         if bsym.sym.name == "interpolate" and not is_thunders(*bsym.args, **bsym.kwargs):
             raise ProgramError(
-                f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
+                f"{_line(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
                 "capture='auto', or give a size that is a multiple of the one before"
             )
         if class_of(bsym) and _hands_on(bsym):
@@ -126,30 +126,30 @@ def refuse_lost(trace: TraceCtx) -> None:
                 "it takes: open it with capture='auto'"
             )
     _refuse_decisions(trace)
-    through = [bsym for bsym, _ in _differentiated(trace)]
+    through = [bsym for bsym, _ in _differentiated_statements(trace)]
     _refuse_unseen(trace, through)
     _refuse_statistics(trace)
     for bsym in through:
         if _sums(bsym):
             raise ProgramError(
-                f"{_place(bsym)}Thunder cannot differentiate the sum of losses of {bsym.sym.name}, which fails as it "
+                f"{_line(bsym)}Thunder cannot differentiate the sum of losses of {bsym.sym.name}, which fails as it "
                 "runs: open it with capture='auto', or sum what reduction='none' gives"
             )
         if draws_again(bsym):
             raise ProgramError(
-                f"{_place(bsym)}Thunder draws other numbers for the gradient of {bsym.sym.name} than for itself: open "
+                f"{_line(bsym)}Thunder draws other numbers for the gradient of {bsym.sym.name} than for itself: open "
                 "it with capture='auto'"
             )
         try:
             refuse_lists(bsym.sym, bsym.args)
         except NotImplementedError as error:
             raise ProgramError(
-                f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', or write it "
+                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', or write it "
                 f"without a list ({error})"
             ) from None
         if reason := lost_conjugate(bsym):
             raise ProgramError(
-                f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
+                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
                 f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
             )
 
@@ -174,12 +174,12 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
         return
     memory = MemoryAliases(trace.bound_symbols)
     for bsym in trace.bound_symbols:
-        for leaf in leaves([bsym]) if inside_of(bsym)[0] else ():
+        for leaf in leaves([bsym]) if count_copies_and_fences(bsym)[0] else ():
             unseen = any(
                 ProxyTag.DETACHED_AUTOGRAD_GRAPH in p.tags for p in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs)
             )
             if is_copy(leaf) and not unseen and memory.base(leaf.args[1].name) in wanted:
-                raise ProgramError(f"{_place(bsym)}{remedy(WRITTEN_LEAF)} ({WRITTEN_LEAF})")
+                raise ProgramError(f"{_line(bsym)}{remedy(WRITTEN_LEAF)} ({WRITTEN_LEAF})")
 
 
 def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:
@@ -230,7 +230,7 @@ def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
         return
     for bsym in trace.bound_symbols:
         if class_of(bsym) or bsym.sym.name == "autograd_function_apply":
-            where = next(filter(None, map(_place, (bsym, *bsym.subsymbols))), "")
+            where = next(filter(None, map(_line, (bsym, *bsym.subsymbols))), "")
             raise ProgramError(f"{where}{remedy(UNREAD)} ({f'{UNREAD} {class_of(bsym)}'.strip()})")
 
 
@@ -239,7 +239,7 @@ def _refuse_decisions(trace: TraceCtx) -> None:
     for bsym in trace.bound_symbols:
         numbers = [proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, NumberProxy) and proxy.value is None]
         if numbers and any(isinstance(out, NumberProxy) and out.value is not None for out in bsym.flat_proxy_outs):
-            raise ProgramError(f"{_place(bsym)}{remedy(DECIDES)} ({DECIDES})")
+            raise ProgramError(f"{_line(bsym)}{remedy(DECIDES)} ({DECIDES})")
 
 
 def _hands_on(bsym: BoundSymbol) -> bool:
@@ -293,7 +293,7 @@ def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
         lost = next((unseen[name] for name in given if name in unseen), None)
         if lost is not None and id(bsym) in differentiated:
             raise ProgramError(
-                f"{_place(lost)}Thunder cannot differentiate {lost.sym.name}: {remedy(UNDER_NO_GRAD)} ({UNDER_NO_GRAD})"
+                f"{_line(lost)}Thunder cannot differentiate {lost.sym.name}: {remedy(UNDER_NO_GRAD)} ({UNDER_NO_GRAD})"
             )
 
 
@@ -307,7 +307,7 @@ def _refuse_statistics(trace: TraceCtx) -> None:
             kept = statistics_of(bsym.args, bsym.kwargs)
             if any(isinstance(each, TensorProxy) and each.name in views for each in kept):
                 raise ProgramError(
-                    f"{_place(bsym)}Thunder cannot trace {bsym.sym.name}: {remedy(STATISTICS)} ({STATISTICS})"
+                    f"{_line(bsym)}Thunder cannot trace {bsym.sym.name}: {remedy(STATISTICS)} ({STATISTICS})"
                 )
         members = list(leaves([bsym]))
         if members and all(leaf.sym.id in VIEWS for leaf in members):
@@ -323,12 +323,12 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
         The interpreted trace.
     """
     told = set()
-    for bsym, names in _differentiated(trace):
+    for bsym, names in _differentiated_statements(trace):
         tensors = [arg for arg in bsym.flat_proxy_args if isinstance(arg, TensorProxy)]
         alone = [x for x in tensors if not x.ndim and x.name in names and x.device.type == "cpu"]
         if bsym.sym.name not in BROADCAST or not alone or all(not x.ndim for x in tensors):
             continue
-        place = _place(bsym)
+        place = _line(bsym)
         if place not in told:
             told.add(place)
             yield (
@@ -337,7 +337,7 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
             )
 
 
-def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
+def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
     """Yield statements that a gradient flows through, with the names of their values that have one.
 
     Before the program is differentiated, Thunder's computed values do not record this themselves.
@@ -392,7 +392,7 @@ def _is_inexact(proxy: Any) -> bool:
     return isinstance(proxy, TensorProxy) and dtypes.is_inexact_dtype(proxy.dtype)
 
 
-def _place(bsym: BoundSymbol) -> str:
+def _line(bsym: BoundSymbol) -> str:
     file: Any = bsym.source_filename
     line = getattr(file, "user_line", 0)
-    return told_place(file.user_file, line) if line else ""
+    return line_prefix(file.user_file, line) if line else ""

@@ -51,12 +51,12 @@ class ModuleCall:
     name: str
 
 
-def reads(read: str, name: str) -> bool:
+def mentions_attribute(expressions: str, name: str) -> bool:
     """Return whether a guarded expression contains an attribute."""
-    return re.search(rf"\b{re.escape(name)}\b", read) is not None
+    return re.search(rf"\b{re.escape(name)}\b", expressions) is not None
 
 
-def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str]:
+def differing_attributes(first: torch.nn.Module, second: torch.nn.Module) -> frozenset[str]:
     """Return the attributes that differ between two modules or their submodules.
 
     Raises
@@ -64,7 +64,7 @@ def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str]:
     LayerMismatch
         If the modules differ in more than attributes.
     """
-    ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (one, other))
+    ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (first, second))
     if list(ones) != list(others):
         inside = sorted(ones.keys() ^ others.keys())
         raise LayerMismatch(f"{inside[0]} is in one of the two alone" if inside else "its modules have another order")
@@ -76,28 +76,28 @@ def differing(one: torch.nn.Module, other: torch.nn.Module) -> frozenset[str]:
         where = path or "it"
         if type(module) is not type(beside):
             raise LayerMismatch(f"{where} is a {type(beside).__name__}, not a {type(module).__name__}")
-        if _hooked(module) or _hooked(beside):
+        if _has_hooks(module) or _has_hooks(beside):
             raise LayerMismatch(f"{where} has hooks")
         for table in ("_parameters", "_buffers"):
             mine, its = getattr(module, table), getattr(beside, table)
             if mine.keys() != its.keys():
                 raise LayerMismatch(f"{where} has other parameters or buffers")
             for name, tensor in mine.items():
-                if traits_of(tensor) != traits_of(its[name]):
+                if tensor_traits(tensor) != tensor_traits(its[name]):
                     own = f"{path}.{name}".lstrip(".")
-                    raise LayerMismatch(f"{own} is {_shown(its[name])}, not {_shown(tensor)}")
+                    raise LayerMismatch(f"{own} is {_tensor_text(its[name])}, not {_tensor_text(tensor)}")
         mine, its = vars(module), vars(beside)
         if mine.keys() != its.keys():
             raise LayerMismatch(f"{where} has other attributes: {', '.join(sorted(mine.keys() ^ its.keys()))}")
         if "forward" in mine:
             raise LayerMismatch(f"{where} has a forward of its own")
-        found.update(name for name in mine.keys() - _OWN if not _same(mine[name], its[name]))
-    if _pattern(own_tensors(one).values()) != _pattern(own_tensors(other).values()):
+        found.update(name for name in mine.keys() - _OWN if not _is_same(mine[name], its[name]))
+    if _pattern(own_tensors(first).values()) != _pattern(own_tensors(second).values()):
         raise LayerMismatch("it shares other parameters or buffers")
     return frozenset(found)
 
 
-def _shown(tensor: torch.Tensor | None) -> str:
+def _tensor_text(tensor: torch.Tensor | None) -> str:
     """Return the properties of a tensor that differ most often, as text."""
     if tensor is None:
         return "None"
@@ -106,24 +106,28 @@ def _shown(tensor: torch.Tensor | None) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{strides} on {tensor.device}{grad}"
 
 
-def _hooked(module: torch.nn.Module) -> bool:
+def _has_hooks(module: torch.nn.Module) -> bool:
     return any(len(value) > 0 for name, value in vars(module).items() if name.endswith("_hooks") and value is not None)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if one is other:
+def _is_same(first: Any, second: Any) -> bool:
+    if first is second:
         return True
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if isinstance(one, _PLAIN):
-        return bool(one == other)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
-    if type(one) is functools.partial:
-        return one.func is other.func and _same(one.args, other.args) and _same(one.keywords, other.keywords)
-    return isinstance(one, set) and all(isinstance(item, _PLAIN) for item in one) and list(one) == list(other)
+    if isinstance(first, _PLAIN):
+        return bool(first == second)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_is_same, first, second))
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(_is_same(first[key], second[key]) for key in first)
+    if type(first) is functools.partial:
+        return (
+            first.func is second.func
+            and _is_same(first.args, second.args)
+            and _is_same(first.keywords, second.keywords)
+        )
+    return isinstance(first, set) and all(isinstance(item, _PLAIN) for item in first) and list(first) == list(second)
 
 
 def _pattern(objects: Iterable[Any]) -> list[int]:
@@ -140,7 +144,7 @@ def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def traits_of(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
+def tensor_traits(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
     """Return the properties of a tensor that tracing reads."""
     if tensor is None:
         return None
@@ -168,8 +172,8 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if var.source is None or len(tx.output.tracers) > 1 or _len_torch_function_stack():
         raise LayerMismatch("it is called inside of an operator that takes functions")
     tensors: dict[fx.Node, Any] = {}
-    given = [described(item, tensors) for item in args]
-    given += [(name, described(item, tensors)) for name, item in kwargs.items()]
+    given = [describe(item, tensors) for item in args]
+    given += [(name, describe(item, tensors)) for name, item in kwargs.items()]
     places = []
     at = tx
     while at is not None:
@@ -181,16 +185,16 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         *((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
         tuple(tx.nn_module_stack), tuple(places),
     )  # fmt: skip
-    return ModuleCall(state, tuple(given), tuple(tensors), tuple(tensors.values()), name_of(var))
+    return ModuleCall(state, tuple(given), tuple(tensors), tuple(tensors.values()), dynamo_name_of(var))
 
 
-def name_of(var: Any) -> str:
+def dynamo_name_of(var: Any) -> str:
     """Return Dynamo's name of a module."""
     return _REGISTERED.sub(r".\2", var.get_nn_module_stack_source().name)
 
 
-def described(item: Any, tensors: dict[fx.Node, Any], known: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
-    """Return one of Dynamo's values as data; add its nodes to `tensors`, or check that they are among those `known`.
+def describe(item: Any, tensors: dict[fx.Node, Any], own_nodes: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
+    """Return one of Dynamo's values as data; add its nodes to `tensors`, or check that they are among `own_nodes`.
 
     Raises
     ------
@@ -205,13 +209,13 @@ def described(item: Any, tensors: dict[fx.Node, Any], known: Mapping[fx.Node, An
         value = item.as_python_constant()
         return ("constant", type(value), value)
     if type(item) is TupleVariable:
-        return ("tuple", *(described(inner, tensors, known) for inner in item.items))
+        return ("tuple", *(describe(inner, tensors, own_nodes) for inner in item.items))
     if type(item) is not TensorVariable:
         raise LayerMismatch(f"{type(item).__name__.removesuffix('Variable')} is no tensor, constant or tuple")
     node = item.as_proxy().node
-    if known is not None:
-        if node not in known:
+    if own_nodes is not None:
+        if node not in own_nodes:
             raise LayerMismatch("it returns a tensor that it did not compute")
-        return ("tensor", known[node])
+        return ("tensor", own_nodes[node])
     tensors.setdefault(node, item)
-    return ("tensor", list(tensors).index(node), traits_of(node.meta["example_value"]))
+    return ("tensor", list(tensors).index(node), tensor_traits(node.meta["example_value"]))

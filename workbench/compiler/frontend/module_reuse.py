@@ -19,14 +19,20 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import ModuleCall, call_of, differing, name_of, reads
+from workbench.compiler.frontend.module_equality import (
+    ModuleCall,
+    call_of,
+    differing_attributes,
+    dynamo_name_of,
+    mentions_attribute,
+)
 from workbench.compiler.frontend.module_template import (
     EXISTING,
     GraphBefore,
     TracedModule,
+    copy_module,
     module_summary,
     sample_of,
-    write,
 )
 from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.layers.partition import LayerMismatch
@@ -55,7 +61,7 @@ class ReuseCounts:
 
 
 @contextlib.contextmanager
-def traced_once(program: Any) -> Iterator[ReuseCounts]:
+def trace_modules_once(program: Any) -> Iterator[ReuseCounts]:
     """Let Dynamo trace only two modules of each kind that a program repeats.
 
     Use the result only for planning, because guards on modules that were not traced are missing. Remove this when
@@ -66,7 +72,7 @@ def traced_once(program: Any) -> Iterator[ReuseCounts]:
     program : callable
         A module, or an object that holds modules.
     """
-    repeated = _repeated(_modules_of(program))
+    repeated = _repeated_modules(_modules_of(program))
     written = ReuseCounts()
     if not repeated:
         yield written
@@ -79,11 +85,11 @@ def _modules_of(program: Any) -> list[torch.nn.Module]:
     """Return the modules of a program, or those that a function can reach."""
     function = getattr(program, "__func__", program)
     cells = getattr(function, "__closure__", None) or ()
-    held = (program, getattr(program, "__self__", None), *(cell.cell_contents for cell in cells if _filled(cell)))
+    held = (program, getattr(program, "__self__", None), *(cell.cell_contents for cell in cells if _is_filled(cell)))
     return [module for root in held if isinstance(root, torch.nn.Module) for module in root.modules()]
 
 
-def _filled(cell: Any) -> bool:
+def _is_filled(cell: Any) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:
@@ -91,7 +97,7 @@ def _filled(cell: Any) -> bool:
     return True
 
 
-def _repeated(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
+def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
     """Return modules with enough others of the same class to make copying worthwhile, and their submodules, by `id`."""
     found: dict[int, torch.nn.Module] = {}
     for parent in modules:
@@ -110,27 +116,27 @@ class _ModuleKind:
         self.refused = False
         self.reason = f"Dynamo traced other statements than for {_path_of(sample.call.name)}"
 
-    def compare(self, other: TracedModule | None) -> None:
+    def compare(self, second: TracedModule | None) -> None:
         """Compare a second sample with the first."""
         first = self.sample
-        self.agreed = other is not None and module_summary(first) == module_summary(other)
+        self.agreed = second is not None and module_summary(first) == module_summary(second)
         self.refused = not self.agreed
 
 
 class _ReuseWatcher:
     """State during the trace of one program."""
 
-    def __init__(self, repeated: Mapping[int, torch.nn.Module], written: ReuseCounts) -> None:
+    def __init__(self, repeated: Mapping[int, torch.nn.Module], counts: ReuseCounts) -> None:
         self._repeated = repeated
         self._known: set[int] = set()
         """Ids of modules that were called. The names of a second call begin with those of the first."""
         self._sampled: GraphBefore | None = None
         self._output: Any = None
-        self._written = written
+        self._written = counts
         self._kinds: list[_ModuleKind] = []
         self._differences: dict[tuple[int, int], frozenset[str] | LayerMismatch] = {}
 
-    def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
+    def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
         """Handle a module call that Dynamo is about to trace with `call`."""
         if tx.output is not self._output:
             # Dynamo has restarted the trace.
@@ -147,11 +153,11 @@ class _ReuseWatcher:
         try:
             made = call_of(var, tx, args, kwargs)
         except LayerMismatch as mismatch:
-            self._written.reasons[_path_of(name_of(var))] = str(mismatch)
+            self._written.reasons[_path_of(dynamo_name_of(var))] = str(mismatch)
             return call(var, tx, args, kwargs)
         kind = self._kind_of(var.value, made)
         if kind is not None and kind.agreed and not again:
-            result = write(kind.sample, var, tx, made)
+            result = copy_module(kind.sample, var, tx, made)
             self._written.modules[type(var.value).__name__] += 1
             return result
         if kind is not None and (kind.refused or kind.agreed):
@@ -176,23 +182,23 @@ class _ReuseWatcher:
             self._kinds.append(_ModuleKind(sample))
         return result
 
-    def changed(self, item: Any) -> None:
+    def on_change(self, item: Any) -> None:
         """Record that Dynamo registers a change of one of its variables."""
         before = self._sampled
         if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
             before.alone = False
 
-    def read_changed(self, item: Any) -> None:
+    def on_changed_read(self, item: Any) -> None:
         """Record that Dynamo reads an attribute that was set during the trace."""
         if self._sampled is not None and isinstance(item.mutation_type, EXISTING):
             self._sampled.alone = False
 
-    def renamed(self, node: fx.Node, name: str) -> None:
+    def on_rename(self, node: fx.Node, name: str) -> None:
         """Record that Dynamo names a node after a variable of the user's code."""
         if self._sampled is not None:
             self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
 
-    def _kind_of(self, module: torch.nn.Module, made: ModuleCall) -> _ModuleKind | None:
+    def _kind_of(self, module: torch.nn.Module, call: ModuleCall) -> _ModuleKind | None:
         """Return the kind that a module belongs to.
 
         If the module begins a new kind, record the reason and return None.
@@ -202,30 +208,30 @@ class _ReuseWatcher:
             sample = kind.sample
             if type(sample.module) is not type(module):
                 continue
-            found = self._reason(sample, module, made)
+            found = self._reason(sample, module, call)
             if not found:
                 return kind
             reason = reason or f"beside {_path_of(sample.call.name)}, {found}"
         if reason:
-            self._written.reasons[_path_of(made.name)] = reason
+            self._written.reasons[_path_of(call.name)] = reason
         return None
 
-    def _reason(self, sample: TracedModule, module: torch.nn.Module, made: ModuleCall) -> str:
+    def _reason(self, sample: TracedModule, module: torch.nn.Module, call: ModuleCall) -> str:
         """Return how a module differs from one that was traced; empty if its nodes can be copied."""
-        if sample.call.state != made.state:
+        if sample.call.state != call.state:
             return "it is called at another line, inside of another module, or in another mode"
-        if sample.call.given != made.given:
+        if sample.call.given != call.given:
             return "its arguments have other shapes, data types or values"
         key = (id(sample.module), id(module))
         if key not in self._differences:
             try:
-                self._differences[key] = differing(sample.module, module)
+                self._differences[key] = differing_attributes(sample.module, module)
             except LayerMismatch as mismatch:
                 self._differences[key] = mismatch
         names = self._differences[key]
         if isinstance(names, LayerMismatch):
             return str(names)
-        read = sorted(name for name in names if reads(sample.read, name))
+        read = sorted(name for name in names if mentions_attribute(sample.read, name))
         return f"its {' and '.join(read)} differs, which it reads" if read else ""
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from workbench.compiler.frontend.module_equality import ModuleCall, described, own_tensors, traits_of
+from workbench.compiler.frontend.module_equality import ModuleCall, describe, own_tensors, tensor_traits
 from workbench.compiler.layers.partition import LayerMismatch
-from workbench.compiler.lowering.call_normalization import named_in_place
+from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.interop.torch_private import (
     AttributeMutationExisting,
     ConstantVariable,
@@ -103,7 +103,7 @@ class GraphBefore:
                 VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
 
 
-def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: Any) -> TracedModule:
+def sample_of(graph_before: GraphBefore, var: Any, tx: Any, call: ModuleCall, result: Any) -> TracedModule:
     """Record the result of tracing a module.
 
     Raises
@@ -111,19 +111,19 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
     LayerMismatch
         If the module cannot be copied.
     """
-    if not before.alone or len(tx.output.side_effects.tensor_hooks) != before.hooks:
+    if not graph_before.alone or len(tx.output.side_effects.tensor_hooks) != graph_before.hooks:
         raise LayerMismatch("it changes what Python sees outside of it, or registers a hook")
     nodes: list[fx.Node] = []
     for node in reversed(tx.output.graph.nodes):
-        if node is before.last:
+        if node is graph_before.last:
             break
         if node.op != "placeholder":
             nodes.append(node)
     nodes.reverse()
     if any(node.op not in ("call_function", "call_method") for node in nodes):
         raise LayerMismatch("it holds more than calls of functions")
-    memory = {_storage_of(node) for node in made.tensors}
-    if any(_in_place(node) and _storage_of(node.args[0]) in memory for node in nodes):
+    memory = {_storage_of(node) for node in call.tensors}
+    if any(_is_in_place(node) and _storage_of(node.args[0]) in memory for node in nodes):
         # Dynamo's data about the argument may have changed.
         raise LayerMismatch("it writes an argument in place")
     own: dict[int, str] = {}
@@ -137,38 +137,38 @@ def sample_of(before: GraphBefore, var: Any, tx: Any, made: ModuleCall, result: 
             if read in numbers or read in outside:
                 continue
             own_path = paths.get(read)
-            if read in made.tensors:
+            if read in call.tensors:
                 if own_path is not None:
                     raise LayerMismatch("an argument is also one of its own parameters")
-                outside[read] = ("argument", made.tensors.index(read))
+                outside[read] = ("argument", call.tensors.index(read))
             elif own_path is not None:
                 outside[read] = ("tensor", own_path)
             elif read.op == "placeholder":
                 outside[read] = ("fixed", read)
             else:
                 raise LayerMismatch("it reads a value of another module")
-    new = [node for node in tx.output.placeholders[before.inputs :] if node in outside]
+    new = [node for node in tx.output.placeholders[graph_before.inputs :] if node in outside]
     if any(paths[node] is None for node in new):
         raise LayerMismatch("it reads a parameter of another module")
     inputs = {str(paths[node]): node for node in new}
-    known = {node: ("argument", at) for at, node in enumerate(made.tensors)}
+    known = {node: ("argument", at) for at, node in enumerate(call.tensors)}
     known.update((node, ("node", at)) for node, at in numbers.items())
-    given = described(result, {}, known)
-    changed = {called: count for called, count in tx.num_calls.items() if count != before.calls.get(called, 0)}
-    if any(called in before.calls or not _is_inside(called, made.name) for called in changed):
+    given = describe(result, {}, known)
+    changed = {called: count for called, count in tx.num_calls.items() if count != graph_before.calls.get(called, 0)}
+    if any(called in graph_before.calls or not _is_inside(called, call.name) for called in changed):
         raise LayerMismatch("it calls a module outside of itself")
-    calls = {called.removeprefix(made.name): count for called, count in changed.items()}
+    calls = {called.removeprefix(call.name): count for called, count in changed.items()}
     prefix = var.source.name
     guarded = "\n".join(
         guard.name.removeprefix(prefix) for guard in tx.output.guards.inner if guard.name.startswith(prefix)
     )
     names: dict[fx.Node, list[tuple[fx.Node, str]]] = {}
-    for last, named, name in before.names:
+    for last, named, name in graph_before.names:
         if last not in numbers or named not in numbers:
             raise LayerMismatch("a node has a name from outside of it")
         names.setdefault(last, []).append((named, name))
-    sample = TracedModule(var.value, var.source, made, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
-    written = tuple(_copied_node(sample, node, numbers) for node in nodes)
+    sample = TracedModule(var.value, var.source, call, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
+    written = tuple(_node_summary(sample, node, numbers) for node in nodes)
     return dataclasses.replace(sample, written=written)
 
 
@@ -176,9 +176,9 @@ def _is_inside(name: str, module: str) -> bool:
     return name == module or name.startswith(f"{module}.")
 
 
-def _in_place(node: fx.Node) -> bool:
+def _is_in_place(node: fx.Node) -> bool:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name in _IN_PLACE or named_in_place(node)
+    return name in _IN_PLACE or is_named_in_place(node)
 
 
 def _storage_of(node: Any) -> int | None:
@@ -191,15 +191,15 @@ def _tensor_of(node: fx.Node) -> Any:
     return known.example if known is not None and known.is_tensor else None
 
 
-def _copied_node(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
+def _node_summary(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
     """Return a node in a form that is the same for all modules of its kind."""
 
-    def place(read: fx.Node) -> Any:
-        return ("node", numbers[read]) if read in numbers else sample.outside[read]
+    def summary_of(input_node: fx.Node) -> Any:
+        return ("node", numbers[input_node]) if input_node in numbers else sample.outside[input_node]
 
-    args = fx.node.map_arg((node.args, node.kwargs), place)
+    args = fx.node.map_arg((node.args, node.kwargs), summary_of)
     made = node.meta.get("example_value")
-    traits = [traits_of(t) if isinstance(t, torch.Tensor) else t for t in _pytree.tree_leaves(made)]
+    traits = [tensor_traits(t) if isinstance(t, torch.Tensor) else t for t in _pytree.tree_leaves(made)]
     paths = {str(id(module)): path for path, module in sample.module.named_modules()}
     around = []
     for key, (name, kind) in node.meta.get("nn_module_stack", {}).items():
@@ -208,19 +208,19 @@ def _copied_node(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, 
     return (node.op, node.target, args, traits, around, node.stack_trace)
 
 
-def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> Any:
+def copy_module(sample: TracedModule, var: Any, tx: Any, call: ModuleCall) -> Any:
     """Copy the nodes of a traced module for an equal one; return the result for Dynamo."""
     module = var.value
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
     ids = {str(id(one)): str(id(others[path])) for path, one in ones.items()}
 
-    def as_there(new: fx.Node, node: fx.Node) -> None:
+    def copy_metadata(new: fx.Node, node: fx.Node) -> None:
         """Copy the metadata of the original node."""
         own = {key: new.meta[key] for key in _OF_EACH if key in new.meta}
         new.meta = {**node.meta, **own}
         if "nn_module_stack" in node.meta:
             new.meta["nn_module_stack"] = dict(
-                _copied_module_entry(key, entry, ids, sample.call.name, made.name)
+                _translate_module_entry(key, entry, ids, sample.call.name, call.name)
                 for key, entry in node.meta["nn_module_stack"].items()
             )
 
@@ -229,28 +229,28 @@ def write(sample: TracedModule, var: Any, tx: Any, made: ModuleCall) -> Any:
     for path, node in sample.inputs.items():
         own = inputs[path] = _input_like(node, sample, var, tx, path)
         if own not in known:
-            as_there(own, node)
+            copy_metadata(own, node)
     replaced: dict[fx.Node, fx.Node] = {}
     for node, (what, *which) in sample.outside.items():
         if what == "argument":
-            replaced[node] = made.tensors[which[0]]
+            replaced[node] = call.tensors[which[0]]
         else:
             replaced[node] = node if what == "fixed" else inputs.get(which[0]) or _own_node(var, tx, which[0])
     for node in sample.nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), replaced.__getitem__)
         new = replaced[node] = tx.output.create_node(node.op, node.target, args, kwargs)
-        as_there(new, node)
+        copy_metadata(new, node)
         if "source_fn_stack" in node.meta:
             *before, (_, last) = node.meta["source_fn_stack"]
             new.meta["source_fn_stack"] = [*before, (new.name, last)]
         for named, name in sample.names.get(node, ()):
             replaced[named]._rename(name)
     for name, count in sample.calls.items():
-        tx.num_calls[made.name + name] = count
-    return _copied_result(sample, sample.given, tx, made, replaced, {})
+        tx.num_calls[call.name + name] = count
+    return _copy_result(sample, sample.given, tx, call, replaced, {})
 
 
-def _copied_module_entry(
+def _translate_module_entry(
     key: str, entry: tuple[str, Any], ids: Mapping[str, str], name: str, new_name: str
 ) -> tuple[str, tuple[str, Any]]:
     """Translate an entry of a node's module stack to another module of the kind."""
@@ -269,15 +269,15 @@ def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: st
     and their guards take most of the time to create an input.
     """
     module, _, name = path.rpartition(".")
-    source = _from_there(node.meta["grapharg"].source, sample.source, var.source)
+    source = _translate_source(node.meta["grapharg"].source, sample.source, var.source)
     tensor = getattr(var.value.get_submodule(module), name)
-    fake = _fake_as(node.meta["example_value"], tensor, tx.fake_mode)
+    fake = _fake_like(node.meta["example_value"], tensor, tx.fake_mode)
     own: fx.Node = VariableBuilder(tx, source)(tensor).as_proxy().node
     del fake  # PyTorch does not keep it alive until here
     return own
 
 
-def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
+def _fake_like(like: Any, tensor: torch.Tensor, mode: Any) -> Any:
     """Make the fake tensor of a tensor from that of an equal tensor, if the latter contains all the information.
 
     Otherwise Dynamo makes the fake tensor. It first builds a description of the tensor, which takes half of the time to
@@ -289,7 +289,7 @@ def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
         type(tensor) not in (torch.nn.Parameter, FakeTensor)
         or not tensor.dim()
         or tensor.layout is not torch.strided
-        or traits_of(tensor) != traits_of(known)
+        or tensor_traits(tensor) != tensor_traits(like)
         or not tensor.is_leaf
         or tensor._is_view()
         or tensor.is_complex()
@@ -302,21 +302,21 @@ def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
     ):
         return None
     with no_dispatch():
-        meta = torch.empty_strided(known.shape, known.stride(), dtype=known.dtype, device="meta")
-        made = FakeTensor(mode, meta, known.device)
-    made.requires_grad = known.requires_grad
-    if isinstance(known, torch.nn.Parameter):
+        meta = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
+        made = FakeTensor(mode, meta, like.device)
+    made.requires_grad = like.requires_grad
+    if isinstance(like, torch.nn.Parameter):
         made._is_param = True
     converter.set_tensor_memo(tensor, made)
     converter.meta_converter.storage_memo[describer.get_storage_id(storage)] = made.untyped_storage()
     return made
 
 
-def _from_there(source: Any, old: Any, new: Any) -> Any:
+def _translate_source(source: Any, old: Any, new: Any) -> Any:
     """Translate the source of an object in one module to another module."""
     if source == old:
         return new
-    return dataclasses.replace(source, base=_from_there(source.base, old, new))
+    return dataclasses.replace(source, base=_translate_source(source.base, old, new))
 
 
 def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
@@ -332,27 +332,27 @@ def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
     return node
 
 
-def _copied_result(
+def _copy_result(
     sample: TracedModule,
-    given: tuple[Any, ...],
+    result: tuple[Any, ...],
     tx: Any,
-    made: ModuleCall,
+    call: ModuleCall,
     replaced: Mapping[fx.Node, fx.Node],
-    known: dict[fx.Node, Any],
+    variables: dict[fx.Node, Any],
 ) -> Any:
     """Return the result of a copied module."""
-    kind, *rest = given
+    kind, *rest = result
     if kind == "constant":
         return ConstantVariable.create(rest[1])
     if kind == "tuple":
-        return TupleVariable([_copied_result(sample, item, tx, made, replaced, known) for item in rest])
+        return TupleVariable([_copy_result(sample, item, tx, call, replaced, variables) for item in rest])
     what, at = rest[0]
     if what == "argument":
-        return made.variables[at]
+        return call.variables[at]
     node = replaced[sample.nodes[at]]
-    if node not in known:
+    if node not in variables:
         value = node.meta.pop("example_value")
         proxy = fx.Proxy(node, tx.output.current_tracer)
         named = any(sample.nodes[at] is other for names in sample.names.values() for other, _ in names)
-        known[node] = handle_traced_output(value, tx, proxy, {"_is_name_set": named}, None, TensorVariable)
-    return known[node]
+        variables[node] = handle_traced_output(value, tx, proxy, {"_is_name_set": named}, None, TensorVariable)
+    return variables[node]

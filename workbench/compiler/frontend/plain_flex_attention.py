@@ -15,7 +15,7 @@ from torch import fx
 from torch.nn import functional
 
 from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
-from workbench.compiler.lowering.decompositions import known_as, wide_of
+from workbench.compiler.lowering.decompositions import thunder_operator, wide_of
 
 _FILE = "nn/attention/flex_attention.py"
 _ONE_BLOCK = 1 << 30
@@ -31,7 +31,7 @@ _BY_ELEMENT = frozenset((
 """Operators of a score or mask function that compute each element alone, whatever the shape of what they are given."""
 
 
-def without_vmap(graph: fx.GraphModule) -> None:
+def erase_vmap(graph: fx.GraphModule) -> None:
     """Erase the `torch.vmap` for a mask of one block: its counts and indices by key equal those by query.
 
     Parameters
@@ -54,7 +54,7 @@ def without_vmap(graph: fx.GraphModule) -> None:
             region.recompile()
 
 
-def attended(
+def record_attention(
     call: Callable[..., Any],
     node: fx.Node,
     query: TensorProxy,
@@ -102,19 +102,19 @@ def attended(
     for function in (score, blocks[-1]) if masks else (score,):
         _refuse_others(function.args[0].graph)
     kind = to_torch_dtype(query.dtype)
-    wide, where = wide_of(kind), known_as(torch.where)
+    wide, where = wide_of(kind), thunder_operator(torch.where)
     key, value = (_spread(each, query) for each in (key, value))
-    scores = known_as(torch.matmul)(query.to(wide), key.to(wide).transpose(-2, -1)) * scale
+    scores = thunder_operator(torch.matmul)(query.to(wide), key.to(wide).transpose(-2, -1)) * scale
     at = [_index(scores, dim) for dim in range(4)]
-    made = score(scores, *at, *map(_with_dimensions, scored))
+    made = score(scores, *at, *map(_add_dimensions, scored))
     if masks:
-        made = where(blocks[-1](*at, *map(_with_dimensions, masked)), made, -math.inf)
+        made = where(blocks[-1](*at, *map(_add_dimensions, masked)), made, -math.inf)
     if tuple(made.shape) != tuple(scores.shape):
         made = made.expand(*scores.shape)
     # A query without a key has the result zero: its softmax would be NaN, and so would its gradients.
-    alone = known_as(torch.all)(made == -math.inf, -1, keepdim=True)
-    shares = known_as(torch.softmax)(where(alone, 0.0, made), -1).to(kind)
-    return where(alone, 0.0, known_as(torch.matmul)(shares, value)), None, None
+    alone = thunder_operator(torch.all)(made == -math.inf, -1, keepdim=True)
+    shares = thunder_operator(torch.softmax)(where(alone, 0.0, made), -1).to(kind)
+    return where(alone, 0.0, thunder_operator(torch.matmul)(shares, value)), None, None
 
 
 def _attention() -> Any:
@@ -190,10 +190,10 @@ def _dimensions(node: fx.Node) -> int:
 def _index(scores: TensorProxy, dim: int) -> Any:
     shape = [1] * 4
     shape[dim] = int(scores.shape[dim])
-    return known_as(torch.arange)(0, scores.shape[dim], device=scores.device).reshape(*shape)
+    return thunder_operator(torch.arange)(0, scores.shape[dim], device=scores.device).reshape(*shape)
 
 
-def _with_dimensions(tensor: TensorProxy) -> Any:
+def _add_dimensions(tensor: TensorProxy) -> Any:
     """Give a number dimensions, so that it has the weight of a score where data types meet."""
     return tensor if tensor.ndim else tensor.reshape(1, 1, 1, 1)
 

@@ -94,7 +94,7 @@ def module_of(
     return made, taken
 
 
-def handed_on(program: torch.nn.Module) -> str:
+def returned_parameter(program: torch.nn.Module) -> str:
     """Return the name of a parameter that the captured call returns or keeps unchanged; empty if none.
 
     Dynamo returns it outside of the graph, so the caller would get the unsharded parameter.
@@ -107,7 +107,7 @@ def handed_on(program: torch.nn.Module) -> str:
     return next((names[id(tensor)] for tensor in _inputs_in((translator.stack, kept)) if id(tensor) in names), "")
 
 
-def handed_back() -> list[torch.Tensor]:
+def returned_inputs() -> list[torch.Tensor]:
     """Return the inputs that the captured call returns unchanged: Dynamo returns them outside of the graph."""
     return _inputs_in(InstructionTranslator.current_tx().stack)
 

@@ -116,7 +116,7 @@ class TensorParallel(Transform):
         traces = (prologue_trace, computation_trace, epilogue_trace)
         for part in self.parts:
             traces = part.transform_traces_pre_prologue(*traces, **kwargs)
-        return traces[0], _with_origins(traces[1], computation_trace), traces[2]
+        return traces[0], _restore_origins(traces[1], computation_trace), traces[2]
 
     def transform_state_dict_for_submodule(self, model: Any, submodule_name: str, state_dict: Any) -> Any:
         """Return a rank's part of a state dict."""
@@ -184,9 +184,9 @@ _INSERTED = {
 }
 
 
-def _with_origins(trace: TraceCtx, before: TraceCtx) -> TraceCtx:
+def _restore_origins(trace: TraceCtx, original: TraceCtx) -> TraceCtx:
     """Restore the origins of a trace's statements: Thunder creates new statements in the same order, without tags."""
-    waiting = [b for b in before.bound_symbols if is_statement(b)]
+    waiting = [b for b in original.bound_symbols if is_statement(b)]
     tagged = from_trace(trace)
     origin, bias = waiting[0], False
     for bsym in trace.bound_symbols:
@@ -199,16 +199,16 @@ def _with_origins(trace: TraceCtx, before: TraceCtx) -> TraceCtx:
                 bias = False
             else:
                 origin = waiting.pop(0)
-            bsym = _tagged(bsym, origin)
+            bsym = _copy_tags(bsym, origin)
         tagged.bound_symbols.append(bsym)
     return tagged
 
 
-def _tagged(bsym: BoundSymbol, origin: BoundSymbol) -> BoundSymbol:
+def _copy_tags(bsym: BoundSymbol, origin: BoundSymbol) -> BoundSymbol:
     tags = {tag for tag in origin.tags if isinstance(tag, OriginTag)}
     return bsym.from_bsym(
         tags=bsym.tags | tags,
         source_filename=origin.source_filename,
         source_positions=origin.source_positions,
-        subsymbols=[_tagged(sub, origin) for sub in bsym.subsymbols],
+        subsymbols=[_copy_tags(sub, origin) for sub in bsym.subsymbols],
     )

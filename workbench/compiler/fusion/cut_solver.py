@@ -113,7 +113,7 @@ def least_cuts(
         if flowing > 0:
             onward[end].append(start)
             back[start].append(end)
-    sink_side, source_side = _reached(1, back), _reached(0, onward)
+    sink_side, source_side = _find_reachable(1, back), _find_reachable(0, onward)
     variables = range(len(capacities))
     return (
         frozenset(i for i in variables if 2 * i + 2 not in sink_side and 2 * i + 3 in sink_side),
@@ -121,7 +121,7 @@ def least_cuts(
     )
 
 
-def _reached(start: int, following: Mapping[int, list[int]]) -> set[int]:
+def _find_reachable(start: int, following: Mapping[int, list[int]]) -> set[int]:
     queue, seen = [start], {start}
     while queue:
         for node in following.get(queue.pop(), ()):

@@ -39,14 +39,14 @@ class Definitions:
     def kept(self) -> Iterator[None]:
         """In this context, define and compile as usual, and keep the definitions."""
 
-        def created(create: Callable[..., Any], *asked: Any) -> Any:
+        def create_and_keep(create: Callable[..., Any], *asked: Any) -> Any:
             made = create(*asked)
-            if not copy_sets.any_left_out():
+            if not copy_sets.may_omit_set():
                 # The key is computed at the first lookup, because compile time may be measured now.
                 self._new.append(_CachedDefinition(made, asked))
             return made
 
-        with thunder_patches.defined_by(nvfuser_module(), created):
+        with thunder_patches.define_with(nvfuser_module(), create_and_keep):
             yield
 
     @contextlib.contextmanager
@@ -57,8 +57,8 @@ class Definitions:
         a wrong key could compare a run with itself.
         """
 
-        def created(create: Callable[..., Any], *asked: Any) -> Any:
-            if copy_sets.any_left_out():
+        def create_or_reuse(create: Callable[..., Any], *asked: Any) -> Any:
+            if copy_sets.may_omit_set():
                 return create(*asked)
             made = create(*asked)
             known = self._known.setdefault(_key(*asked), _CachedDefinition(made, asked)).made
@@ -67,7 +67,7 @@ class Definitions:
         for defined in self._new:
             self._known.setdefault(_key(*defined.asked), defined)
         self._new.clear()
-        with thunder_patches.defined_by(nvfuser_module(), created):
+        with thunder_patches.define_with(nvfuser_module(), create_or_reuse):
             yield
 
 

@@ -9,7 +9,7 @@ DETACH = "torch.detach"
 """Id of Thunder's `detach` symbol."""
 
 
-def kept_apart(trace: TraceCtx) -> frozenset[str]:
+def find_isolated_detaches(trace: TraceCtx) -> frozenset[str]:
     """Find results of `detach`, and views without gradients, that no region of torch.compile may compute.
 
     If a region returns a value and its detached version, ``return loss, loss.detach()``, Inductor returns one tensor
@@ -29,9 +29,9 @@ def kept_apart(trace: TraceCtx) -> frozenset[str]:
     owner: dict[str, str] = {}
     passed: dict[str, frozenset[str]] = {}
 
-    def follow(out: str, given: str, *cuts: str) -> None:
-        owner[out] = owner.get(given, given)
-        passed[out] = passed.get(given, frozenset()).union(cuts)
+    def follow(out: str, source: str, *cuts: str) -> None:
+        owner[out] = owner.get(source, source)
+        passed[out] = passed.get(source, frozenset()).union(cuts)
 
     for leaf in leaves(trace.bound_symbols[:-1]):
         given, made = leaf.flat_proxy_args, leaf.flat_proxy_outs

@@ -17,10 +17,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from workbench.compiler.fusion.detached_outputs import kept_apart
+from workbench.compiler.fusion.detached_outputs import find_isolated_detaches
 from workbench.compiler.fusion.fusion_passes import MemoizedPasses, Parts, Regions, known_structure
-from workbench.compiler.fusion.inductor_write_hazards import seen_twice
-from workbench.compiler.fusion.merge_regions import made_one
+from workbench.compiler.fusion.inductor_write_hazards import memory_with_several_views
+from workbench.compiler.fusion.merge_regions import merge_regions
 from workbench.compiler.fusion.rematerialize import RematOptions, RematReport, rematerialize
 from workbench.compiler.interop import dynamo_stance, inductor_patches
 from workbench.compiler.interop.devices import nvfuser_module
@@ -50,7 +50,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.bsym_memo import STRUCTURE, PlanMemo, Structure, identity, ids, made_names
 from workbench.compiler.trace.fingerprints import fusion_key
-from workbench.compiler.trace.tags import contains, differentiates
+from workbench.compiler.trace.tags import differentiates, has_tag
 
 UNFUSED = frozenset(
     {
@@ -107,7 +107,7 @@ class FusionOptions:
     set_policies: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
-    def of_fusions(self) -> tuple[Hashable, ...]:
+    def fusion_options(self) -> tuple[Hashable, ...]:
         """Return the options that a fusion keeps."""
         return self.share, self.set_policy, tuple(self.set_policies.items())
 
@@ -167,14 +167,14 @@ class ExecutorState:
         Whether `kept` is used now, for reads and writes.
     """
 
-    def __init__(self, configure: Configure, observer: Observer | None = None, kept: PlanMemo | None = None) -> None:
+    def __init__(self, configure: Configure, observer: Observer | None = None, memo: PlanMemo | None = None) -> None:
         self.configure = configure
         self.observer = observer
         self.partitioned: TraceCtx | None = None
         self.compilation = Compilation(observer)
         self.report = RematReport()
         self.unfused: frozenset[str] = frozenset()
-        self.kept = kept
+        self.kept = memo
         self.keeping = False
 
     @property
@@ -200,7 +200,7 @@ class ExecutorState:
         self.compilation.count = compilations(fusions, share=self.options.share)
         return fused
 
-    def timed(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
+    def time_stage(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
         """Do `work` and report its duration to the observer."""
         start = time.perf_counter()
         result = work()
@@ -227,10 +227,10 @@ class LazyRegion:
             with self.compilation.lock:
                 # Another thread may have compiled it while this one waited for the lock.
                 if self.compiled is None:
-                    return self._first(*args)
+                    return self._run_first(*args)
         return self.compiled(*args)
 
-    def _first(self, *args: Any) -> Any:
+    def _run_first(self, *args: Any) -> Any:
         bsym, compilation = self.bsym, self.compilation
         assert bsym is not None
         key = fusion_key(bsym) if compilation.options.share else self.name
@@ -239,10 +239,10 @@ class LazyRegion:
             return self.compiled(*args)
         members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
         with FirstCall(compilation, self.name) as first:
-            with inductor_patches.inductor_options(compiles=not seen_twice(members, inputs)):
+            with inductor_patches.inductor_options(compiles=not memory_with_several_views(members, inputs)):
                 made = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
-            compiled = dynamo_stance.ignored(made)
-            first.defined()
+            compiled = dynamo_stance.ignore_stance(made)
+            first.mark_defined()
             try:
                 return compiled(*args)
             finally:
@@ -276,7 +276,7 @@ class FirstCall:
         self.times = RegionTimes()
         return self
 
-    def defined(self) -> None:
+    def mark_defined(self) -> None:
         """Mark the definition as done."""
         self.defined_s = time.perf_counter() - self.start
 
@@ -287,7 +287,7 @@ class FirstCall:
         seconds = time.perf_counter() - self.start
         parts = {"definition": self.defined_s, **self.times.parts()}
         parts["first launch"] = max(0.0, seconds - sum(parts.values()))
-        observer.fusion_end(self.name, self.index, count, seconds, parts, self.times.cached())
+        observer.fusion_end(self.name, self.index, count, seconds, parts, self.times.was_cached())
 
 
 def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
@@ -327,7 +327,7 @@ class RegionExecutor(TorchCompileExecutor):
         if (unfused or apart) and any(out.name in unfused or out.name in apart for out in bsym.flat_proxy_outs):
             return False
         key = ("can fuse", identity(self), identity(bsym))
-        return bool(self.control.regions.once(key, (self, bsym), lambda: self._can_fuse(bsym)))
+        return bool(self.control.regions.get_or_make(key, (self, bsym), lambda: self._can_fuse(bsym)))
 
     def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
@@ -335,8 +335,8 @@ class RegionExecutor(TorchCompileExecutor):
             # Inside a fusion, dead code elimination drops a statement that has no subsymbols and is not a primitive,
             # such as the zeros of a missing gradient, because it counts as an identity.
             and (bsym.subsymbols or bsym.sym.is_prim)
-            and not contains(bsym, prims.OpTags.MATMUL_OP)
-            and not contains(bsym, prims.OpTags.RANDOM_OP)
+            and not has_tag(bsym, prims.OpTags.MATMUL_OP)
+            and not has_tag(bsym, prims.OpTags.RANDOM_OP)
             and not differentiates(bsym)
             # Dynamo cannot compile a collective with a later wait.
             and not any(isinstance(p, FutureTensorProxy) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
@@ -358,22 +358,24 @@ class RegionExecutor(TorchCompileExecutor):
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 
-        return regions.once(("fuse", identity(self), name, *known), (self, alive), make)
+        return regions.get_or_make(("fuse", identity(self), name, *known), (self, alive), make)
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
         """Partition, cut, and make the fusions callable."""
         control = self.control
-        control.partitioned = control.timed("partition", lambda: self._partition(trace))
+        control.partitioned = control.time_stage("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
-        cut = control.timed("remat", lambda: dce(_partitioned(control, control.partitioned, options, control.report)))
+        cut = control.time_stage(
+            "remat", lambda: dce(_cut_partition(control, control.partitioned, options, control.report))
+        )
         if control.unfused:
-            cut = copy_sets.kept_in_forward(cut)
-        done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
+            cut = copy_sets.keep_in_forward(cut)
+        done = control.finish(control.time_stage("contexts", lambda: _make_callable(cut, control)))
         done.set_provenance(TraceProvenance("Fusion"))
         return done
 
     def _partition(self, trace: TraceCtx) -> TraceCtx:
-        self._apart = kept_apart(trace)
+        self._apart = find_isolated_detaches(trace)
         producers, consumers = utils.producers_and_consumers(trace)
 
         def mergeable(node: Any) -> bool:
@@ -382,7 +384,7 @@ class RegionExecutor(TorchCompileExecutor):
         def is_region(group: Sequence[BoundSymbol]) -> bool:
             return len(group) > 1 or self.can_fuse(group[0])
 
-        def fused(groups: Iterable[list[BoundSymbol]]) -> TraceCtx:
+        def fuse_groups(groups: Iterable[list[BoundSymbol]]) -> TraceCtx:
             found, counter = from_trace(trace), 0
             for group in groups:
                 if not is_region(group):
@@ -393,23 +395,25 @@ class RegionExecutor(TorchCompileExecutor):
             return found
 
         groups = fuse_bound_symbols(trace, lambda a, b: mergeable(a) and mergeable(b))
-        apart = fused(groups)
-        return fused(made_one(groups, is_region, self._held(apart))) if self.past_others else apart
+        apart = fuse_groups(groups)
+        return (
+            fuse_groups(merge_regions(groups, is_region, self._values_in_memory(apart))) if self.past_others else apart
+        )
 
-    def _held(self, partitioned: TraceCtx) -> list[set[str]]:
+    def _values_in_memory(self, partitioned: TraceCtx) -> list[set[str]]:
         """Return, for each statement, the names of the values in memory that it reads or writes after the cuts."""
-        cut = _partitioned(self.control, partitioned, self.control.configure(partitioned), RematReport())
+        cut = _cut_partition(self.control, partitioned, self.control.configure(partitioned), RematReport())
         return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
 
 
-def _partitioned(
+def _cut_partition(
     control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
 ) -> TraceCtx:
     """Return the partitioned trace after cutting."""
-    return _define_once(rematerialize(partitioned, options.remat, report, control.regions.once))
+    return _define_once(rematerialize(partitioned, options.remat, report, control.regions.get_or_make))
 
 
-def _callable_again(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
+def _make_callable(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
     """Return the trace with each fusion rebuilt from its present members.
 
     Thunder's `update_fusion_call_ctx` does the same, but creates a class for each fusion. Creating these classes takes
@@ -418,13 +422,13 @@ def _callable_again(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
     done = from_trace(trace)
     for bsym in trace.bound_symbols:
         if bsym.sym.is_fusion:
-            key = ("again", identity(bsym), *control.options.of_fusions)
-            bsym = control.regions.once(key, bsym, partial(_made_again, bsym))
+            key = ("again", identity(bsym), *control.options.fusion_options)
+            bsym = control.regions.get_or_make(key, bsym, partial(_rebuild_fusion, bsym))
         done.bound_symbols.append(bsym)
     return done
 
 
-def _made_again(bsym: BoundSymbol) -> BoundSymbol:
+def _rebuild_fusion(bsym: BoundSymbol) -> BoundSymbol:
     args, outputs = ([proxy for proxy in proxies if proxy is not None] for proxies in (bsym.args, bsym.output))
     region = _region(args, outputs, bsym.subsymbols, known_structure(bsym))
     made: BoundSymbol = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
@@ -440,25 +444,25 @@ def _define_once(trace: TraceCtx) -> TraceCtx:
     done = from_trace(trace)
     made: set[str] = set()
     for bsym in trace.bound_symbols:
-        done.bound_symbols.append(_once(bsym, made, done) if bsym.sym.is_fusion else bsym)
+        done.bound_symbols.append(_define_fusion_once(bsym, made, done) if bsym.sym.is_fusion else bsym)
         made.update(made_names(bsym))
     return done
 
 
-def _once(fusion: BoundSymbol, made: Collection[str], trace: TraceCtx) -> BoundSymbol:
+def _define_fusion_once(fusion: BoundSymbol, defined: Collection[str], trace: TraceCtx) -> BoundSymbol:
     taken = {a.name: a for a in fusion.args}
-    outputs = [out for out in utils.sequencify(fusion.output) if out.name not in made]
+    outputs = [out for out in utils.sequencify(fusion.output) if out.name not in defined]
     members = list(fusion.subsymbols)
     if any(name in taken for member in members for name in made_names(member)):
         with tracectx(trace):
-            members = [_renamed(member, taken) for member in members]
+            members = [_rename_outputs(member, taken) for member in members]
     elif len(taken) == len(fusion.args) and len(outputs) == len(utils.sequencify(fusion.output)):
         return fusion
     return fusion.from_bsym(args=tuple(taken.values()), output=outputs, subsymbols=members)
 
 
-def _renamed(member: BoundSymbol, taken: Mapping[str, Proxy]) -> BoundSymbol:
-    again = {out.name: out for out in member.flat_proxy_outs if out.name in taken}
+def _rename_outputs(member: BoundSymbol, used: Mapping[str, Proxy]) -> BoundSymbol:
+    again = {out.name: out for out in member.flat_proxy_outs if out.name in used}
     swap = {variableify(out): out.replace_name() for out in again.values()}
     return member.from_bsym_swap_proxies(swap) if swap else member
 
@@ -469,7 +473,7 @@ def region_executor(
     """Return a torch.compile executor under `control`; for the other parameters see `RegionExecutor`."""
     # As for nvFuser below, cached fusions refer to the executor that made them.
     make = partial(RegionExecutor, control, further, past_others=past_others)
-    executor: RegionExecutor = make() if control.kept is None else control.kept.once("torchcompile", None, make)
+    executor: RegionExecutor = make() if control.kept is None else control.kept.get_or_make("torchcompile", None, make)
     executor.control = control
     return executor
 
@@ -481,8 +485,8 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
 
     def get_fd(descriptors: Any) -> Any:
         options = compilation.options
-        found = copy_sets.facts(bsym)
-        without = copy_sets.without_set(
+        found = copy_sets.copy_facts(bsym)
+        without = copy_sets.copies_without_set(
             bsym, {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in found}
         )
         structure = fusion_key(bsym) if options.share else bsym.sym.name
@@ -492,26 +496,28 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
                 start = time.perf_counter()
                 with copy_sets.skip_set(without):
                     definition = build(descriptors)
-                compilation.shared[key] = _timed(definition, compilation, bsym.sym.name, time.perf_counter() - start)
+                compilation.shared[key] = _time_first_execution(
+                    definition, compilation, bsym.sym.name, time.perf_counter() - start
+                )
             return compilation.shared[key]
 
     wrapper.get_fd = get_fd
 
 
-def _timed(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
+def _time_first_execution(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
     """Return the definition; report its first execution, which compiles it, to the observer."""
     execute = definition.execute
 
-    def first(*args: Any, **kwargs: Any) -> Any:
+    def run_first(*args: Any, **kwargs: Any) -> Any:
         with compilation.lock:
             # Another thread may have executed it while this one waited for the lock.
-            if definition.execute is first:
+            if definition.execute is run_first:
                 definition.execute = execute
                 with FirstCall(compilation, name, defined_s):
                     return execute(*args, **kwargs)
         return execute(*args, **kwargs)
 
-    definition.execute = first
+    definition.execute = run_first
     return definition
 
 
@@ -526,7 +532,9 @@ def _region(
 def nvfuser_executor(control: ExecutorState) -> FusionExecutor:
     """Return an nvFuser executor under `control`: a copy of Thunder's that shares its table of supported ops."""
     # Cached fusions refer to the executor that made them, and only fusions of one executor can be cut as a pair.
-    executor = _nvfuser_executor() if control.kept is None else control.kept.once("nvfuser", None, _nvfuser_executor)
+    executor = (
+        _nvfuser_executor() if control.kept is None else control.kept.get_or_make("nvfuser", None, _nvfuser_executor)
+    )
     executor.control = control
     return executor
 
@@ -549,10 +557,10 @@ def _nvfuser_executor() -> Any:
 
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
             control = self.control
-            control.partitioned = control.timed("partition", lambda: self._partitioned(trace))
+            control.partitioned = control.time_stage("partition", lambda: self._partitioned(trace))
             options = control.begin(control.partitioned)
-            cut = control.timed("remat", lambda: self._cut(options))
-            done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
+            cut = control.time_stage("remat", lambda: self._cut(options))
+            done = control.finish(control.time_stage("contexts", lambda: _make_callable(cut, control)))
             done.set_provenance(TraceProvenance("Fusion"))
             return done
 
@@ -560,11 +568,11 @@ def _nvfuser_executor() -> Any:
             control, options = self.control, self.control.options
             inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
             key = (
-                *("fuse", fusion_counter, *options.of_fusions),
+                *("fuse", fusion_counter, *options.fusion_options),
                 *(ids(inputs), ids(outputs), ids(region.bound_symbols)),
             )
             alive = (inputs, outputs, tuple(region.bound_symbols))
-            return control.regions.once(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
+            return control.regions.get_or_make(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
 
         def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
             # Later copies share it, and so do fusions that differ only in names.
@@ -575,16 +583,16 @@ def _nvfuser_executor() -> Any:
 
             def parts() -> Parts | None:
                 first.append(self._of_region(inputs, outputs, region.bound_symbols, fusion_counter))
-                return Parts.of(first[0], inputs, outputs, region.bound_symbols)
+                return Parts.from_fusion(first[0], inputs, outputs, region.bound_symbols)
 
-            known: Parts | None = structure.once("parts", parts)
+            known: Parts | None = structure.get_or_make("parts", parts)
             if first:
                 bsym = first[0]
             elif known is None:
                 bsym = self._of_region(inputs, outputs, region.bound_symbols, fusion_counter)
             else:
                 given = [inputs[at] for at in known.inputs]
-                bsym = self._of_parts(given, outputs, known.within(region.bound_symbols), fusion_counter)
+                bsym = self._of_parts(given, outputs, known.members_in(region.bound_symbols), fusion_counter)
             bsym.__dict__[STRUCTURE] = structure
             _control_definition(bsym, self.control.compilation)
             return bsym
@@ -607,18 +615,20 @@ def _nvfuser_executor() -> Any:
 
         def _partitioned(self, trace: TraceCtx) -> TraceCtx:
             control = self.control
-            key = ("partitioned", control.unfused, control.options.of_fusions)
-            return control.regions.again(key, trace, lambda: (_callable_again(self.partition(trace), control), None))[0]
+            key = ("partitioned", control.unfused, control.options.fusion_options)
+            return control.regions.run_or_reuse(
+                key, trace, lambda: (_make_callable(self.partition(trace), control), None)
+            )[0]
 
         def _cut(self, options: FusionOptions) -> TraceCtx:
             control, partitioned, report = self.control, self.control.partitioned, RematReport()
 
             def cut() -> tuple[TraceCtx, RematReport]:
-                done = _partitioned(control, partitioned, options, report)
-                return dce(self.cse(control.regions.without_casts(done))), report
+                done = _cut_partition(control, partitioned, options, report)
+                return dce(self.cse(control.regions.remove_casts(done))), report
 
-            key = ("cut", options.of_fusions, options.remat.key)
-            done, control.report = control.regions.again(key, partitioned, cut)
+            key = ("cut", options.fusion_options, options.remat.key)
+            done, control.report = control.regions.run_or_reuse(key, partitioned, cut)
             return done
 
     executor = copy.copy(impl.ex)

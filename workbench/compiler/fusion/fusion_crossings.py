@@ -41,16 +41,16 @@ class Crossing:
     depends_on: tuple[str, ...]
 
 
-def tagged(bsym: BoundSymbol) -> bool:
+def is_tagged(bsym: BoundSymbol) -> bool:
     """Return whether a statement is, or contains, a reduction, random operator or matmul; these are not recomputed."""
-    return tagged_by_thunder(bsym) or draws_inside(bsym)
+    return is_tagged_by_thunder(bsym) or draws_inside(bsym)
 
 
-def tagged_by_thunder(bsym: BoundSymbol) -> bool:
+def is_tagged_by_thunder(bsym: BoundSymbol) -> bool:
     """Return whether Thunder's tags forbid recomputing a statement. `randn` and `randint` lack the tag."""
     if not (_NEVER_RECOMPUTED.isdisjoint(bsym.sym.tags or ()) and _NEVER_RECOMPUTED.isdisjoint(bsym.tags)):
         return True
-    return any(map(tagged_by_thunder, bsym.subsymbols))
+    return any(map(is_tagged_by_thunder, bsym.subsymbols))
 
 
 def crossings(trace: TraceCtx) -> list[Crossing]:
@@ -60,7 +60,7 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
     for fusion in trace.bound_symbols:
         if not fusion.sym.is_fusion:
             continue
-        inside = _inside(fusion)
+        inside = _fusion_members(fusion)
         for value in fusion.flat_proxy_outs:
             users = [user for user in consumers.get(value, ()) if user.sym.id is not prims.PrimIDs.DEL]
             fusions = [user.sym.name for user in users if user.sym.is_fusion]
@@ -78,7 +78,7 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
                 producer=fusion.sym.name,
                 consumers=tuple(dict.fromkeys(fusions)),
                 why_not=why_not,
-                depends_on=tuple([name for name in inside.needed(value.name) if name in found]),
+                depends_on=tuple([name for name in inside.dependencies(value.name) if name in found]),
             )
     return list(found.values())
 
@@ -95,9 +95,9 @@ class _FusionMembers:
         if name not in self._makers:
             return "argument: its fusion only passes it on"
         maker = self._makers[name]
-        return f"tagged: {maker.sym.name} {_TAGGED}" if tagged(maker) else ""
+        return f"tagged: {maker.sym.name} {_TAGGED}" if is_tagged(maker) else ""
 
-    def needed(self, name: str) -> tuple[str, ...]:
+    def dependencies(self, name: str) -> tuple[str, ...]:
         """Return the names of all values on which a value depends inside of the fusion, with the fusion's inputs."""
         if name not in self._needed:
             queue, seen = [name], {name: None}
@@ -115,7 +115,7 @@ class _FusionMembers:
 _TAGGED = "is a reduction, random or matmul op, too expensive to recompute, or not safe to"
 
 
-def _inside(fusion: BoundSymbol) -> _FusionMembers:
+def _fusion_members(fusion: BoundSymbol) -> _FusionMembers:
     bsyms, found = fusion.__dict__.get(CROSSING, (None, None))
     if found is None or bsyms is not fusion.subsymbols:
         found = _FusionMembers(fusion.subsymbols)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from workbench.compiler.fusion.nvfuser_clone_hazards import made_by_pytorch
+from workbench.compiler.fusion.nvfuser_clone_hazards import find_hazardous_outputs
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     DTensorProxy,
@@ -62,18 +62,18 @@ class Regions:
 
     Parameters
     ----------
-    kept : PlanMemo, optional
+    memo : PlanMemo, optional
         Results of earlier plans of the program; None when a config is replayed.
     """
 
-    def __init__(self, kept: PlanMemo | None) -> None:
-        self._kept = kept
+    def __init__(self, memo: PlanMemo | None) -> None:
+        self._kept = memo
 
-    def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+    def get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
         """Return the outcome of `make`, from an earlier plan if it is cached."""
-        return make() if self._kept is None else self._kept.once(key, alive, make)
+        return make() if self._kept is None else self._kept.get_or_make(key, alive, make)
 
-    def again(
+    def run_or_reuse(
         self, key: tuple[Hashable, ...], trace: TraceCtx, make: Callable[[], tuple[TraceCtx, Any]]
     ) -> tuple[TraceCtx, Any]:
         """Run a pass, or return its result for a trace with the same statements in an earlier plan.
@@ -88,12 +88,12 @@ class Regions:
         if self._kept is None:
             return make()
 
-        def made() -> tuple[TraceCtx, Any]:
+        def run() -> tuple[TraceCtx, Any]:
             done, told = make()
             return own_names(done), told
 
         statements = tuple(trace.bound_symbols)
-        done, told = self._kept.once((*key, ids(statements), len(trace.names)), statements, made)
+        done, told = self._kept.get_or_make((*key, ids(statements), len(trace.names)), statements, run)
         return own_names(done), told
 
     def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
@@ -125,53 +125,53 @@ class Regions:
             tuple([numbers.get(proxy.name, -1) for proxy in inputs]),
             tuple([numbers.get(proxy.name, -1) for proxy in outputs]),
         )
-        found: Structure = self._kept.once(key, inside, Structure)
+        found: Structure = self._kept.get_or_make(key, inside, Structure)
         return found
 
-    def without_repeats(self, trace: TraceCtx) -> TraceCtx:
+    def remove_repeats(self, trace: TraceCtx) -> TraceCtx:
         """Compute common subexpressions once, within fusions and outside of them, as ``nvFuserExecutor.cse`` does."""
         done = from_trace(trace)
         redundant: dict[Any, Any] = {}
         outside = _Outside(redundant)
         for bsym in trace.bound_symbols:
-            left = self._fusion_without_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.left_of(bsym)
+            left = self._remove_fusion_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.remainder(bsym)
             if left is not None:
                 done.bound_symbols.append(left)
-        returned = _mapped(done.bound_symbols[-1].args, redundant)
+        returned = _map_proxies(done.bound_symbols[-1].args, redundant)
         done.bound_symbols[-1] = prims.python_return.bind(*returned, output=None)
         done.set_provenance(TraceProvenance("Nvfuser Common Subexpression Elimination"))
         return done
 
-    def without_casts(self, trace: TraceCtx) -> TraceCtx:
+    def remove_casts(self, trace: TraceCtx) -> TraceCtx:
         """Remove redundant casts, as nvFuser's ``remove_redundant_casts`` does."""
         done = from_trace(trace)
         replaced = _Replacements()
         originals: dict[str, Any] = {}
         for bsym in trace.bound_symbols:
             if not bsym.sym.is_fusion:
-                _without_cast(bsym, done.bound_symbols, replaced, originals)
+                _append_unless_cast(bsym, done.bound_symbols, replaced, originals)
                 continue
-            here = replaced.among(bsym)
-            left, more = self._passed(bsym, "casts", here, _fusion_without_casts)
+            here = replaced.input_replacements(bsym)
+            left, more = self._run_on_fusion(bsym, "casts", here, _remove_fusion_casts)
             for variable, instead in more.items():
-                replaced.put(variable, instead)
+                replaced.add(variable, instead)
             done.bound_symbols.append(left)
         done.set_provenance(TraceProvenance("Remove redundant casts"))
         return done
 
-    def _fusion_without_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
-        here = _known_of(map(variableify, (*fusion.args, *fusion.output)), redundant)
-        left, more = self._passed(fusion, "cse", here, _without_repeats)
+    def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
+        here = _select(map(variableify, (*fusion.args, *fusion.output)), redundant)
+        left, more = self._run_on_fusion(fusion, "cse", here, _remove_repeats)
         # Check that this fusion outputs the replacement; otherwise another fusion may make a value of the same name.
         given = {out.name for out in left.output}
         redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
 
-    def _passed(
+    def _run_on_fusion(
         self,
         fusion: BoundSymbol,
         name: str,
-        given: dict[Any, Any],
+        replacements: dict[Any, Any],
         make: Callable[[BoundSymbol, Mapping[Any, Any], dict[int, int | None]], tuple[BoundSymbol, dict[Any, Any]]],
     ) -> tuple[BoundSymbol, dict[Any, Any]]:
         """Run a pass on a fusion; return the remaining fusion and the replaced values.
@@ -179,29 +179,29 @@ class Regions:
         Fusions that differ only in names either all stay as they are, or become fusions that differ only in names.
         """
         if self._kept is None:
-            return make(fusion, given, {})
+            return make(fusion, replacements, {})
         alike: Structure | None = fusion.__dict__.get(STRUCTURE)
         if alike is None:
             alike = fusion.__dict__[STRUCTURE] = self.structure(fusion.args, fusion.output, fusion.subsymbols)
-        kind = (name, _numbered(fusion, given))
-        if alike.known((*kind, "stays")):
+        kind = (name, _number_replacements(fusion, replacements))
+        if alike.get((*kind, "stays")):
             return fusion, {}
 
-        def passed() -> tuple[BoundSymbol, dict[Any, Any]]:
-            left, more = make(fusion, given, alike.once((*kind, "repeats"), dict))
-            first = alike.once(kind, lambda: left)
+        def run() -> tuple[BoundSymbol, dict[Any, Any]]:
+            left, more = make(fusion, replacements, alike.get_or_make((*kind, "repeats"), dict))
+            first = alike.get_or_make(kind, lambda: left)
             for mine, its in zip(left.subsymbols, first.subsymbols, strict=True):
                 mine.__dict__[STRUCTURE] = structure_of(its)
             if left is not fusion:
                 own = (*kind, "left")
-                whole = alike.once(own, lambda: self.structure(first.args, first.output, first.subsymbols))
+                whole = alike.get_or_make(own, lambda: self.structure(first.args, first.output, first.subsymbols))
                 left.__dict__[STRUCTURE] = whole
                 left.__dict__[_LEFT] = left.args, left.output, left.subsymbols, whole
-            stays = not more and _whole(fusion) == _whole(left)
-            return (fusion if alike.once((*kind, "stays"), lambda: stays) else left), more
+            stays = not more and _contents_ids(fusion) == _contents_ids(left)
+            return (fusion if alike.get_or_make((*kind, "stays"), lambda: stays) else left), more
 
-        key = (name, *_same(fusion), tuple(given), ids(given.values()))
-        found: tuple[BoundSymbol, dict[Any, Any]] = self.once(key, (fusion, given), passed)
+        key = (name, *_fusion_key(fusion), tuple(replacements), ids(replacements.values()))
+        found: tuple[BoundSymbol, dict[Any, Any]] = self.get_or_make(key, (fusion, replacements), run)
         return found
 
 
@@ -221,7 +221,7 @@ class Parts:
     members: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(
+    def from_fusion(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
         """Find the parts of a region in its fusion; None if the fusion also has statements from elsewhere."""
@@ -239,7 +239,7 @@ class Parts:
         left = tuple([names.index(proxy.name) for proxy in fusion.args])
         return cls(left, tuple([paths[identity(member)] for member in fusion.subsymbols]))
 
-    def within(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+    def members_in(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
         """Return the members, taken from a region with the same structure."""
         found = []
         for first, *more in self.members:
@@ -263,7 +263,7 @@ class MemoizedPasses:
         """Return whether nvFuser can fuse a statement."""
         stock: Any = super()
         alike = structure_of(bsym)
-        return bool(self._once(("can fuse", identity(alike)), alike, lambda: stock.can_fuse(bsym)))
+        return bool(self._get_or_make(("can fuse", identity(alike)), alike, lambda: stock.can_fuse(bsym)))
 
     ready = False
     """Whether the statements to fuse are already flattened and free of dead code."""
@@ -273,17 +273,17 @@ class MemoizedPasses:
         if self.ready:
             return [bsym]
         stock: Any = super()
-        return list(self._once(("flat", identity(bsym)), bsym, lambda: stock.flatten(bsym)))
+        return list(self._get_or_make(("flat", identity(bsym)), bsym, lambda: stock.flatten(bsym)))
 
     def cse(self, trace: TraceCtx) -> TraceCtx:
         """Return the trace without common subexpressions."""
-        return self.control.regions.without_repeats(trace)
+        return self.control.regions.remove_repeats(trace)
 
     def partition(self, trace: TraceCtx) -> TraceCtx:
         """Partition into fusions as Thunder does, without its rematerialization; the fusions are not callable yet."""
         executor: Any = self
         trace = replace_uniform(trace)
-        self._apart = made_by_pytorch(trace)
+        self._apart = find_hazardous_outputs(trace)
         producers, consumers = utils.producers_and_consumers(trace)
         fused, counter = from_trace(trace), 0
         shapes_alone = get_compile_option(
@@ -297,7 +297,7 @@ class MemoizedPasses:
                 continue
             fused.bound_symbols.append(executor.fuse(Region(producers, consumers, group), counter))
             counter += 1
-        return dce(self.cse(self.control.regions.without_casts(fused)))
+        return dce(self.cse(self.control.regions.remove_casts(fused)))
 
     def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
         """Return the test whether two groups may be one fusion: sharded tensors and other tensors may not be in one."""
@@ -327,10 +327,12 @@ class MemoizedPasses:
             return False
         executor: Any = self
         ask, alike = executor.has_cuda_input_or_output, structure_of(bsym)
-        return bool(self._once(("fusible", identity(alike)), alike, lambda: self.can_fuse(bsym) and ask(bsym)))
+        return bool(self._get_or_make(("fusible", identity(alike)), alike, lambda: self.can_fuse(bsym) and ask(bsym)))
 
     def _is_shape_op(self, bsym: BoundSymbol) -> bool:
-        return bool(self._once(("shape", identity(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP)))
+        return bool(
+            self._get_or_make(("shape", identity(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP))
+        )
 
     def _dce_bsyms(self, input_list: list[Any], output: list[Any], bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
         if self.ready:
@@ -342,11 +344,11 @@ class MemoizedPasses:
             return stock._dce_bsyms(inputs, output, bsyms), inputs
 
         key = ("dce", ids(input_list), ids(output), ids(bsyms))
-        left, input_list[:] = self._once(key, (list(input_list), list(output), bsyms), drop)
+        left, input_list[:] = self._get_or_make(key, (list(input_list), list(output), bsyms), drop)
         return list(left)
 
-    def _once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        return self.control.regions.once(key, alive, make)
+    def _get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+        return self.control.regions.get_or_make(key, alive, make)
 
 
 _LEFT = "_workbench_left"
@@ -360,21 +362,21 @@ def known_structure(fusion: BoundSymbol) -> Structure | None:
     return found if same else None
 
 
-def _same(fusion: BoundSymbol) -> tuple[Hashable, ...]:
+def _fusion_key(fusion: BoundSymbol) -> tuple[Hashable, ...]:
     """Return a key that is equal for fusions of one name with the same statements, arguments and outputs."""
     return fusion.sym.name, ids(fusion.subsymbols), ids(fusion.args), ids(fusion.output)
 
 
-def _whole(fusion: BoundSymbol) -> tuple[int, ...]:
+def _contents_ids(fusion: BoundSymbol) -> tuple[int, ...]:
     return ids((*fusion.args, *fusion.output, *fusion.subsymbols))
 
 
-def _numbered(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[Hashable, ...]:
+def _number_replacements(fusion: BoundSymbol, replacements: Mapping[Any, Any]) -> tuple[Hashable, ...]:
     """Return a fusion's replacements with numbers for names.
 
     They are equal if they change fusions of one structure equally.
     """
-    if not given:
+    if not replacements:
         return ()
     numbers: dict[str, int] = {}
     for name in names_in(fusion):
@@ -382,7 +384,7 @@ def _numbered(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[Hashable, 
     return tuple(
         [
             (numbers[variable.proxy.name], numbers.setdefault(proxy.name, len(numbers)), *_traits(proxy))
-            for variable, proxy in given.items()
+            for variable, proxy in replacements.items()
         ]
     )
 
@@ -393,21 +395,21 @@ def _traits(proxy: Any) -> tuple[Hashable, ...]:
     return found
 
 
-def _known_of(variables: Iterable[Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
+def _select(variables: Iterable[Any], replacements: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the replacements of some variables."""
-    return {v: known[v] for v in variables if v in known} if known else {}
+    return {v: replacements[v] for v in variables if v in replacements} if replacements else {}
 
 
-def _fusion_without_casts(
-    fusion: BoundSymbol, given: Mapping[Any, Any], _: dict[int, int | None]
+def _remove_fusion_casts(
+    fusion: BoundSymbol, replacements: Mapping[Any, Any], _: dict[int, int | None]
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
     """Return a fusion without redundant casts, and the replacements of its outputs."""
-    fusion = fusion.from_bsym_swap_proxies(given, skip_output=True)
+    fusion = fusion.from_bsym_swap_proxies(replacements, skip_output=True)
     replaced = _Replacements()
     originals: dict[str, Any] = {}
     members: list[BoundSymbol] = []
     for member in fusion.subsymbols:
-        _without_cast(member, members, replaced, originals)
+        _append_unless_cast(member, members, replaced, originals)
     output = [replaced.get(variableify(out), out) for out in fusion.output]
     more = {v: replaced[v] for v in map(variableify, fusion.output) if v in replaced}
     return fusion.from_bsym(subsymbols=members, output=list(_distinct(output))), more
@@ -420,7 +422,7 @@ class _Replacements(dict[Any, Any]):
         super().__init__()
         self._names: set[str] = set()
 
-    def put(self, variable: Any, instead: Any) -> None:
+    def add(self, variable: Any, instead: Any) -> None:
         """Replace a variable by another value."""
         self[variable] = instead
         self._names.add(variable.proxy.name)
@@ -429,12 +431,12 @@ class _Replacements(dict[Any, Any]):
         """Return whether a statement reads a replaced value."""
         return not self._names.isdisjoint(read_names(bsym))
 
-    def among(self, bsym: BoundSymbol) -> dict[Any, Any]:
+    def input_replacements(self, bsym: BoundSymbol) -> dict[Any, Any]:
         """Return the replacements of the values that a statement reads."""
-        return _known_of(bsym.flat_variableified_proxy_args, self) if self.concerns(bsym) else {}
+        return _select(bsym.flat_variableified_proxy_args, self) if self.concerns(bsym) else {}
 
 
-def _without_cast(
+def _append_unless_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
     """Append a statement to the rest, unless it casts a value back to the type that it had before other casts."""
@@ -445,7 +447,7 @@ def _without_cast(
         return
     original = originals[bsym.output.name] = originals.get(value.name, value)
     if dtypes.to_dtype(original) == wanted:
-        replaced.put(variableify(bsym.output), original)
+        replaced.add(variableify(bsym.output), original)
     else:
         left.append(bsym if original is value else bsym.from_bsym(args=(original, wanted), kwargs={}))
 
@@ -474,7 +476,7 @@ class _Outside:
         self._known: dict[Any, BoundSymbol] = {}
         self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
 
-    def left_of(self, bsym: BoundSymbol) -> BoundSymbol | None:
+    def remainder(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """Return the remaining part of a statement, as Thunder's pass does; None if the statement is redundant."""
         if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
             return bsym
@@ -502,7 +504,7 @@ class _StatementsByComputation(dict[Any, BoundSymbol]):
         return self.last
 
 
-def _without_repeats(
+def _remove_repeats(
     fusion: BoundSymbol, redundant: Mapping[Any, Any], repeats: dict[int, int | None]
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
     """Return a fusion without common subexpressions, and replacements for values that it no longer computes.
@@ -536,11 +538,11 @@ def _without_repeats(
                 left.append(stays)
     inside = dead_code.replace_redundant_inputs(here, tuple(left))
     whole = {**redundant, **here}
-    args, output = _distinct(_mapped(fusion.args, whole)), _distinct(_mapped(fusion.output, whole))
+    args, output = _distinct(_map_proxies(fusion.args, whole)), _distinct(_map_proxies(fusion.output, whole))
     return dataclasses.replace(fusion, args=args, subsymbols=inside, output=output), here
 
 
-def _mapped(tree: Any, redundant: Mapping[Any, Any]) -> Any:
+def _map_proxies(tree: Any, redundant: Mapping[Any, Any]) -> Any:
     return tree_map(lambda leaf: redundant.get(variableify(leaf), leaf) if isinstance(leaf, Proxy) else leaf, tree)
 
 

@@ -86,8 +86,8 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     """
     if policy is None:
         return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
-    word = {fact.output: policy for fact in copy_sets.facts(fusion)}
-    with copy_sets.skip_set(copy_sets.without_set(fusion, word, unchecked=True)):
+    word = {fact.output: policy for fact in copy_sets.copy_facts(fusion)}
+    with copy_sets.skip_set(copy_sets.copies_without_set(fusion, word, unchecked=True)):
         return _math(fusion, _build(fusion, fusion.subsymbols))
 
 

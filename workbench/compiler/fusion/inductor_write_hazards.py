@@ -57,7 +57,7 @@ class _Content:
     place: str
 
 
-def kept_out(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
+def find_excluded_copies(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
     """Find copies that Inductor would get wrong if they were in one region with the copies before them.
 
     AOTAutograd turns a region into a function without side effects, followed by one copy into each written input. If
@@ -75,7 +75,7 @@ def kept_out(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
     return [found for bsym in leaves(bsyms) if (found := walk.statement(bsym)) is not None]
 
 
-def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
+def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
     """Return the memory that a region writes and of which several of its inputs are views; empty if there is none.
 
     AOTAutograd replaces such inputs by one base, and rebuilds outputs as views of it. PyTorch 2.10 uses the wrong
@@ -126,22 +126,22 @@ class _HazardWalk:
             for given, out in zip(tensors, bsym.flat_proxy_outs, strict=False):
                 # Values of one fence may be aliases, so a write to one may change the others.
                 self.memory_of[self.memory(given.name)] = self.memory(tensors[0].name)
-                self._same(out.name, given.name)
+                self._alias(out.name, given.name)
             return None
         given = {a.name for a in bsym.flat_proxy_args}
         for out in bsym.flat_proxy_outs:
             if out.name not in given and bsym.sym.id is not _ids.UNPACK_TRIVIAL:
-                self._made(bsym, out, tensors)
+                self._add_output(bsym, out, tensors)
         return None
 
-    def _same(self, name: str, given: str) -> None:
-        self.may_be[name] = self.contents(given)
-        self.memory_of[name] = self.memory(given)
-        self.place_of[name] = self.place_of.get(given, given)
-        if given in self.constant:
+    def _alias(self, name: str, source: str) -> None:
+        self.may_be[name] = self.contents(source)
+        self.memory_of[name] = self.memory(source)
+        self.place_of[name] = self.place_of.get(source, source)
+        if source in self.constant:
             self.constant.add(name)
 
-    def _made(self, bsym: BoundSymbol, out: TensorProxy, tensors: list[TensorProxy]) -> None:
+    def _add_output(self, bsym: BoundSymbol, out: TensorProxy, tensors: list[TensorProxy]) -> None:
         # Random draws read nothing either and are not constants, but no compiler treats them as constants.
         if all(t.name in self.constant for t in tensors):
             self.constant.add(out.name)
@@ -169,7 +169,7 @@ class _HazardWalk:
             self.may_be[output] = contents
         return ExcludedCopy(output, why) if why else None
 
-    def _why_not(self, contents: frozenset[_Content], memory: str, place: str) -> str:
+    def _why_not(self, contents: frozenset[_Content], memory: str, region: str) -> str:
         for content in sorted(contents, key=dataclasses.astuple):
             old = self.memory(content.memory)
             if old != memory and old in self.written:
@@ -177,7 +177,7 @@ class _HazardWalk:
                     f"it may write nothing but what {old} held before {old} was written: inside one region Inductor "
                     f"reads {old} after that write and gets the new content"
                 )
-            if old == memory and (not place or content.place != place):
+            if old == memory and (not region or content.place != region):
                 return (
                     f"it may do nothing but move what {old} holds to another place in it: inside one region Inductor "
                     "reads what it has overwritten already"

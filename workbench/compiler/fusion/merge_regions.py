@@ -17,7 +17,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from workbench.compiler.interop.thunder_api import BoundSymbol, BoundSymbolTag, prims
-from workbench.compiler.trace.copy_sets import MemoryAliases, inside_of
+from workbench.compiler.trace.copy_sets import MemoryAliases, count_copies_and_fences
 from workbench.compiler.trace.proxy_traits import bytes_of
 
 
@@ -54,14 +54,14 @@ class _RegionGroup:
     bytes: int = 0
 
     @classmethod
-    def of(cls, bsyms: list[BoundSymbol], place: int, region: bool, held: Iterable[str]) -> _RegionGroup:
+    def from_bsyms(cls, bsyms: list[BoundSymbol], position: int, region: bool, names: Iterable[str]) -> _RegionGroup:
         """Return a group as the partition made it."""
         makes = {out.name for bsym in bsyms for out in bsym.flat_proxy_outs}
         reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
         sides = {BoundSymbolTag.BACKWARD in bsym.tags for bsym in bsyms}
-        fixed = any(any(inside_of(bsym)) for bsym in bsyms)
+        fixed = any(any(count_copies_and_fences(bsym)) for bsym in bsyms)
         return cls(
-            bsyms, place, region and len(sides) == 1 and not fixed, True in sides, fixed, reads, makes, set(held)
+            bsyms, position, region and len(sides) == 1 and not fixed, True in sides, fixed, reads, makes, set(names)
         )
 
 
@@ -101,7 +101,7 @@ class _RegionGroups:
             group.bytes = alive
         self.most = max((group.bytes for group in groups), default=0)
 
-    def near(self, group: _RegionGroup) -> list[_RegionGroup]:
+    def earlier_regions(self, group: _RegionGroup) -> list[_RegionGroup]:
         """Return the earlier regions of the same pass that share values with a region, nearest first.
 
         The passes are the forward and the backward.
@@ -121,16 +121,18 @@ class _RegionGroups:
         if any(one.fixed for one in between):
             return False
         made_between = {name for one in between for name in one.makes}
-        if not second.reads & made_between and self._fits(first, second, between, at=first):
+        if not second.reads & made_between and self._merge_if_it_fits(first, second, between, target=first):
             return True
         read_between = {name for one in between for name in one.reads}
-        return not first.makes & read_between and self._fits(first, second, between, at=second)
+        return not first.makes & read_between and self._merge_if_it_fits(first, second, between, target=second)
 
-    def _fits(self, first: _RegionGroup, second: _RegionGroup, between: list[_RegionGroup], at: _RegionGroup) -> bool:
+    def _merge_if_it_fits(
+        self, first: _RegionGroup, second: _RegionGroup, between: list[_RegionGroup], target: _RegionGroup
+    ) -> bool:
         """Return whether live bytes stay within the limits everywhere; if so, apply the change to the groups."""
         both = {first, second}
-        place = at.place
-        change = dict.fromkeys((*between, at), 0)
+        place = target.place
+        change = dict.fromkeys((*between, target), 0)
         bases = {self._base(name) for group in both for name in group.held}
         for base in bases:
             touching, nbytes = self.touched[base], self.bytes.get(base, 0)
@@ -142,37 +144,37 @@ class _RegionGroups:
                 # A value that one region makes only for the other does not go through memory.
                 is_now = not inside and min(after) <= group.place <= max(after)
                 change[group] += nbytes * (is_now - was)
-        if any(change[group] > 0 for group in between) or at.bytes + change[at] > self.most:
+        if any(change[group] > 0 for group in between) or target.bytes + change[target] > self.most:
             return False
         for group, nbytes in change.items():
             group.bytes += nbytes
-        self._made_one(first, second, at)
+        self._merge(first, second, target)
         return True
 
-    def _made_one(self, first: _RegionGroup, second: _RegionGroup, at: _RegionGroup) -> None:
-        gone = second if at is first else first
-        at.bsyms = [*first.bsyms, *second.bsyms]
-        at.makes = first.makes | second.makes
-        at.reads = (first.reads | second.reads) - at.makes
+    def _merge(self, first: _RegionGroup, second: _RegionGroup, target: _RegionGroup) -> None:
+        gone = second if target is first else first
+        target.bsyms = [*first.bsyms, *second.bsyms]
+        target.makes = first.makes | second.makes
+        target.reads = (first.reads | second.reads) - target.makes
         self.order[gone.place] = None
         for name in gone.makes:
-            self.maker[name] = at
+            self.maker[name] = target
         for users in (self.readers.get(name) for name in gone.reads):
             if users is not None:
                 users.discard(gone)
-                users.add(at)
-        for name in at.makes:
-            self.readers.get(name, set()).discard(at)
+                users.add(target)
+        for name in target.makes:
+            self.readers.get(name, set()).discard(target)
         for base in {self._base(name) for name in gone.held}:
             self.touched[base].discard(gone)
-            self.touched[base].add(at)
-        at.held |= gone.held
+            self.touched[base].add(target)
+        target.held |= gone.held
 
 
-def made_one(
+def merge_regions(
     groups: Sequence[list[BoundSymbol]],
     is_region: Callable[[list[BoundSymbol]], bool],
-    held: Sequence[Iterable[str]],
+    names_in_memory: Sequence[Iterable[str]],
 ) -> list[list[BoundSymbol]]:
     """Merge the regions of a partition that only statement order separates.
 
@@ -182,7 +184,7 @@ def made_one(
         Groups in execution order, as Thunder's partition gives them.
     is_region : callable
         Returns whether a group will be fused.
-    held : sequence of iterable of str
+    names_in_memory : sequence of iterable of str
         For each group, the names of values in memory that it reads or writes after all cuts.
 
     Returns
@@ -190,18 +192,20 @@ def made_one(
     list of list of BoundSymbol
         In a valid execution order; groups that are not regions keep their order.
     """
-    given = zip(groups, held, strict=True)
+    given = zip(groups, names_in_memory, strict=True)
     found = _RegionGroups(
-        [_RegionGroup.of(bsyms, place, is_region(bsyms), names) for place, (bsyms, names) in enumerate(given)]
+        [_RegionGroup.from_bsyms(bsyms, place, is_region(bsyms), names) for place, (bsyms, names) in enumerate(given)]
     )
     for place in range(len(groups)):
         group = found.order[place]
         while group is not None and group.region:
-            group = next((at for one in found.near(group) if (at := _joined(found, one, group)) is not None), None)
+            group = next(
+                (at for one in found.earlier_regions(group) if (at := _join(found, one, group)) is not None), None
+            )
     return [group.bsyms for group in found.order if group is not None]
 
 
-def _joined(groups: _RegionGroups, first: _RegionGroup, second: _RegionGroup) -> _RegionGroup | None:
+def _join(groups: _RegionGroups, first: _RegionGroup, second: _RegionGroup) -> _RegionGroup | None:
     """Return the merged region, which can then be merged again; None if the two stay separate."""
     if not groups.join(first, second):
         return None

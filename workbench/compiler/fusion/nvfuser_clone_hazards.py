@@ -18,22 +18,22 @@ class _EqualNames:
             name = self._of[name]
         return name
 
-    def join(self, one: str, other: str) -> None:
-        one, other = self.first(one), self.first(other)
-        if one != other:
-            self._of[other] = one
+    def join(self, first: str, second: str) -> None:
+        first, second = self.first(first), self.first(second)
+        if first != second:
+            self._of[second] = first
 
 
-def _clones(bsym: BoundSymbol) -> bool:
+def _has_clone(bsym: BoundSymbol) -> bool:
     """Return whether a statement or a subsymbol clones; cached with its structure."""
-    return bool(structure_of(bsym).once("clones", lambda: any(map(_is_clone, leaves([bsym])))))
+    return bool(structure_of(bsym).get_or_make("clones", lambda: any(map(_is_clone, leaves([bsym])))))
 
 
 def _is_clone(leaf: BoundSymbol) -> bool:
     return leaf.sym.id is prims.PrimIDs.CLONE
 
 
-def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
+def find_hazardous_outputs(trace: TraceCtx) -> frozenset[str]:
     """Return the outputs of statements whose clones need memory of their own.
 
     nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The result is wrong if the memory
@@ -44,7 +44,7 @@ def made_by_pytorch(trace: TraceCtx) -> frozenset[str]:
     trace : TraceCtx
         Before fusion.
     """
-    if not any(map(_clones, trace.bound_symbols)):
+    if not any(map(_has_clone, trace.bound_symbols)):
         return frozenset()
     memories, cloned = _EqualNames(), _EqualNames()
     clones: list[tuple[int, str, tuple[str, ...]]] = []

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 from workbench.compiler.fusion.cut_solver import Network
-from workbench.compiler.fusion.fusion_crossings import tagged, tagged_by_thunder
+from workbench.compiler.fusion.fusion_crossings import is_tagged, is_tagged_by_thunder
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     NumberProxy,
@@ -31,7 +31,7 @@ from workbench.compiler.interop.thunder_api import (
     prims,
 )
 from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, read_names
-from workbench.compiler.trace.copy_sets import MemoryWrites, inside_of, is_copy, leaves
+from workbench.compiler.trace.copy_sets import MemoryWrites, count_copies_and_fences, is_copy, leaves
 
 STOCK_ARGUMENT_WEIGHT = 0.5
 """Thunder gives a producer's own argument half the weight, because it is in memory anyway."""
@@ -46,10 +46,10 @@ _RELUCTANT = 1 << 24
 
 
 type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
-"""Signature of `workbench.compiler.trace.bsym_memo.PlanMemo.once`."""
+"""Signature of `workbench.compiler.trace.bsym_memo.PlanMemo.get_or_make`."""
 
 
-def _once(key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+def _make_uncached(key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
     """Call `make` without a cache."""
     return make()
 
@@ -126,7 +126,7 @@ class Members:
         self._known: dict[int, _Member] = {}
         self._alike: defaultdict[tuple[str, ...], list[_Member]] = defaultdict(list)
 
-    def of(self, fusion: BoundSymbol) -> list[_Member]:
+    def members_of(self, fusion: BoundSymbol) -> list[_Member]:
         """Return the statements inside a fusion."""
         return [self._known.get(identity(bsym)) or self._add(bsym) for bsym in fusion.subsymbols]
 
@@ -136,8 +136,12 @@ class Members:
         alike = self._alike[made_names(bsym)]
         key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), identity(bsym))
         made = tuple(out.name for out in outs if out.name not in args)
-        copied = tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf)) if inside_of(bsym)[0] else ()
-        member = _Member(bsym, key, args, outs, made, names_in(bsym), tagged(bsym), copied)
+        copied = (
+            tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf))
+            if count_copies_and_fences(bsym)[0]
+            else ()
+        )
+        member = _Member(bsym, key, args, outs, made, names_in(bsym), is_tagged(bsym), copied)
         alike.append(member)
         self._known[identity(bsym)] = member
         return member
@@ -161,7 +165,7 @@ class _FlatFusion:
                 self.producer.setdefault(name, member)
 
     @functools.cached_property
-    def written(self) -> list[str]:
+    def copy_results(self) -> list[str]:
         """Return the results of its copies, which write into memory from outside."""
         return [name for member in self.members for name in member.copied]
 
@@ -171,7 +175,7 @@ class _FlatFusion:
         names = dict.fromkeys(chain.from_iterable(member.names for member in self.members))
         return {name: i for i, name in enumerate(names)}
 
-    def leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
+    def statements_leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
         """Return the statements, by key, that compute `names`; stop at `stops`."""
         found: dict[int, _Member] = {}
         queue, seen = list(names), set(stops)
@@ -186,7 +190,7 @@ class _FlatFusion:
                     queue.append(name)
         return found
 
-    def in_order(self, members: Collection[int]) -> list[_Member]:
+    def sorted_members(self, members: Collection[int]) -> list[_Member]:
         """Return the statements with the given keys, each once."""
         left, found = set(members), []
         for member in self.members:
@@ -208,15 +212,15 @@ class _CutFusion:
     _gives_other: bool = False
 
     @classmethod
-    def of(cls, bsym: BoundSymbol, members: Members) -> _CutFusion:
+    def from_bsym(cls, bsym: BoundSymbol, members: Members) -> _CutFusion:
         """Return the fusion as it was partitioned."""
-        return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _FlatFusion(members.of(bsym)))
+        return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _FlatFusion(members.members_of(bsym)))
 
-    def giving(self, outs: Iterable[Proxy]) -> _CutFusion:
+    def with_outputs(self, outs: Iterable[Proxy]) -> _CutFusion:
         """Return the fusion with other outputs."""
         return dataclasses.replace(self, outs=tuple(outs), _gives_other=True)
 
-    def taking(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _CutFusion:
+    def with_members(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _CutFusion:
         """Return the fusion with other statements and arguments, in order of appearance in the statements."""
         inside = _FlatFusion(members)
         taken = tuple(sorted(args, key=lambda a: inside.order[a.name]))
@@ -234,21 +238,21 @@ class _CutFusion:
             isinstance(self.bsym.output, tuple) and _names(self.outs) == _names(self.bsym.flat_proxy_outs)
         )
 
-    def wanted(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
+    def needed_names(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
         """Return the names that its outputs need or that come from `outside`, and the names read to compute them."""
         if any(name in self.inside.makers for name in outside):
-            return self._path(outside)
-        wanted, reads = self._wanted
+            return self._needed_path(outside)
+        wanted, reads = self._output_path
         return wanted.union(outside), reads
 
     @functools.cached_property
-    def _wanted(self) -> tuple[set[str], set[str]]:
-        return self._path(())
+    def _output_path(self) -> tuple[set[str], set[str]]:
+        return self._needed_path(())
 
-    def _path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
+    def _needed_path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
         # Results of copies count as needed, as outputs do, even if no statement reads them by that name.
-        outs, makers = [*_names(self.outs), *self.inside.written], self.inside.makers
-        path = self.inside.leading_to(outs, outside).values()
+        outs, makers = [*_names(self.outs), *self.inside.copy_results], self.inside.makers
+        path = self.inside.statements_leading_to(outs, outside).values()
         wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
         return wanted, {a for name in wanted for member in makers.get(name, ()) for a in member.args}
 
@@ -287,7 +291,7 @@ class _Producer:
         self._known = {*self.arguments, *self.inside.proxies}
         self._kept: set[str] = set()
 
-    def outside(self, consumer: _CutFusion) -> list[Proxy]:
+    def outside_inputs(self, consumer: _CutFusion) -> list[Proxy]:
         """Return the consumer's inputs from other fusions and statements."""
         given = {out.name for out in self.fusion.outs}
         return [a for a in consumer.args if a.name not in self._known and a.name not in given]
@@ -304,11 +308,11 @@ class _Producer:
         tagged = self.tagged
         if options.repeats_draws:
             tagged = {
-                out.name for member in self.inside.members if tagged_by_thunder(member.bsym) for out in member.outs
+                out.name for member in self.inside.members if is_tagged_by_thunder(member.bsym) for out in member.outs
             }
         required = {*self.arguments, *external, *tagged}
-        required.update(self._not_to_be_repeated(consumer.bsym.sym.executor, overwritten))
-        wanted, reads = consumer.wanted(_names(self.outside(consumer)))
+        required.update(self._unrepeatable_names(consumer.bsym.sym.executor, overwritten))
+        wanted, reads = consumer.needed_names(_names(self.outside_inputs(consumer)))
         if not wanted or not required.isdisjoint(wanted):
             return ()
         saved = {
@@ -325,7 +329,7 @@ class _Producer:
             made = self.inside.proxies if name in self.inside.proxies else consumer.inside.proxies
             return round(_bytes_of(made[name]) * _UNIT)
 
-        network = self._between(consumer, required | saved, wanted - saved, reads | saved, capacity)
+        network = self._network(consumer, required | saved, wanted - saved, reads | saved, capacity)
         cut, other = network.cuts()
         if report is not None:
             # A value without cost may be passed on even if no computation of the consumer needs it.
@@ -335,7 +339,7 @@ class _Producer:
                 report.ties.update(dict.fromkeys(cut, tie))
         return tuple(sorted(cut))
 
-    def _not_to_be_repeated(self, executor: Any, overwritten: Collection[str]) -> Iterator[str]:
+    def _unrepeatable_names(self, executor: Any, overwritten: Collection[str]) -> Iterator[str]:
         foreign = executor != self.fusion.bsym.sym.executor
         if not foreign and not overwritten:
             return
@@ -343,17 +347,17 @@ class _Producer:
             if (foreign and not executor.can_fuse(member.bsym)) or any(a in overwritten for a in member.args):
                 yield from _names(member.outs)
 
-    def _between(
+    def _network(
         self,
         consumer: _CutFusion,
         required: Collection[str],
-        wanted: Collection[str],
+        needed: Collection[str],
         reads: Collection[str],
         capacity: Callable[[str], int],
     ) -> Network:
-        """Return the network from the wanted values back to the required ones."""
-        drained = {*reads, *(a for name in wanted for member in self.inside.makers.get(name, ()) for a in member.args)}
-        drained.difference_update(wanted)
+        """Return the network from the needed values back to the required ones."""
+        drained = {*reads, *(a for name in needed for member in self.inside.makers.get(name, ()) for a in member.args)}
+        drained.difference_update(needed)
         queue = list(drained)
         found = set(queue)
         edges = set()
@@ -372,22 +376,22 @@ class _Producer:
 
     def hand_over(self, consumer: _CutFusion, cut: Collection[str], external: Collection[str]) -> _CutFusion:
         """Return the consumer with the cut as its arguments; it recomputes the rest of its former arguments."""
-        outside = self.outside(consumer)
+        outside = self.outside_inputs(consumer)
         taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
         names = {a.name for a in taken}
         missing = [a.name for a in consumer.args if a.name not in names]
         if missing:
-            again = self.inside.in_order(self.inside.leading_to(missing, cut))
+            again = self.inside.sorted_members(self.inside.statements_leading_to(missing, cut))
             members = [*again, *consumer.inside.members]
             made = {out.name for member in members for out in member.outs}
             read = set().union(*(member.args for member in members))
             taken += [a for a in self.fusion.args if a.name in read and a.name not in names and a.name not in made]
-            consumer = consumer.taking(taken, _sorted(members))
+            consumer = consumer.with_members(taken, _sorted(members))
         self._kept.update(cut)
         given = {*external, *self._kept}.difference(self.arguments)
         order = self.inside.order
         outs = sorted((p for p in self.inside.produced if p.name in given), key=lambda p: order[p.name])
-        self.fusion = self.fusion.giving(outs)
+        self.fusion = self.fusion.with_outputs(outs)
         return consumer
 
 
@@ -446,13 +450,13 @@ def find_cut(
         Names, sorted; empty if the pair cannot be cut.
     """
     members = Members()
-    return _Producer(_CutFusion.of(producer, members)).find_cut(
-        _CutFusion.of(consumer, members), _names(external), options, overwritten, report
+    return _Producer(_CutFusion.from_bsym(producer, members)).find_cut(
+        _CutFusion.from_bsym(consumer, members), _names(external), options, overwritten, report
     )
 
 
 def rematerialize(
-    trace: TraceCtx, options: RematOptions, report: RematReport | None = None, once: Once = _once
+    trace: TraceCtx, options: RematOptions, report: RematReport | None = None, once: Once = _make_uncached
 ) -> TraceCtx:
     """Recompute in each consumer fusion the values that a minimum cut finds cheaper to recompute than to pass on.
 
@@ -469,14 +473,14 @@ def rematerialize(
     report : RematReport, optional
         Receives ties, and pins that could not be kept.
     once : callable, optional
-        Cache of earlier plans of the program; see `workbench.compiler.trace.bsym_memo.PlanMemo.once`.
+        Cache of earlier plans of the program; see `workbench.compiler.trace.bsym_memo.PlanMemo.get_or_make`.
     """
     if not options.enabled:
         return trace
     report = report if report is not None else RematReport()
     while True:
         done = _rematerialize(trace, options, report, once)
-        lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
+        lost = _undefined_names(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
         # A pair that cannot be cut still reads variables that the other pairs no longer need.
@@ -485,7 +489,7 @@ def rematerialize(
         options = dataclasses.replace(options, pins={n: pin for n, pin in options.pins.items() if n not in lost})
 
 
-def _undefined(trace: TraceCtx) -> set[str]:
+def _undefined_names(trace: TraceCtx) -> set[str]:
     """Return the names that fusions read and no statement computes."""
     made = {out.name for bsym in trace.bound_symbols for out in bsym.flat_proxy_outs}
     return {a.name for b in trace.bound_symbols if b.sym.is_fusion for a in b.flat_proxy_args if a.name not in made}
@@ -506,7 +510,7 @@ def _rematerialize(trace: TraceCtx, options: RematOptions, report: RematReport, 
     writes = MemoryWrites(trace)
     members = once("members", None, Members)
     fusions: dict[int, _CutFusion] = {
-        i: once(("to be cut", identity(bsym)), bsym, functools.partial(_CutFusion.of, bsym, members))
+        i: once(("to be cut", identity(bsym)), bsym, functools.partial(_CutFusion.from_bsym, bsym, members))
         for i, bsym in enumerate(trace.bound_symbols)
         if bsym.sym.is_fusion
     }
@@ -520,7 +524,7 @@ def _rematerialize(trace: TraceCtx, options: RematOptions, report: RematReport, 
             fusion,
             tuple([fusions[i] for i in reading]),
             {name: frozenset([number.get(i, -1) for i in readers[name]]) for name in fusion.names if name in readers},
-            tuple([writes.between(fusion.bsym, fusions[i].bsym) for i in reading]),
+            tuple([writes.writes_between(fusion.bsym, fusions[i].bsym) for i in reading]),
         )
         fusions[at], consumers, ties = once(*pair.key(options), functools.partial(pair.cut, options))
         fusions.update(zip(reading, consumers, strict=True))
@@ -573,14 +577,14 @@ class _Pairs:
         # Thunder does not recognize a consumer after its arguments have changed, and treats it as a different one.
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
 
-        def is_external(name: str, given: Collection[str]) -> bool:
+        def is_external(name: str, arguments: Collection[str]) -> bool:
             # A variable that several fusions read counts as external for each pair, unless pins let all of them
             # recompute it.
             if options.pins.get(name) == "recompute":
                 return False
             if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):
                 return True
-            return times_read[name] == 1 and name not in given
+            return times_read[name] == 1 and name not in arguments
 
         for number, consumer in enumerate(self.consumers):
             given = _names(consumer.args)

@@ -43,7 +43,7 @@ class ThunderFunction(StockFunction):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         """Return the gradients of the compiled backward."""
-        return refused_twice(StockFunction.backward(ctx, *cotangents))
+        return refuse_second_backward(StockFunction.backward(ctx, *cotangents))
 
 
 class ThunderOutputFunction(StockOutputFunction):
@@ -75,9 +75,9 @@ def refuse_second_derivatives(jitted: Any) -> None:
     cell.cell_contents = FunctionType(stock.__code__, names, stock.__name__, stock.__defaults__, stock.__closure__)
 
 
-def refused_twice(found: Sequence[Any]) -> tuple[Any, ...]:
+def refuse_second_backward(computed: Sequence[Any]) -> tuple[Any, ...]:
     """Wrap gradients of a compiled backward so that they raise a `GradientError` when they are differentiated."""
-    gradients = tuple(found)
+    gradients = tuple(computed)
     if not torch.is_grad_enabled():
         return gradients
     places = [i for i, g in enumerate(gradients) if isinstance(g, torch.Tensor) and g.is_floating_point()]

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from workbench.compiler.interop.double_backward import CONNECTIONS
-from workbench.compiler.interop.thread_patches import ThreadPatches, function, wrapped
+from workbench.compiler.interop.thread_patches import ThreadPatches, replace_function, wrap_function
 from workbench.interop.torch_private import (
     DictGetItemSource,
     GlobalSource,
@@ -46,7 +46,8 @@ def _global_names(stock: Any, self: Any, name: str) -> Any:
 
 
 global_names_of_functions = ThreadPatches(
-    "global names", lambda: [wrapped(InliningInstructionTranslator, "get_globals_source_and_value", _global_names)]
+    "global names",
+    lambda: [wrap_function(InliningInstructionTranslator, "get_globals_source_and_value", _global_names)],
 )
 """Make Dynamo look up global names in the function's own globals, not in a module of the same name.
 
@@ -63,7 +64,7 @@ def _settings_without_functions(stock: Any) -> str | None:
 
 
 settings_told_without_functions = ThreadPatches(
-    "settings", lambda: [wrapped(dynamo_utils, "_get_dynamo_config_for_logging", _settings_without_functions)]
+    "settings", lambda: [wrap_function(dynamo_utils, "_get_dynamo_config_for_logging", _settings_without_functions)]
 )
 """Exclude functions from the settings that Dynamo logs for each compilation. PyTorch 2.11 would sort them.
 
@@ -73,7 +74,7 @@ setting's former name.
 """
 
 graph_breaks_in_loops = ThreadPatches(
-    "loops", lambda: [function(InstructionTranslatorBase, "maybe_has_backedge", lambda self: False)]
+    "loops", lambda: [replace_function(InstructionTranslatorBase, "maybe_has_backedge", lambda self: False)]
 )
 """Make Dynamo continue after a graph break in a loop, with a graph for each iteration.
 
@@ -85,38 +86,40 @@ Remove this when Dynamo has an option for it.
 class DynamoWatcher(Protocol):
     """Receiver of events while Dynamo traces."""
 
-    def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
+    def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
         """Return the result of a module call, computed by `call` or in another way."""
 
-    def changed(self, item: Any) -> None:
+    def on_change(self, item: Any) -> None:
         """Handle a change of one of Dynamo's variables."""
 
-    def read_changed(self, item: Any) -> None:
+    def on_changed_read(self, item: Any) -> None:
         """Handle a read of an attribute that was set during the trace."""
 
-    def renamed(self, node: fx.Node, name: str) -> None:
+    def on_rename(self, node: fx.Node, name: str) -> None:
         """Handle a node that gets the name of a variable of the user's code."""
 
 
-def _reported(told: Callable[[DynamoWatcher, Any, Any], None]) -> Callable[..., Any]:
+def _report_to(notify: Callable[[DynamoWatcher, Any, Any], None]) -> Callable[..., Any]:
     def method(stock: Any, self: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
-        told(dynamo_watched.value, self, item)
+        notify(dynamo_watched.value, self, item)
         return stock(self, item, *args, **kwargs)
 
     return method
 
 
 def _call_module(stock: Any, self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    return dynamo_watched.value.called(self, tx, args, kwargs, stock)
+    return dynamo_watched.value.on_call(self, tx, args, kwargs, stock)
 
 
 dynamo_watched = ThreadPatches(
     "Dynamo watched",
     lambda: [
-        wrapped(UnspecializedNNModuleVariable, "call_function", _call_module),
-        wrapped(SideEffects, "check_allowed_side_effect", _reported(lambda watcher, _, item: watcher.changed(item))),
-        wrapped(SideEffects, "load_attr", _reported(lambda watcher, _, item: watcher.read_changed(item))),
-        wrapped(fx.Node, "_rename", _reported(lambda watcher, node, name: watcher.renamed(node, name))),
+        wrap_function(UnspecializedNNModuleVariable, "call_function", _call_module),
+        wrap_function(
+            SideEffects, "check_allowed_side_effect", _report_to(lambda watcher, _, item: watcher.on_change(item))
+        ),
+        wrap_function(SideEffects, "load_attr", _report_to(lambda watcher, _, item: watcher.on_changed_read(item))),
+        wrap_function(fx.Node, "_rename", _report_to(lambda watcher, node, name: watcher.on_rename(node, name))),
     ],
 )
 """Send the events of Dynamo in this thread to a `DynamoWatcher`, which also replaces module calls.

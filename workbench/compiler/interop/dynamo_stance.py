@@ -10,20 +10,20 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from workbench.compiler.interop.shared_context import together
+from workbench.compiler.interop.shared_context import shared_context
 from workbench.interop.torch_private import eval_frame
 
 
-def is_usual() -> bool:
+def is_default_stance() -> bool:
     """Return whether Dynamo compiles with the given backend, as it would without a stance."""
     stance = eval_frame._stance
     return stance.stance == "default" and stance.backend is None
 
 
-@together
-def usual() -> Iterator[None]:
+@shared_context
+def default_stance() -> Iterator[None]:
     """Make Dynamo compile as it would without a stance."""
-    if is_usual():
+    if is_default_stance():
         yield
         return
     before = eval_frame._set_stance(eval_frame.DynamoStance())
@@ -33,7 +33,7 @@ def usual() -> Iterator[None]:
         eval_frame._set_stance(before)
 
 
-def ignored(compiled: Callable[..., Any]) -> Callable[..., Any]:
+def ignore_stance(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function of `torch.compile` so that it ignores the user's stance.
 
     Parameters
@@ -43,9 +43,9 @@ def ignored(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(compiled)
     def call(*args: Any) -> Any:
-        if is_usual():
+        if is_default_stance():
             return compiled(*args)
-        with usual():
+        with default_stance():
             return compiled(*args)
 
     return call

@@ -10,13 +10,19 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, dispatched, function, wrapped
+from workbench.compiler.interop.thread_patches import (
+    PatchTarget,
+    ThreadPatches,
+    dispatch_by_thread,
+    replace_function,
+    wrap_function,
+)
 from workbench.compiler.interop.thunder_api import dtypes, sdpaex, thunder
 from workbench.interop.torch_private import _C, FakeTensorMode
 
 
-def _to_meta(stock: Any, given: Any) -> Any:
-    made = stock(given)
+def _to_meta(stock: Any, value: Any) -> Any:
+    made = stock(value)
     if isinstance(made, torch.device):
         return torch.device("meta") if made.type == "cuda" else made
     if isinstance(made, torch.Tensor) and made.device.type == "cuda":
@@ -24,21 +30,21 @@ def _to_meta(stock: Any, given: Any) -> Any:
     return made
 
 
-def _from_meta(stock: Any, made: Any) -> Any:
+def _from_meta(stock: Any, value: Any) -> Any:
     gpu = torch.device("cuda:0")
-    if isinstance(made, torch.device) and made.type == "meta":
+    if isinstance(value, torch.device) and value.type == "meta":
         return stock(gpu)
-    if isinstance(made, torch.Tensor) and made.device.type == "meta":
+    if isinstance(value, torch.Tensor) and value.device.type == "meta":
         with FakeTensorMode():
-            made = torch.empty(made.shape, dtype=made.dtype, device=gpu, requires_grad=made.requires_grad)
-    return stock(made)
+            value = torch.empty(value.shape, dtype=value.dtype, device=gpu, requires_grad=value.requires_grad)
+    return stock(value)
 
 
 found_on_meta = ThreadPatches(
     "found on meta",
     lambda: [
-        wrapped(thunder.torch, "_get_fake_arg", _to_meta),
-        wrapped(thunder.torch, "_fake_type_to_thunder", _from_meta),
+        wrap_function(thunder.torch, "_get_fake_arg", _to_meta),
+        wrap_function(thunder.torch, "_fake_type_to_thunder", _from_meta),
     ],
 )
 """Make Thunder compute the output types of its registered ops on the meta device.
@@ -56,12 +62,12 @@ def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
     """
     make: Any = getattr(optimizer, "_init_group", None)
 
-    def made(*args: Any, **kwargs: Any) -> Any:
+    def make_fake(*args: Any, **kwargs: Any) -> Any:
         with mode:
             return make(*args, **kwargs)
 
     if make is not None:
-        optimizer._init_group = made
+        optimizer._init_group = make_fake
 
 
 @contextlib.contextmanager
@@ -90,7 +96,9 @@ def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None
 def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
     without_gpu = functools.partial(_backward, stock)
     # Disable this in Dynamo: it would trace the dispatch, and cannot guard the mode that the patches use.
-    return torch.compiler.disable(dispatched(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches))
+    return torch.compiler.disable(
+        dispatch_by_thread(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches)
+    )
 
 
 _rehearsed = ThreadPatches("backward without a GPU", lambda: [PatchTarget(torch.Tensor, "backward", _rehearse)])
@@ -119,7 +127,9 @@ def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-says_there_is_a_gpu = ThreadPatches("a GPU", lambda: [function(torch.cuda, "is_available", lambda: True, traced=True)])
+says_there_is_a_gpu = ThreadPatches(
+    "a GPU", lambda: [replace_function(torch.cuda, "is_available", lambda: True, traced=True)]
+)
 """Make PyTorch report a GPU, because Thunder checks for one while its nvFuser executor is imported.
 
 Remove this when the executor can be imported without a GPU.
@@ -134,8 +144,8 @@ def _attention(query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any,
 recent_gpu = ThreadPatches(
     "a recent GPU",
     lambda: [
-        function(sdpaex, "_fused_sdp_choice", _attention),
-        function(torch.cuda, "get_device_capability", lambda device=None: (9, 0), traced=True),
+        replace_function(sdpaex, "_fused_sdp_choice", _attention),
+        replace_function(torch.cuda, "get_device_capability", lambda device=None: (9, 0), traced=True),
     ],
 )
 """Choose the attention kernel of a recent GPU, and report capability 9.0 to programs that query it.

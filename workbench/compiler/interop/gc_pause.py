@@ -50,7 +50,7 @@ def _restore() -> None:
         gc.set_threshold(*_before)
 
 
-def _forked() -> None:
+def _restore_after_fork() -> None:
     """Restore the thresholds in a forked process.
 
     Its parent's other threads do not exist there, and one may have held the lock.
@@ -61,4 +61,4 @@ def _forked() -> None:
     _lock, _inside = threading.Lock(), 0
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_restore_after_fork)

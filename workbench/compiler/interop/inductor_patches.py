@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.interop.thread_patches import ThreadPatches, wrapped
+from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
 """Inductor (PyTorch 2.10) replaces ``x + zeros`` by ``x``, and returns ``x`` itself where the caller expects a new
@@ -22,7 +22,7 @@ def _compile_with_options(stock: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _AS_IT_IS = "not compiled"
-_inductor = ThreadPatches("options of Inductor", lambda: [wrapped(torch, "compile", _compile_with_options)])
+_inductor = ThreadPatches("options of Inductor", lambda: [wrap_function(torch, "compile", _compile_with_options)])
 
 
 def inductor_options(*, compiles: bool = True) -> contextlib.AbstractContextManager[None]:

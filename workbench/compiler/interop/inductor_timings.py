@@ -37,7 +37,7 @@ class RegionTimes:
             "kernels": kernels,
         }
 
-    def cached(self) -> bool:
+    def was_cached(self) -> bool:
         """Return whether AOTAutograd or Inductor has found its results in a cache since then."""
         return _hits() > self._hits_before
 

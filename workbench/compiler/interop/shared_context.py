@@ -39,12 +39,12 @@ class SharedContext:
                 self._entered.close()
 
 
-def together(changes: Callable[[], Iterator[None]]) -> Callable[[], SharedContext]:
+def shared_context(changes: Callable[[], Iterator[None]]) -> Callable[[], SharedContext]:
     """Make a `SharedContext` of a generator, for changes of the whole process; compare `contextlib.contextmanager`."""
     shared = SharedContext(contextlib.contextmanager(changes))
 
     @functools.wraps(changes)
-    def given() -> SharedContext:
+    def get_context() -> SharedContext:
         return shared
 
-    return given
+    return get_context

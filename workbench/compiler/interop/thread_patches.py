@@ -53,17 +53,17 @@ class ThreadPatches:
     Parameters
     ----------
     name : str
-    places : callable
-        Returns the places; called when the set is first activated.
+    targets : callable
+        Returns the targets; called when the set is first activated.
     """
 
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets
     """All sets of this process; no other code replaces a function of another package."""
 
-    def __init__(self, name: str, places: Callable[[], Iterable[PatchTarget]]) -> None:
+    def __init__(self, name: str, targets: Callable[[], Iterable[PatchTarget]]) -> None:
         self.name = name
         self.here = _Here()
-        self._places = places
+        self._places = targets
         self._lock = threading.Lock()
         self._inside = 0
         self._made: list[list[Any]] | None = None
@@ -92,7 +92,7 @@ class ThreadPatches:
             with self._lock:
                 self._inside -= 1
                 if not self._inside:
-                    self._take_back()
+                    self._restore()
 
     def _install(self) -> None:
         if self._made is None:
@@ -104,23 +104,23 @@ class ThreadPatches:
                 if replacement is None or stock is not known:
                     replacement = place.make(None if stock is _MISSING else stock, self)
                     made[1:] = stock, replacement
-                self._put(place.owner, place.name, stock, replacement)
+                self._replace(place.owner, place.name, stock, replacement)
                 if place.everywhere:
                     self._everywhere[place.name] = (stock, replacement)
             for module, name in _importers(tuple((name, stock) for name, (stock, _) in self._everywhere.items())):
                 stock, replacement = self._everywhere[name]
                 if _get(module, name) is stock:
-                    self._put(module, name, stock, replacement)
+                    self._replace(module, name, stock, replacement)
         except BaseException:
-            self._take_back()
+            self._restore()
             raise
         self._modules = len(sys.modules)
 
-    def _put(self, owner: Any, name: Any, stock: Any, replacement: Any) -> None:
+    def _replace(self, owner: Any, name: Any, stock: Any, replacement: Any) -> None:
         _set(owner, name, replacement)
         self._undo.append((owner, name, stock, replacement))
 
-    def _take_back(self) -> None:
+    def _restore(self) -> None:
         while self._undo:
             owner, name, stock, replacement = self._undo.pop()
             # A later patch by other code stays; the replacement that it wraps then calls the stock function.
@@ -134,7 +134,7 @@ class ThreadPatches:
                         setattr(module, name, stock)
 
 
-def function(
+def replace_function(
     owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False, traced: bool = False
 ) -> PatchTarget:
     """Replace a function by `ours`.
@@ -144,27 +144,29 @@ def function(
     traced : bool
         Whether programs call the function, so that Dynamo traces the dispatch.
     """
-    dispatch = dispatched_in_dynamo if traced else dispatched
+    dispatch = dispatch_in_dynamo if traced else dispatch_by_thread
     return PatchTarget(owner, name, lambda stock, patches: dispatch(stock, ours, patches), everywhere)
 
 
-def wrapped(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> PatchTarget:
+def wrap_function(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> PatchTarget:
     """Replace a function by `ours`, which gets the stock function before the arguments."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
-        return dispatched(stock, functools.partial(ours, stock), patches)
+        return dispatch_by_thread(stock, functools.partial(ours, stock), patches)
 
     def method(stock: Any, patches: ThreadPatches) -> Any:
         # A partial function does not bind to an object as a method does.
         def bound(self: Any, *args: Any, **kwargs: Any) -> Any:
             return ours(stock, self, *args, **kwargs)
 
-        return dispatched(stock, bound, patches)
+        return dispatch_by_thread(stock, bound, patches)
 
     return PatchTarget(owner, name, method if isinstance(owner, type) else make, everywhere)
 
 
-def dispatched(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
+def dispatch_by_thread(
+    stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches
+) -> Callable[..., Any]:
     """Return a function that calls `ours` in threads inside of the patches, and the stock function in others."""
     here = patches.here
 
@@ -176,7 +178,7 @@ def dispatched(stock: Callable[..., Any], ours: Callable[..., Any], patches: Thr
     return functools.update_wrapper(dispatch, stock)
 
 
-def dispatched_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
+def dispatch_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
     """Return such a function for programs that Dynamo traces.
 
     Dynamo reads thread-local values as if no thread had set them. It therefore calls `is_inside` and keeps the answer.
@@ -210,12 +212,12 @@ class ModuleStandIn:
         return getattr(self._module, name)
 
 
-def inside_module(owner: ModuleType, name: str, **functions: Callable[..., Any]) -> PatchTarget:
+def replace_in_module(owner: ModuleType, name: str, **functions: Callable[..., Any]) -> PatchTarget:
     """Replace some functions of an imported module, for the importing module only."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         return ModuleStandIn(
-            stock, **{own: dispatched(getattr(stock, own), f, patches) for own, f in functions.items()}
+            stock, **{own: dispatch_by_thread(getattr(stock, own), f, patches) for own, f in functions.items()}
         )
 
     return PatchTarget(owner, name, make)

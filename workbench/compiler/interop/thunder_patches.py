@@ -1,6 +1,7 @@
 """Patches of Thunder where it has no extension point, each with its reason and a condition for its removal.
 
-Importing this module replaces nothing. `PLACES` is active while the workbench traces or compiles; see `installed`.
+Importing this module replaces nothing. `PLACES` is active while the workbench traces or compiles; see
+`patch_context.install_patches`.
 Patches apply only to the threads inside of the context, and are undone afterwards: see `thread_patches`.
 """
 
@@ -21,7 +22,7 @@ import opt_einsum
 import torch
 
 from workbench.compiler.interop.source_file import SourceFile, user_position
-from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, inside_module, wrapped
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, replace_in_module, wrap_function
 from workbench.compiler.interop.thunder_api import (
     Proxy,
     PseudoInst,
@@ -67,11 +68,11 @@ def _rename_but_parameters(stock: Any, orig_value: Any, name: str, is_internal: 
     Thunder does so too. But it then renames the first one that a function assigns to a local ``weight``, as PyTorch's
     convolutions do, and which one that is depends on the program. Remove this when Thunder keeps their names.
     """
-    if not _is_held(getattr(unwrap(orig_value), "history", None)):
+    if not _is_module_tensor(getattr(unwrap(orig_value), "history", None)):
         stock(orig_value, name, is_internal)
 
 
-def _is_held(history: Any) -> bool:
+def _is_module_tensor(history: Any) -> bool:
     """Return whether a value was read from a module's parameters or buffers."""
     read = history.inputs[0] if history is not None and history.inst is PseudoInst.BINARY_SUBSCR else None
     return read is not None and len(read.inputs) > 1 and read.inputs[1].value in ("_parameters", "_buffers")
@@ -85,7 +86,7 @@ _running = _InterpretedFunctions()
 
 
 @contextlib.contextmanager
-def functions_run() -> Iterator[set[FunctionType]]:
+def record_functions() -> Iterator[set[FunctionType]]:
     """Collect the functions that Thunder's interpreter visits in this thread while the workbench traces.
 
     The interpreter looks up the code of each function through a replaced name. Remove this when the interpreter reports
@@ -138,7 +139,7 @@ def trace_with(function: Callable[..., Any], makes: TraceSource) -> None:
 
 
 @contextlib.contextmanager
-def for_a_plan() -> Iterator[None]:
+def trace_for_plan() -> Iterator[None]:
     """Trace without a later call: a prologue may pass arguments on unchecked, so it need not be interpreted."""
     before = _for_a_plan.set(True)
     try:
@@ -147,7 +148,7 @@ def for_a_plan() -> Iterator[None]:
         _for_a_plan.reset(before)
 
 
-def laid_out() -> Mapping[str, torch.Tensor]:
+def argument_layouts() -> Mapping[str, torch.Tensor]:
     """Return fake tensors with the layouts of the current graph's arguments, by name; empty if all layouts are default.
 
     A kernel's allocations depend on the layouts of its arguments, which Thunder's proxies do not contain.
@@ -189,7 +190,7 @@ def _interpret_or_make(
 
 
 @contextlib.contextmanager
-def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
+def define_with(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
     """Make Thunder get nvFuser's definitions from `define`, whose first argument is Thunder's own function.
 
     This applies to all threads, because autograd runs a backward on a GPU in its own thread. Use it only in the process
@@ -213,7 +214,7 @@ class _SortedSet(frozenset[str]):
         return iter(sorted(super().__iter__()))
 
 
-def _in_order(name: str) -> Any:
+def _ordered_method(name: str) -> Any:
     of_sets = getattr(frozenset, name)
 
     def method(*args: Any) -> Any:
@@ -227,7 +228,7 @@ for _name in (
     *("__and__", "__rand__", "__or__", "__ror__", "__sub__", "__rsub__", "__xor__", "__rxor__"),
     *("copy", "difference", "intersection", "symmetric_difference", "union"),
 ):
-    setattr(_SortedSet, _name, _in_order(_name))
+    setattr(_SortedSet, _name, _ordered_method(_name))
 
 
 def _contract_path(*args: Any, **options: Any) -> Any:
@@ -250,16 +251,16 @@ def _contract_in_order() -> list[PatchTarget]:
 
     return [
         PatchTarget(thunder.torch, "frozenset", labels),
-        inside_module(thunder.torch, "opt_einsum", contract_path=_contract_path),
+        replace_in_module(thunder.torch, "opt_einsum", contract_path=_contract_path),
     ]
 
 
 PLACES: tuple[PatchTarget, ...] = (
-    wrapped(TraceCtx, "set_current_source_location", _set_location_and_scope),
-    wrapped(opcode_handlers, "COMPARE_OP", _compare_in_its_place),
-    wrapped(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),
-    wrapped(interpreter, "extract_code", _extract_code),
-    wrapped(thunder, "thunder_general_jit", _interpret_or_make),
+    wrap_function(TraceCtx, "set_current_source_location", _set_location_and_scope),
+    wrap_function(opcode_handlers, "COMPARE_OP", _compare_in_its_place),
+    wrap_function(jit_ext, "_maybe_update_proxy_name", _rename_but_parameters),
+    wrap_function(interpreter, "extract_code", _extract_code),
+    wrap_function(thunder, "thunder_general_jit", _interpret_or_make),
     *_contract_in_order(),
 )
 """Patches in force while the workbench traces and compiles."""

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from workbench.compiler.fastpath.bsym_templates import BsymTemplate, BsymTemplates, Mark, TemplateValues
-from workbench.compiler.fastpath.call_memo import renamed
+from workbench.compiler.fastpath.call_memo import rename_proxy
 from workbench.compiler.interop.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
-from workbench.compiler.layers.name_sequences import Numbering, inserted, number_of
-from workbench.compiler.layers.partition import KEPT, LayerMismatch, ReducedTrace, difference, like
+from workbench.compiler.layers.name_sequences import Numbering, insertions, number_of
+from workbench.compiler.layers.partition import KEPT, LayerMismatch, ReducedTrace, difference, is_like
 from workbench.compiler.trace.bsym_memo import MADE, NAMES, READ, identity, made_names, names_in, read_names
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import OriginTag, origin_of
@@ -52,38 +52,38 @@ class TraceExpander:
 
     Parameters
     ----------
-    given : ReducedTrace
+    reduced : ReducedTrace
     """
 
-    def __init__(self, given: ReducedTrace) -> None:
-        run = given.run
-        self._program, self._run = given.program, run
+    def __init__(self, reduced: ReducedTrace) -> None:
+        run = reduced.run
+        self._program, self._run = reduced.program, run
         self._gap = len(run.left_out)
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
         """Indices of the layers before and after the gap."""
         self._begun, self._length = origin_of(run.layers[0][0]), len(run.layers[0])
         # Names of the program stay. Names of values that are made later have numbers, which are higher if there are
         # more layers.
-        self._names = {name: name for bsym in given.program.bound_symbols for name in names_in(bsym)}
+        self._names = {name: name for bsym in reduced.program.bound_symbols for name in names_in(bsym)}
         self._moved = 0
         self._copies = [self._pairs_of(at) for at in run.left_out]
         self._places = {
             origin_of(bsym): (bsym.source_filename, bsym.source_positions)
-            for bsym in given.program.bound_symbols
+            for bsym in reduced.program.bound_symbols
             if origin_of(bsym) >= 0
         }
         self._arguments = {
             out.name: out
-            for bsym in given.program.bound_symbols
+            for bsym in reduced.program.bound_symbols
             if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL
             for out in bsym.flat_proxy_outs
         }
 
-    def _pairs_of(self, at: int) -> dict[str, str]:
+    def _pairs_of(self, layer: int) -> dict[str, str]:
         """Map results and own arguments of the layer before the gap to those of another layer."""
         run = self._run
-        pairs = dict(zip(run.private[self._here], run.private[at], strict=True))
-        for one, other in zip(run.layers[self._here], run.layers[at], strict=True):
+        pairs = dict(zip(run.private[self._here], run.private[layer], strict=True))
+        for one, other in zip(run.layers[self._here], run.layers[layer], strict=True):
             given = {arg.name for arg in one.flat_proxy_args}
             pairs.update((x, y) for x, y in zip(names_in(one), names_in(other), strict=True) if x not in given)
         return pairs
@@ -93,7 +93,7 @@ class TraceExpander:
         """Return the trace of the whole program."""
         return self._program
 
-    def unfolded(self, trace: TraceCtx) -> TraceCtx:
+    def expand(self, trace: TraceCtx) -> TraceCtx:
         """Return the trace that Thunder makes if nothing is left out.
 
         Raises
@@ -102,12 +102,12 @@ class TraceExpander:
             If the remaining layers differ in this trace.
         """
         try:
-            return self._prepared(trace)(range(1, self._gap + 1))
+            return self._prepare(trace)(range(1, self._gap + 1))
         except KeyError as error:
             raise LayerMismatch(_only_one(error)) from error
 
-    def later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """Prepare the work of `unfolded`, which is done at the first access; find possible errors now.
+    def expand_later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
+        """Prepare the work of `expand`, which is done at the first access; find possible errors now.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class TraceExpander:
             If the remaining layers differ in this trace.
         """
         try:
-            write = self._prepared(trace)
+            write = self._prepare(trace)
             write((1, self._gap))  # the first and the last; the others between them are generated in the same way
         except KeyError as error:
             raise LayerMismatch(_only_one(error)) from error
@@ -129,12 +129,12 @@ class TraceExpander:
         LayerMismatch
             If they differ in this trace.
         """
-        self._both(trace, self._parts(trace))
+        self._layer_pair(trace, self._parts(trace))
 
-    def _prepared(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
+    def _prepare(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
         """Return a function that generates the trace with some missing layers, in time proportional to their number."""
         parts = self._parts(trace)
-        both = self._both(trace, parts)
+        both = self._layer_pair(trace, parts)
         self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
         # The check flattens statements; they are reused when the trace is generated.
@@ -180,7 +180,7 @@ class TraceExpander:
                     where.setdefault(out.name, row)
         return parts
 
-    def _both(self, trace: TraceCtx, parts: Sequence[int]) -> _LayerPair:
+    def _layer_pair(self, trace: TraceCtx, parts: Sequence[int]) -> _LayerPair:
         """Return the layers on both sides of the gap, if they are equal.
 
         Raises
@@ -201,13 +201,13 @@ class TraceExpander:
             raise LayerMismatch("a layer reads a value of another one that no layer in between has")
         if shared := fixed & (both.before.keys() | both.after.keys()):
             raise LayerMismatch(f"all layers read {min(shared)}, which one of them makes")
-        self._let_alone(trace, parts, home)
+        self._check_readers(trace, parts, home)
         return both
 
     def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _LayerPair, fixed: set[str]) -> None:
         """Compare two statements, one of each layer: the values that they read and make must correspond."""
         here, there = self._here, self._there
-        if not like(a, b):
+        if not is_like(a, b):
             raise LayerMismatch(difference(a, b))
         private = dict(zip(self._run.private[here], self._run.private[there], strict=True))
         given = [arg.name for arg in a.flat_proxy_args]
@@ -230,7 +230,7 @@ class TraceExpander:
             if x not in given and (x == y or both.pairs.setdefault(x, y) != y):
                 raise LayerMismatch(f"{b.sym.name} makes {y} in place of {x}")
 
-    def _let_alone(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
+    def _check_readers(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
         """Check that only neighbouring layers read a layer's values.
 
         Another reader would also read those of the missing layers.
@@ -272,16 +272,18 @@ class TraceExpander:
                     raise LayerMismatch(f"{name} is not numbered layer by layer")
                 for at, copy in enumerate(self._copies, 1):
                     copy[name] = f"{prefix}{one + at * step}"
-        numbering = Numbering.of([(numbered[x][1], numbered[y][1]) for x, y in pairs.items() if x in numbered])
+        numbering = Numbering.from_pairs([(numbered[x][1], numbered[y][1]) for x, y in pairs.items() if x in numbered])
         for x, y in pairs.items():
             if x not in numbered:
                 continue
             (prefix, one), (_, other) = numbered[x], numbered[y]
-            for copy, number in zip(self._copies, numbering.between(one, other, self._gap, self._moved), strict=True):
+            for copy, number in zip(
+                self._copies, numbering.numbers_between(one, other, self._gap, self._moved), strict=True
+            ):
                 copy[x] = f"{prefix}{number}"
         for name, (prefix, number) in numbered.items():
-            self._names[name] = f"{prefix}{numbering.moved(number, self._gap, self._moved)}"
-        self._moved += numbering.moved_in_all(self._gap)
+            self._names[name] = f"{prefix}{numbering.shift(number, self._gap, self._moved)}"
+        self._moved += numbering.total_shift(self._gap)
         made = [copy[x] for copy in self._copies for x in (*numbered, *early) if x in copy]
         all_names = [*self._names.values(), *made]
         if len(set(all_names)) != len(all_names):
@@ -312,12 +314,12 @@ class TraceExpander:
         there = _StatementWriter(around, _NameMap(self._names, {y: last[y] for y in both.before.values()}), values)
         writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
         written = [copies[at - 1] for at in left_out]
-        added = inserted(*(np.asarray(rows, np.intp) for rows in both.rows))
+        added = insertions(*(np.asarray(rows, np.intp) for rows in both.rows))
         for row, bsym in enumerate(bsyms):
             if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
                 continue
             if bsym.sym.id is PrimIDs.RETURN:
-                into.append(self._returned(bsym, stays, copies))
+                into.append(self._return_statement(bsym, stays, copies))
                 continue
             into.append(writers.get(row, stays).statement(bsym))
             if row in added:
@@ -325,7 +327,7 @@ class TraceExpander:
                 for writer in reversed(written) if backward else written:
                     into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
 
-    def _returned(self, bsym: Any, stays: _StatementWriter, copies: Sequence[_StatementWriter]) -> Any:
+    def _return_statement(self, bsym: Any, stays: _StatementWriter, copies: Sequence[_StatementWriter]) -> Any:
         """Generate the return statement with the missing arguments and their gradients."""
         given = bsym.args[0]
         everything = next(b for b in reversed(self._program.bound_symbols) if b.sym.id is PrimIDs.RETURN)
@@ -367,9 +369,9 @@ def _check_leaf(leaf: Any) -> None:
 class _NameMap(dict[str, str]):
     """A map of names that stores only the differences. Full maps for all layers would need quadratic memory."""
 
-    def __init__(self, others: Mapping[str, str], own: Mapping[str, str]) -> None:
+    def __init__(self, fallback: Mapping[str, str], own: Mapping[str, str]) -> None:
         super().__init__(own)
-        self._others = others
+        self._others = fallback
 
     def __missing__(self, name: str) -> str:
         return self._others[name]
@@ -386,11 +388,11 @@ class _FlatStatements:
         self.recipes = BsymTemplates(_check_leaf)
         self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
-    def of(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
+    def lookup(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
         """Return a statement's template, a lookup of all its names, and a function that names a generated statement."""
         found = self._known.get(identity(bsym))
         if found is None:
-            found = self.recipes.statement(bsym), _getter(names_in(bsym)), _teller(bsym)
+            found = self.recipes.statement_template(bsym), _getter(names_in(bsym)), _name_cacher(bsym)
             self._known[identity(bsym)] = found
         return found
 
@@ -402,27 +404,27 @@ def _getter(keys: Sequence[Any]) -> _Get:
     return lambda known: tuple([known[key] for key in keys])
 
 
-def _teller(bsym: Any) -> _Tell:
+def _name_cacher(bsym: Any) -> _Tell:
     """Return a function that caches a generated statement's names. It finds them by position, without a search."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     read, made = (_getter([at[name] for name in names(bsym)]) for names in (read_names, made_names))
-    tell_inside = _inside_teller(bsym)
+    tell_inside = _inner_name_cacher(bsym)
 
-    def tell(written: Any, names: tuple[str, ...]) -> None:
-        written.__dict__[READ], written.__dict__[MADE] = read(names), made(names)
-        tell_inside(written, names)
+    def tell(statement: Any, names: tuple[str, ...]) -> None:
+        statement.__dict__[READ], statement.__dict__[MADE] = read(names), made(names)
+        tell_inside(statement, names)
 
     return tell
 
 
-def _inside_teller(bsym: Any) -> _Tell:
+def _inner_name_cacher(bsym: Any) -> _Tell:
     """Return such a function for all names in a statement and in its subsymbols."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
-    inside = [(_getter([at[name] for name in names_in(sub)]), _inside_teller(sub)) for sub in bsym.subsymbols]
+    inside = [(_getter([at[name] for name in names_in(sub)]), _inner_name_cacher(sub)) for sub in bsym.subsymbols]
 
-    def tell(written: Any, names: tuple[str, ...]) -> None:
-        written.__dict__[NAMES] = written.subsymbols, names
-        for sub, (get, tell_sub) in zip(written.subsymbols, inside, strict=True):
+    def tell(statement: Any, names: tuple[str, ...]) -> None:
+        statement.__dict__[NAMES] = statement.subsymbols, names
+        for sub, (get, tell_sub) in zip(statement.subsymbols, inside, strict=True):
             tell_sub(sub, get(names))
 
     return tell
@@ -438,7 +440,7 @@ class _StatementWriter:
         Maps the name of each value to its new name.
     values : dict of str to TensorProxy
         Existing values, by new name; new values are added.
-    places : mapping of int to (str, Positions), optional
+    locations : mapping of int to (str, Positions), optional
         Source position of the statements of each origin.
     shift : int, optional
         Offset of the origins.
@@ -449,11 +451,11 @@ class _StatementWriter:
         book: _FlatStatements,
         names: Mapping[str, str],
         values: dict[str, Any],
-        places: Mapping[int, tuple[Any, Any]] | None = None,
+        locations: Mapping[int, tuple[Any, Any]] | None = None,
         shift: int = 0,
     ) -> None:
         self._book, self._names, self._all, self._shift = book, names, values, shift
-        self._places = places or {}
+        self._places = locations or {}
         self._values = TemplateValues(book.recipes.leaves, self._value)
         self._marks: list[Mark] = []
 
@@ -462,10 +464,10 @@ class _StatementWriter:
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
-        recipe, names_of, tell = self._book.of(bsym)
+        recipe, names_of, tell = self._book.lookup(bsym)
         if len(self._marks) < len(self._book.recipes.marks):
             self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
-        made = recipe.written(self._values, self._marks)
+        made = recipe.instantiate(self._values, self._marks)
         tell(made, names_of(names))
         return made
 
@@ -487,9 +489,9 @@ class _StatementWriter:
         if found is None:
             if name != proxy.name and proxy.__dict__["_grad"] is not None:
                 raise LayerMismatch(f"{proxy.name} holds a gradient")
-            found = self._all[name] = proxy if name == proxy.name else renamed(proxy, name)
+            found = self._all[name] = proxy if name == proxy.name else rename_proxy(proxy, name)
         return found
 
     def tree(self, tree: Any) -> Any:
         """Replace the values in arguments or results."""
-        return self._book.recipes.tree(tree)(self._values)
+        return self._book.recipes.tree_template(tree)(self._values)

@@ -29,7 +29,7 @@ class Numbering:
     steps: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
+    def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
         """Compute the numbering from pairs of corresponding numbers in two layers."""
         phases: list[list[tuple[int, int]]] = []
         for one, other in sorted(pairs):
@@ -41,19 +41,19 @@ class Numbering:
                 phases.append([(one, other)])
         return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
 
-    def moved(self, number: int, gap: int, by: int = 0) -> int:
-        """Return a number after `gap` missing layers, increased by `by`."""
-        return number + by + gap * sum(step for begun, step in self.steps if number >= begun)
+    def shift(self, number: int, gap: int, extra: int = 0) -> int:
+        """Return a number after `gap` missing layers, increased by `extra`."""
+        return number + extra + gap * sum(step for begun, step in self.steps if number >= begun)
 
-    def moved_in_all(self, gap: int) -> int:
+    def total_shift(self, gap: int) -> int:
         """Return the shift of the last number."""
         return gap * sum(step for _, step in self.steps)
 
-    def between(self, one: int, other: int, gap: int, by: int = 0) -> range:
+    def numbers_between(self, first: int, last: int, gap: int, extra: int = 0) -> range:
         """Return the numbers of the layers between two layers, from one to the other."""
-        low, step = self.moved(min(one, other), gap, by), abs(one - other)
+        low, step = self.shift(min(first, last), gap, extra), abs(first - last)
         # The backward visits the layers from last to first.
-        return range(low + step, low + (gap + 1) * step, step) if one < other else range(low + gap * step, low, -step)
+        return range(low + step, low + (gap + 1) * step, step) if first < last else range(low + gap * step, low, -step)
 
 
 def number_of(name: str) -> tuple[str, int]:
@@ -70,7 +70,7 @@ def number_of(name: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-def inserted(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
+def insertions(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
     """Return, for each row, the rows to copy after it, and whether copies of the last layer come first.
 
     Raises

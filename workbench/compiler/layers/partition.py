@@ -2,7 +2,7 @@
 
 `LayerPartition` has the one definition of identical layers of a captured program: each does the same to its
 predecessor. Between the trace of the program and the claimed joint trace, Thunder visits all statements about ten
-times. Therefore `LayerPartition.reduced` leaves out all layers of a run except two at each end; `expand_trace.py` later
+times. Therefore `LayerPartition.reduce` leaves out all layers of a run except two at each end; `expand_trace.py` later
 adds their statements. If a layer differs there, nothing is left out.
 """
 
@@ -120,7 +120,7 @@ class LayerPartition:
         self._origins = origins
         self._readers = _readers(program)
 
-    def reduced(self) -> ReducedTrace | None:
+    def reduce(self) -> ReducedTrace | None:
         """Leave repeated layers out of the program; return None if it has none."""
         program = self._program
         if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
@@ -128,7 +128,7 @@ class LayerPartition:
         for container, layers in _containers(program, self._origins, WORTHWHILE):
             for run in self._runs(container, list(layers.values())):
                 with contextlib.suppress(LayerMismatch):
-                    return ReducedTrace(program, _without(program, run), run)
+                    return ReducedTrace(program, _remove_layers(program, run), run)
         return None
 
     @cached_property
@@ -159,7 +159,7 @@ class LayerPartition:
                 joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
                 if len(joined) < WORTHWHILE:
                     continue
-                run = _longest(container, joined, self._readers, turns, len(layers))
+                run = _longest_run(container, joined, self._readers, turns, len(layers))
                 if run is not None:
                     found.append(run)
             if any(2 * len(run.left_out) * run.turns > len(layers) for run in found):
@@ -221,7 +221,7 @@ def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
     }
 
 
-def _longest(
+def _longest_run(
     container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
 ) -> LayerRun | None:
     """Return the longest run of equal layers, if it has enough of them."""
@@ -230,7 +230,7 @@ def _longest(
     begun, pairs = 0, list[dict[str, str]]()
     for at in range(len(layers) - 1):
         try:
-            given = _private(layers[at], layers[at + 1], at, home, readers)
+            given = _private_arguments(layers[at], layers[at + 1], at, home, readers)
         except LayerMismatch:
             begun, pairs = at + 1, []
             continue
@@ -251,32 +251,32 @@ def _longest(
     )
 
 
-def _compare(one: Sequence[Any], other: Sequence[Any], at: int, home: Mapping[str, tuple[int, int]]) -> None:
-    """Compare the statements of layer `at` and of the next one, and what they read of their own layer.
+def _compare(layer: Sequence[Any], next_layer: Sequence[Any], index: int, home: Mapping[str, tuple[int, int]]) -> None:
+    """Compare the statements of layer `index` and of the next one, and what they read of their own layer.
 
     Raises
     ------
     LayerMismatch
         If they differ.
     """
-    shift = origin_of(other[0]) - origin_of(one[0])
-    for a, b in zip(one, other, strict=False):
-        if origin_of(b) - origin_of(a) != shift or not like(a, b):
+    shift = origin_of(next_layer[0]) - origin_of(layer[0])
+    for a, b in zip(layer, next_layer, strict=False):
+        if origin_of(b) - origin_of(a) != shift or not is_like(a, b):
             raise LayerMismatch(difference(a, b))
         for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
             there, here = home.get(x.name), home.get(y.name)
-            if there is not None and there[0] == at and here != (at + 1, there[1]):
+            if there is not None and there[0] == index and here != (index + 1, there[1]):
                 raise LayerMismatch(f"{_name(b)} of another value")
-    if len(one) > len(other):
-        raise LayerMismatch(f"no {_name(one[len(other)])} at its end")
-    if len(one) < len(other):
-        raise LayerMismatch(f"{_name(other[len(one)])} at its end")
+    if len(layer) > len(next_layer):
+        raise LayerMismatch(f"no {_name(layer[len(next_layer)])} at its end")
+    if len(layer) < len(next_layer):
+        raise LayerMismatch(f"{_name(next_layer[len(layer)])} at its end")
 
 
-def _private(
-    one: Sequence[Any],
-    other: Sequence[Any],
-    at: int,
+def _private_arguments(
+    layer: Sequence[Any],
+    next_layer: Sequence[Any],
+    index: int,
     home: Mapping[str, tuple[int, int]],
     readers: Mapping[str, list[int]],
 ) -> dict[str, str]:
@@ -287,13 +287,13 @@ def _private(
     LayerMismatch
         If the layers are not equal, or read other values than of their own layer and the one before.
     """
-    _compare(one, other, at, home)
+    _compare(layer, next_layer, index, home)
     given = dict[str, str]()
-    inside = set(map(identity, one)), set(map(identity, other))
-    for a, b in zip(one, other, strict=True):
+    inside = set(map(identity, layer)), set(map(identity, next_layer))
+    for a, b in zip(layer, next_layer, strict=True):
         for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
             there, here = home.get(x.name), home.get(y.name)
-            if there is not None and there[0] in (at - 1, at):
+            if there is not None and there[0] in (index - 1, index):
                 if here != (there[0] + 1, there[1]):
                     raise LayerMismatch(f"{_name(b)} of another value of the layer before")
             elif x.name != y.name:
@@ -335,7 +335,7 @@ def _traits(proxy: Any) -> tuple[str, ...]:
     return str(tuple(proxy.shape)), str(proxy.dtype).rpartition(".")[2], proxy.device.device_str(), grads
 
 
-def like(a: Any, b: Any) -> bool:
+def is_like(a: Any, b: Any) -> bool:
     """Return whether two statements differ only in the names of their values and of those inside them."""
     if a is b:
         return True
@@ -352,7 +352,7 @@ def like(a: Any, b: Any) -> bool:
         and _like_trees(a.kwargs, b.kwargs)
         and _like_trees(a.output, b.output)
         and len(a.subsymbols) == len(b.subsymbols)
-        and all(map(like, a.subsymbols, b.subsymbols))
+        and all(map(is_like, a.subsymbols, b.subsymbols))
     )
 
 
@@ -376,7 +376,7 @@ def _like_trees(x: Any, y: Any) -> bool:
     return x is y or bool(x == y)
 
 
-def _without(program: TraceCtx, run: LayerRun) -> TraceCtx:
+def _remove_layers(program: TraceCtx, run: LayerRun) -> TraceCtx:
     """Return the program without the layers; the layer after the gap then reads the layer before it.
 
     Raises
@@ -399,7 +399,7 @@ def _without(program: TraceCtx, run: LayerRun) -> TraceCtx:
         if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL and any(out.name in private for out in bsym.flat_proxy_outs):
             continue
         if bsym.sym.id is PrimIDs.RETURN:
-            bsym = returned(bsym, private)
+            bsym = return_without(bsym, private)
         if identity(bsym) in reader:
             bsym = bsym.from_bsym_swap_proxies(renamed)
         if any(arg.name in lost or arg.name in private for arg in bsym.flat_proxy_args):
@@ -415,7 +415,7 @@ def _outs(layer: Sequence[Any]) -> list[Any]:
     return [out for bsym in layer for out in bsym.flat_proxy_outs]
 
 
-def returned(bsym: Any, private: Set[str]) -> Any:
+def return_without(bsym: Any, private: Set[str]) -> Any:
     """Return the return statement without the removed arguments and their gradients.
 
     Raises

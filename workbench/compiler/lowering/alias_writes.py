@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from workbench.compiler.interop.thunder_api import TensorProxy
-from workbench.compiler.lowering.call_normalization import named_in_place
+from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.interop.torch_private import tree_iter
 
 UNDER_NO_GRAD = "Thunder loses the gradient of what is written in place under no_grad"
@@ -101,12 +101,12 @@ def writes(node: fx.Node) -> fx.Node | None:
     if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
         return None
     # An operator with such a name does not write if it returns other memory.
-    named_so = named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
+    named_so = is_named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
     in_place = named_so and _memory(node) in (None, _memory(first))
-    return first if in_place or node.target in _WRITES or _asked_in_place(node) else None
+    return first if in_place or node.target in _WRITES or _is_asked_in_place(node) else None
 
 
-def _asked_in_place(node: fx.Node) -> bool:
+def _is_asked_in_place(node: fx.Node) -> bool:
     if isinstance(node.target, str) or "inplace" not in (names := _parameters(node.target)):
         return False
     given = dict(zip(names, node.args, strict=False)) | node.kwargs
@@ -134,12 +134,12 @@ def _chain(node: fx.Node) -> tuple[fx.Node, ...]:
     The result of an in-place write is another name of the written value.
     """
     found = [node]
-    while (above := writes(found[-1]) or _viewed(found[-1])) is not None:
+    while (above := writes(found[-1]) or _base_of(found[-1])) is not None:
         found.append(above)
     return tuple(found)
 
 
-def _viewed(node: fx.Node) -> fx.Node | None:
+def _base_of(node: fx.Node) -> fx.Node | None:
     first = node.args[0] if node.args else None
     if node.op not in ("call_method", "call_function") or not isinstance(first, fx.Node):
         return None
@@ -191,7 +191,7 @@ class Aliases:
         self._differentiated = differentiated
 
     @functools.cached_property
-    def _unseen(self) -> frozenset[fx.Node]:
+    def _nodes_without_gradient(self) -> frozenset[fx.Node]:
         """Nodes without a gradient."""
         found, enabled = set(), self._differentiated
         for node in self._graph.nodes:
@@ -207,14 +207,14 @@ class Aliases:
         owners: dict[fx.Node, fx.Node] = {}
         found: dict[fx.Node, list[tuple[fx.Node, fx.Node]]] = {}
         for node in self._graph.nodes:
-            above = writes(node) or _viewed(node)
+            above = writes(node) or _base_of(node)
             owners[node] = node if above is None else owners[above]
             for read in node.all_input_nodes:
                 found.setdefault(owners[read], []).append((node, read))
         return found
 
     @functools.cached_property
-    def _held(self) -> dict[int, list[fx.Node]]:
+    def _names_by_memory(self) -> dict[int, list[fx.Node]]:
         """For each memory, the nodes that are its names."""
         found: dict[int, list[fx.Node]] = {}
         for node in self._graph.nodes:
@@ -224,7 +224,7 @@ class Aliases:
         return found
 
     @functools.cached_property
-    def unread(self) -> dict[fx.Node, fx.Node]:
+    def unread_writes(self) -> dict[fx.Node, fx.Node]:
         """Writes to the program's own memory that no later node reads, each with the written node.
 
         Thunder moves such a write into the backward, and creates a backward for it if the program has none.
@@ -238,13 +238,13 @@ class Aliases:
                     found[node] = None
             elif not _draws(node) and not any(
                 holder.op in _GIVEN or any(node < user and user not in found for user in holder.users)
-                for holder in self._held[memory]
+                for holder in self._names_by_memory[memory]
             ):
                 found[node] = written
         return {node: written for node, written in found.items() if written is not None}
 
     @functools.cached_property
-    def unnoticed(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
+    def unnoticed_writes(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
         """Writes that Thunder would miss, to memory that is visible after the program.
 
         Of each memory the last, with the written name.
@@ -256,11 +256,13 @@ class Aliases:
         for owner, reads in self._reads.items() if self._differentiated else ():
             seen = {name for reader, name in reads if reader.op == "output"}
             seen.update((owner,) if owner.op in _GIVEN else ())
-            readers = (reader for reader, _ in reversed(reads) if reader.op != "output" and reader not in self.unread)
+            readers = (
+                reader for reader, _ in reversed(reads) if reader.op != "output" and reader not in self.unread_writes
+            )
             last = next(readers, owner)
             if (written := writes(last)) is None or _chain(last)[-1] is not owner:
                 continue
-            if seen - {last, written} and self.shared(last) is None:
+            if seen - {last, written} and self.unnoticed_write(last) is None:
                 found.append((last, written))
         return tuple(sorted(found))
 
@@ -275,7 +277,7 @@ class Aliases:
         if not self._differentiated or _name(node) not in KEEPS_STATISTICS:
             return
         kept = statistics_of(node.args, node.kwargs)
-        if any(isinstance(each, fx.Node) and _viewed(each) is not None for each in kept):
+        if any(isinstance(each, fx.Node) and _base_of(each) is not None for each in kept):
             raise NotImplementedError(STATISTICS)
 
     def refuse_leaf(self, node: fx.Node) -> None:
@@ -286,7 +288,7 @@ class Aliases:
         NotImplementedError
             For such a write; the message is PyTorch's reason.
         """
-        if node in self._unseen or writes(node) is None:
+        if node in self._nodes_without_gradient or writes(node) is None:
             return
         *chain, owner = _chain(node)
         value = owner.meta.get("example_value")
@@ -294,22 +296,22 @@ class Aliases:
         if owner.op in _GIVEN and leaf and not any(_name(each).startswith("detach") for each in chain):
             raise NotImplementedError(WRITTEN_LEAF)
 
-    def itself(self, node: fx.Node) -> fx.Node | None:
+    def returned_input(self, node: fx.Node) -> fx.Node | None:
         """Return the input that a node without a gradient of its own returns unchanged; None if it does not.
 
         An example is ``loss.float()`` of a float tensor.
 
         Thunder would detach it. Both names are one tensor, so both would get the gradient of the last one.
         """
-        if node not in self._unseen or not _wants_gradient(node) or _name(node) not in _SAME:
+        if node not in self._nodes_without_gradient or not _wants_gradient(node) or _name(node) not in _SAME:
             return None
-        if (first := _viewed(node)) is None:
+        if (first := _base_of(node)) is None:
             return None
         one, other = (each.meta["example_value"] for each in (node, first))
         same = (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
         return first if same else None
 
-    def shared(self, node: fx.Node) -> AliasWrite | None:
+    def unnoticed_write(self, node: fx.Node) -> AliasWrite | None:
         """Return the memory that a node writes, if Thunder would miss the write at a later read; else None.
 
         Raises
@@ -323,11 +325,13 @@ class Aliases:
         *parts, owner = [view for view in chain if writes(view) is None]
         renamed = bool(parts) and any(writes(view) is not None for view in chain[1:])
         copied = renamed or any(_name(part) not in _PARTS | _SEVERAL | _SHARED for part in parts)
-        unseen = node in self._unseen
-        found = list(self._read_behind(node, chain, copied=copied))
+        unseen = node in self._nodes_without_gradient
+        found = list(self._later_reads(node, chain, copied=copied))
         if not found and not (copied and owner.op in _GIVEN):
             return None
-        lost = unseen and any(_wants_gradient(name) and reader not in self._unseen for reader, name in found)
+        lost = unseen and any(
+            _wants_gradient(name) and reader not in self._nodes_without_gradient for reader, name in found
+        )
         detached = any(_name(part) == "detach" for part in parts)
         if lost or (detached and copied):
             raise NotImplementedError(UNDER_NO_GRAD if lost else COPIED)
@@ -335,7 +339,7 @@ class Aliases:
             return None
         if unseen and not copied:
             return None
-        if found and _stored_next(node, chain, found[0][0]):
+        if found and _is_stored_next(node, chain, found[0][0]):
             return AliasWrite((parts[0],), owner, (), stored=True)
         if any(_name(part) not in _PARTS | _WHOLE for part in parts):
             raise NotImplementedError(COPIED)
@@ -345,7 +349,7 @@ class Aliases:
         }
         return AliasWrite(tuple(parts), owner, tuple(sorted(names)))
 
-    def _read_behind(
+    def _later_reads(
         self, node: fx.Node, chain: tuple[fx.Node, ...], *, copied: bool
     ) -> Iterator[tuple[fx.Node, fx.Node]]:
         """Return the nodes after a write that read the written memory by another name, each with that name.
@@ -353,10 +357,10 @@ class Aliases:
         Keep only reads with a gradient; include reads by any name if the write has no gradient. If Thunder makes a
         copy, keep all reads.
         """
-        known = () if node in self._unseen and not copied else (node, chain[1])
+        known = () if node in self._nodes_without_gradient and not copied else (node, chain[1])
         for behind, read in self._reads.get(chain[-1], ()):
             before = node < behind and (read is node or read < node) and read not in known
-            seen = behind not in self._unseen and (behind.op == "output" or _wants_gradient(behind))
+            seen = behind not in self._nodes_without_gradient and (behind.op == "output" or _wants_gradient(behind))
             if before and (copied or (seen and _wants_gradient(read))):
                 yield behind, read
 
@@ -408,7 +412,7 @@ def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
     return False
 
 
-def _stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> bool:
+def _is_stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> bool:
     """See `AliasWrite.stored`."""
     _, written, *above = chain
     stores = [user for user in node.users if user.target is operator.setitem and user.args[2] is node]
@@ -441,14 +445,14 @@ def is_part(view: fx.Node) -> bool:
     return _name(view) in _PARTS
 
 
-def undone(view: fx.Node, made: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """Return the value of a whole tensor, given the value `made` of a view of all of it, such as its transpose.
+def base_value(view: fx.Node, value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
+    """Return the value of a whole tensor, given the value `value` of a view of all of it, such as its transpose.
 
     Parameters
     ----------
     view : Node
         Node that made the view.
-    made : TensorProxy
+    value : TensorProxy
     shape : tuple of int
         Shape of the base.
     """
@@ -456,8 +460,8 @@ def undone(view: fx.Node, made: TensorProxy, shape: tuple[int, ...]) -> TensorPr
     if name == "permute":
         dims: Any = given[0] if len(given) == 1 else given
         order = [int(dim) % len(shape) for dim in dims]
-        turned: TensorProxy = made.permute(*(order.index(at) for at in range(len(order))))
+        turned: TensorProxy = value.permute(*(order.index(at) for at in range(len(order))))
         return turned
     swapped = given if name not in ("t", "T", "mT") else (-2, -1)
-    whole: TensorProxy = made.transpose(*swapped) if name in _SWAPPED else made.reshape(shape)
+    whole: TensorProxy = value.transpose(*swapped) if name in _SWAPPED else value.reshape(shape)
     return whole

@@ -54,7 +54,7 @@ def attention(
     key, value : Tensor
         (batch, heads, keys, size)
     mask : Tensor or None
-        (batch or 1, heads or 1, queries or 1, keys or 1), or without the first two, as `added` returns it.
+        (batch or 1, heads or 1, queries or 1, keys or 1), or without the first two, as `additive_mask` returns it.
     is_causal : bool
         Whether keys after a query are hidden from it.
     scale : float or None
@@ -76,13 +76,13 @@ def attention_backward(
     key: torch.Tensor,
     value: torch.Tensor,
     mask: torch.Tensor | None,
-    made: torch.Tensor,
+    output: torch.Tensor,
     sums: torch.Tensor,
     is_causal: bool,
     scale: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of query, key and value, given the inputs and outputs of `attention`."""
-    given = map(_readable, (grad, query, key, value, made))
+    given = map(_readable, (grad, query, key, value, output))
     of_query, of_key, of_value = _attention_for_cpu_backward(*given, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
     return of_query, of_key, of_value
 
@@ -92,7 +92,7 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def added(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def additive_mask(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the additive mask that the kernel takes: zero for a visible key, minus infinity for a hidden one.
 
     Read each value of an expanded dimension only once; a program may have expanded a mask to all heads.
@@ -230,9 +230,9 @@ def aten_executor() -> Any:
     executor = new_executor(NAME)
     forward = executor.register_operator(_FORWARD, meta=_meta, fn=attention)
     backward = executor.register_operator(_BACKWARD, meta=_meta_backward, fn=attention_backward)
-    adds = executor.register_operator(_MASK, meta=_meta_added, fn=added)
+    adds = executor.register_operator(_MASK, meta=_meta_added, fn=additive_mask)
 
-    def taken(mask: Any, like: Any) -> Any:
+    def to_additive(mask: Any, like: Any) -> Any:
         return None if mask is None else adds(mask, like)
 
     addmm = executor.register_operator(_ADDMM, meta=_meta_addmm, fn=torch.addmm)
@@ -242,17 +242,17 @@ def aten_executor() -> Any:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
         scale: Any = None,
     ) -> Any:  # fmt: skip
-        return forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)[0]
+        return forward(query, key, value, to_additive(attn_mask, query), bool(is_causal), scale)[0]
 
     def differentiate(
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
         scale: Any = None,
     ) -> Any:  # fmt: skip
-        made, sums = forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)
+        made, sums = forward(query, key, value, to_additive(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
         # Recompute the additive mask, so that only the boolean mask is saved, instead of one additive mask for each
         # attention.
-        grads = backward(grad, query, key, value, taken(attn_mask, grad), made, sums, bool(is_causal), scale)
+        grads = backward(grad, query, key, value, to_additive(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
             prims.put_grad(given, of_given)
         return made

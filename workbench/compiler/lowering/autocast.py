@@ -46,8 +46,8 @@ def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
         return args, kwargs
     known, wanted = (_HALVES, torch.float32) if target in _WIDE else ((*_HALVES, torch.float32), to_torch_dtype(kind))
 
-    def given(value: Any) -> Any:
+    def cast_value(value: Any) -> Any:
         on_cpu = isinstance(value, TensorProxy) and value.device.type == "cpu"
         return value.to(wanted) if on_cpu and to_torch_dtype(value.dtype) in known else value
 
-    return pytree.tree_map(given, (args, kwargs))
+    return pytree.tree_map(cast_value, (args, kwargs))

@@ -43,8 +43,8 @@ numbers.
 """
 
 
-def placed(
-    target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+def normalize_arguments(
+    target: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments with each keyword that the replacement operator lacks moved to its position.
 
@@ -54,7 +54,7 @@ def placed(
     ----------
     target : callable or str
         PyTorch's function, or the name of a tensor method; for a method the tensor is the first argument.
-    known : callable
+    operator : callable
         Replacement operator.
     args, kwargs
     """
@@ -63,9 +63,9 @@ def placed(
     if not _OF_NUMPY.keys().isdisjoint(kwargs):
         own = {name for signature in _signatures(target) for name in signature.parameters}
         kwargs = {name if name in own else _OF_NUMPY.get(name, name): value for name, value in kwargs.items()}
-    as_it_is = _as_it_is(known)
+    as_it_is = _is_unchanged(operator)
     tensors = as_it_is and any(isinstance(value, TensorProxy) for value in kwargs.values())
-    if not tensors and not _unknown(known, kwargs):
+    if not tensors and not _lacks_keyword(operator, kwargs):
         return args, kwargs
     for signature in _signatures(target):
         try:
@@ -78,7 +78,7 @@ def placed(
     return args, kwargs
 
 
-def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
+def refuse_lists(operator: Any, args: tuple[Any, ...]) -> None:
     """Refuse tensors in a list if Thunder calls PyTorch's operator unchanged, because Thunder loses their gradients.
 
     Call this only for a program that is differentiated. `requires_grad` of a tensor is not read, because it is wrong
@@ -89,7 +89,7 @@ def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
     NotImplementedError
         If a tensor in a list may have a gradient.
     """
-    if not _as_it_is(known):
+    if not _is_unchanged(operator):
         return
     for given in args:
         listed = given if isinstance(given, list | tuple) else ()
@@ -97,19 +97,24 @@ def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
             raise NotImplementedError("Thunder loses the gradients of a list of tensors here")
 
 
-def unlisted(target: Any, known: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def unpack_list(target: Any, operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return arguments with a list's tensors as positional arguments, if PyTorch accepts that.
 
     Positional arguments keep their gradients.
     """
-    if len(args) != 1 or not isinstance(args[0], list | tuple) or isinstance(target, str) or not _as_it_is(known):
+    if (
+        len(args) != 1
+        or not isinstance(args[0], list | tuple)
+        or isinstance(target, str)
+        or not _is_unchanged(operator)
+    ):
         return args
     kinds = [each.kind for signature in _signatures(target) for each in signature.parameters.values()]
     return tuple(args[0]) if inspect.Parameter.VAR_POSITIONAL in kinds else args
 
 
-def _as_it_is(known: Any) -> bool:
-    return prims.OpTags.AUTO_REGISTERED in (getattr(known, "tags", None) or ())
+def _is_unchanged(operator: Any) -> bool:
+    return prims.OpTags.AUTO_REGISTERED in (getattr(operator, "tags", None) or ())
 
 
 def draws(bsym: BoundSymbol) -> bool:
@@ -117,7 +122,7 @@ def draws(bsym: BoundSymbol) -> bool:
 
     Thunder tags only some of its primitives, and none of the operators that it takes unchanged from PyTorch.
     """
-    return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
+    return (bsym.sym.is_prim or _is_unchanged(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
 
 
 def draws_inside(bsym: BoundSymbol) -> bool:
@@ -151,13 +156,13 @@ def draws_again(bsym: BoundSymbol) -> bool:
 
     If it runs again, it draws other numbers.
     """
-    if not _as_it_is(bsym.sym):
+    if not _is_unchanged(bsym.sym):
         return False
-    found: bool = structure_of(bsym).once("draws again", lambda: _draws_as_it_is(bsym))
+    found: bool = structure_of(bsym).get_or_make("draws again", lambda: _draws_unchanged(bsym))
     return found
 
 
-def _draws_as_it_is(bsym: BoundSymbol) -> bool:
+def _draws_unchanged(bsym: BoundSymbol) -> bool:
     function = next(function for function, symbol in thunder_functions.items() if symbol is bsym.sym)
     drawn = False
 
@@ -174,9 +179,9 @@ def _draws_as_it_is(bsym: BoundSymbol) -> bool:
     return drawn
 
 
-def _unknown(known: Any, keywords: Collection[str]) -> bool:
+def _lacks_keyword(operator: Any, keywords: Collection[str]) -> bool:
     """Return whether a function lacks one of several keywords."""
-    function = getattr(known, "meta", None) or known
+    function = getattr(operator, "meta", None) or operator
     parameters = (_parameters if isinstance(function, FunctionType) else _parameters.__wrapped__)(function)
     if parameters is None:
         return False
@@ -210,7 +215,7 @@ def _overloads(name: str) -> list[Any]:
     return [getattr(packet, each) for each in packet.overloads()] if packet is not None else []
 
 
-def named_in_place(node: fx.Node) -> bool:
+def is_named_in_place(node: fx.Node) -> bool:
     """Return whether an operator is in-place by its name, such as `add_`; Python's own `and_` does not count."""
     if getattr(node.target, "__module__", "") == "_operator":
         return False
@@ -232,7 +237,7 @@ SOFT = frozenset({functional.softmax, functional.softmin, functional.log_softmax
 """Functions for which PyTorch chooses a missing `dim`, with a warning. Without `dim`, Thunder fails at run time."""
 
 
-def with_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def add_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of one of `SOFT`, with the dimension that PyTorch chooses."""
     if not args or (args[1] if len(args) > 1 else kwargs.get("dim")) is not None:
         return args, kwargs

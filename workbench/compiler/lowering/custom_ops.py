@@ -74,7 +74,7 @@ def _definition(name: str) -> _OperatorDefinition:
         return _OperatorDefinition(defined._opoverload, defined._setup_context_fn, defined._backward_fn)
     library, _, own = name.partition("::")
     overload = getattr(getattr(torch.ops, library), own).default
-    return _OperatorDefinition(overload, _keep_inputs, functools.partial(_run_again, overload))
+    return _OperatorDefinition(overload, _keep_inputs, functools.partial(_rerun_for_gradients, overload))
 
 
 def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
@@ -82,7 +82,7 @@ def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = 
     ctx.inputs, ctx.named = inputs, keyword_only_inputs or {}
 
 
-def _run_again(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
+def _rerun_for_gradients(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
     """Run an operator again and return the gradients of all its inputs."""
 
     def fresh(leaf: Any) -> Any:
@@ -103,13 +103,13 @@ def _run_again(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
     )
     left = iter(found)
 
-    def of(leaf: Any) -> Any:
+    def gradient_of(leaf: Any) -> Any:
         return (next(left) if leaf.requires_grad else None) if isinstance(leaf, torch.Tensor) else None
 
-    return tuple(pytree.tree_map(of, given))
+    return tuple(pytree.tree_map(gradient_of, given))
 
 
-def known(target: Any) -> str:
+def qualified_name(target: Any) -> str:
     """Return the qualified name of a library's operator, ``library::name``; empty for PyTorch's own."""
     if isinstance(target, OpOverloadPacket):
         target = getattr(target, "default", None)
@@ -126,9 +126,9 @@ def known(target: Any) -> str:
     return "" if defined._init_fn.__module__.partition(".")[0] == "torch" else name
 
 
-def names_in(graph: fx.GraphModule) -> set[str]:
+def operator_names(graph: fx.GraphModule) -> set[str]:
     """Return the names of the library operators that a graph calls."""
-    return {known(node.target) for node in graph.graph.nodes if node.op == "call_function"} - {""}
+    return {qualified_name(node.target) for node in graph.graph.nodes if node.op == "call_function"} - {""}
 
 
 def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, differentiated: bool) -> Any:
@@ -137,7 +137,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     Parameters
     ----------
     name : str
-        Qualified name, from `known`.
+        Qualified name, from `qualified_name`.
     args, kwargs : sequence, mapping
         Proxies and constants that match its schema.
     differentiated : bool
@@ -159,7 +159,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
         raise NotImplementedError(f"{name} takes a tensor by keyword alone: {schema}")
     if differentiated and not _has_gradient(name, by_place, by_name):
         raise NotImplementedError(f"{name} has no gradient: give it one by torch.library.register_autograd")
-    return symbols(name)[0](*by_place, **by_name)
+    return operator_symbols(name)[0](*by_place, **by_name)
 
 
 def _all_arguments(
@@ -191,11 +191,11 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return any(out.requires_grad for out in _tensors(made))
 
 
-def _wants_gradient(proxy: Any, given: Mapping[str, bool]) -> bool:
+def _wants_gradient(proxy: Any, requirements: Mapping[str, bool]) -> bool:
     """Return whether a gradient may be needed, because Thunder does not record that for intermediate values."""
     if not dtypes.is_inexact_dtype(proxy.dtype) or ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags:
         return False
-    return given.get(proxy.name, True)
+    return requirements.get(proxy.name, True)
 
 
 @functools.cache
@@ -204,7 +204,7 @@ def _executor() -> Any:
 
 
 @functools.cache
-def symbols(name: str) -> tuple[Symbol, Symbol]:
+def operator_symbols(name: str) -> tuple[Symbol, Symbol]:
     """Return an operator and its gradient as symbols. They call the latest definition of this name."""
     plain = _free(re.sub(r"\W+", "_", name))
     _names[plain] = name, 0
@@ -220,7 +220,7 @@ def symbols(name: str) -> tuple[Symbol, Symbol]:
     backward = _executor().register_operator(
         of_gradient, meta=functools.partial(_meta_backward, name), fn=functools.partial(_run_backward, name)
     )
-    register_grad(forward, functools.partial(_differentiated, name))
+    register_grad(forward, functools.partial(_gradient_rule, name))
     return forward, backward
 
 
@@ -235,14 +235,14 @@ def _free(plain: str) -> str:
     return next(name for count in itertools.count() if (name := plain + "_" * count) not in _names)
 
 
-def way_to(symbol: Symbol) -> tuple[str, int]:
-    """Return the arguments with which `symbol_named` finds one of these symbols in another process."""
+def lookup_arguments(symbol: Symbol) -> tuple[str, int]:
+    """Return the arguments with which `find_custom_symbol` finds one of these symbols in another process."""
     return _names[symbol.name]
 
 
-def symbol_named(name: str, which: int) -> Symbol:
-    """Return one of `symbols`."""
-    return symbols(name)[which]
+def find_custom_symbol(name: str, index: int) -> Symbol:
+    """Return one of `operator_symbols`."""
+    return operator_symbols(name)[index]
 
 
 def _run(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -283,7 +283,7 @@ class _Context(torch.autograd.function.FunctionCtx):
         return self.to_save
 
 
-def _set_up(name: str, args: Any, kwargs: Any, made: Any, needs: Sequence[bool]) -> _Context:
+def _set_up_context(name: str, args: Any, kwargs: Any, output: Any, needs: Sequence[bool]) -> _Context:
     left = iter(needs)
 
     def need(arg: Any) -> Any:
@@ -295,7 +295,7 @@ def _set_up(name: str, args: Any, kwargs: Any, made: Any, needs: Sequence[bool])
     set_up = _definition(name).set_up
     if set_up is not None:
         by_name = {"keyword_only_inputs": kwargs} if kwargs else {}
-        set_up(ctx=context, inputs=args, output=made, **by_name)
+        set_up(ctx=context, inputs=args, output=output, **by_name)
     return context
 
 
@@ -339,8 +339,8 @@ def _held_tensors(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int
     return set(range(len(tensors)))
 
 
-def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
-    forward, backward = symbols(name)
+def _gradient_rule(name: str, *args: Any, **kwargs: Any) -> Any:
+    forward, backward = operator_symbols(name)
     made = forward(*args, **kwargs)
     outputs = made if isinstance(made, tuple) else (made,)
     inputs = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, TensorProxy)]
@@ -350,7 +350,7 @@ def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
     needs = [_wants_gradient(leaf, given_to_all) for leaf in inputs]
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         given_to_it, results = tuple(map(fakes, args)), tuple(map(fakes, outputs))
-        context = _set_up(name, given_to_it, kwargs, _as_made(made, results), needs)
+        context = _set_up_context(name, given_to_it, kwargs, _like_output(made, results), needs)
         kept = _held_tensors(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
             given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
@@ -362,24 +362,26 @@ def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
     wanted = tuple(need and grad is not None for need, grad in zip(needs, given, strict=True))
     if not any(wanted):
         return made
-    grads = tuple(prims.get_grad(out) if dtypes.is_inexact_dtype(out.dtype) else _described(out) for out in outputs)
+    grads = tuple(prims.get_grad(out) if dtypes.is_inexact_dtype(out.dtype) else _describe(out) for out in outputs)
     counted = iter(range(len(inputs) + len(outputs)))
 
-    def held(leaf: Any) -> Any:
-        return _described(leaf) if isinstance(leaf, TensorProxy) and next(counted) not in kept else leaf
+    def describe_unkept(leaf: Any) -> Any:
+        return _describe(leaf) if isinstance(leaf, TensorProxy) and next(counted) not in kept else leaf
 
-    found = backward(pytree.tree_map(held, tuple(args)), dict(kwargs), tuple(map(held, outputs)), grads, wanted)
+    found = backward(
+        pytree.tree_map(describe_unkept, tuple(args)), dict(kwargs), tuple(map(describe_unkept, outputs)), grads, wanted
+    )
     of_inputs = [proxy for proxy, want in zip(inputs, wanted, strict=True) if want]
     for proxy, grad in zip(of_inputs, found if isinstance(found, tuple) else (found,), strict=True):
         prims.put_grad(proxy, grad)
     return made
 
 
-def _as_made(made: Any, results: tuple[Any, ...]) -> Any:
-    return results if isinstance(made, tuple) else results[0]
+def _like_output(output: Any, results: tuple[Any, ...]) -> Any:
+    return results if isinstance(output, tuple) else results[0]
 
 
-def _described(proxy: Any) -> str:
+def _describe(proxy: Any) -> str:
     """Return a description of a tensor that is not kept.
 
     `_stand_in` makes a tensor of the same shape, type and device from it.
@@ -398,21 +400,21 @@ def _stand_in(leaf: Any) -> Any:
     return torch.zeros((), dtype=getattr(torch, dtype), device=device).expand(lengths)
 
 
-def _meta_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wanted: Sequence[bool]) -> Any:
-    del name, kwargs, made, grads
+def _meta_backward(name: str, args: Any, kwargs: Any, outputs: Any, grads: Any, needs: Sequence[bool]) -> Any:
+    del name, kwargs, outputs, grads
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensors = _tensors(pytree.tree_map(_stand_in, fakes(args)))
-    found = [proxy_of(tensor) for tensor, want in zip(tensors, wanted, strict=True) if want]
+    found = [proxy_of(tensor) for tensor, want in zip(tensors, needs, strict=True) if want]
     return tuple(found) if len(found) > 1 else found[0]
 
 
-def _run_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wanted: Sequence[bool]) -> Any:
-    args, made, grads = (pytree.tree_map(_stand_in, each) for each in (args, made, grads))
-    context = _set_up(name, args, kwargs, made if len(made) > 1 else made[0], wanted)
+def _run_backward(name: str, args: Any, kwargs: Any, outputs: Any, grads: Any, needs: Sequence[bool]) -> Any:
+    args, outputs, grads = (pytree.tree_map(_stand_in, each) for each in (args, outputs, grads))
+    context = _set_up_context(name, args, kwargs, outputs if len(outputs) > 1 else outputs[0], needs)
     given = _gradients(name, context, args, grads)
     found = [
         torch.zeros_like(tensor) if grad is None else grad.to(tensor.dtype)
-        for tensor, grad, want in zip(_tensors(args), given, wanted, strict=True)
+        for tensor, grad, want in zip(_tensors(args), given, needs, strict=True)
         if want
     ]
     return tuple(found) if len(found) > 1 else found[0]

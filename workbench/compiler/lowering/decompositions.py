@@ -19,7 +19,7 @@ from workbench.compiler.interop.thunder_api import TensorProxy, compile_data, dt
 from workbench.interop.torch_private import _nn_pad
 
 
-def known_as(function: Callable[..., Any]) -> Callable[..., Any]:
+def thunder_operator(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return Thunder's own operator for a function of PyTorch."""
     known: Callable[..., Any] = thunder_functions.get(function)
     return known
@@ -34,17 +34,17 @@ def wide_of(kind: torch.dtype) -> torch.dtype:
 
 def root(a: TensorProxy, p: float = 2.0) -> Any:
     """Return a root of nonnegative elements whose gradient at zero is zero, as for PyTorch's norms and deviations."""
-    zero, where = a == 0, known_as(torch.where)
+    zero, where = a == 0, thunder_operator(torch.where)
     above = where(zero, 1.0, a)
-    return where(zero, 0.0, known_as(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
+    return where(zero, 0.0, thunder_operator(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
 
 
-def with_empty(known: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+def call_with_empty(operator: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     """Call an operator that Thunder folds to a constant for empty input.
 
     The constant has no gradient; PyTorch's gradient is zero.
     """
-    made = known(a, *args, **kwargs)
+    made = operator(a, *args, **kwargs)
     if 0 not in a.shape:
         return made
     for given in (a, *args, *kwargs.values()):
@@ -61,25 +61,25 @@ def _rms_norm(
     wide = wide_of(kind)
     dims = tuple(range(a.ndim - len(normalized_shape), a.ndim))
     x = a.to(wide)
-    mean = known_as(torch.mean)(x * x, dims, keepdim=True)
-    made = x * known_as(torch.rsqrt)(mean + (torch.finfo(wide).eps if eps is None else eps))
+    mean = thunder_operator(torch.mean)(x * x, dims, keepdim=True)
+    made = x * thunder_operator(torch.rsqrt)(mean + (torch.finfo(wide).eps if eps is None else eps))
     return (made if weight is None else made * weight).to(kind)
 
 
 def _arange(a: TensorProxy, *bounds: int) -> TensorProxy:
-    made: TensorProxy = known_as(torch.arange)(*bounds, device=a.device)
+    made: TensorProxy = thunder_operator(torch.arange)(*bounds, device=a.device)
     return made
 
 
-def _taken(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
-    made: TensorProxy = known_as(torch.index_select)(a, dim, index)
+def _take(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
+    made: TensorProxy = thunder_operator(torch.index_select)(a, dim, index)
     return made
 
 
 def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
     """Thunder pads only with a constant. For the other modes, select an element for each position."""
     if mode == "constant":
-        return with_empty(known_as(functional.pad), a, pad, mode, value)
+        return call_with_empty(thunder_operator(functional.pad), a, pad, mode, value)
     for at in range(len(pad) // 2):
         before, behind = pad[2 * at : 2 * at + 2]
         dim = a.ndim - 1 - at
@@ -88,25 +88,25 @@ def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: floa
             continue
         place = _arange(a, -before, size + behind)
         if mode == "circular":
-            place = known_as(torch.remainder)(place, size)
+            place = thunder_operator(torch.remainder)(place, size)
         elif mode == "replicate":
             place = place.clamp(0, size - 1)
         elif mode == "reflect":
             place = (size - 1) - ((size - 1) - place.abs()).abs()
         else:
             raise NotImplementedError(f"pad with mode={mode!r}")
-        a = _taken(a, dim, place)
+        a = _take(a, dim, place)
     return a
 
 
 def _flip(a: TensorProxy, *dims: Any) -> Any:
     """Thunder has no gradient for it."""
     if not dtypes.is_inexact_dtype(a.dtype):
-        return known_as(torch.flip)(a, *dims)
+        return thunder_operator(torch.flip)(a, *dims)
     given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
     for dim in given:
         size = int(a.shape[dim])
-        a = _taken(a, dim % a.ndim, (size - 1) - _arange(a, size))
+        a = _take(a, dim % a.ndim, (size - 1) - _arange(a, size))
     return a
 
 
@@ -115,21 +115,21 @@ def _unfold(a: TensorProxy, dim: int, size: int, step: int) -> Any:
     dim %= a.ndim
     count = (int(a.shape[dim]) - size) // step + 1
     place = (_arange(a, count) * step).unsqueeze(1) + _arange(a, size)
-    made = _taken(a, dim, place.reshape(-1))
+    made = _take(a, dim, place.reshape(-1))
     made = made.reshape(*a.shape[:dim], count, size, *a.shape[dim + 1 :])
     return made.movedim(dim + 1, -1)
 
 
 def _tile(a: TensorProxy, *dims: Any) -> Any:
     """Thunder's method takes one tuple."""
-    return known_as(torch.tile)(a, dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
+    return thunder_operator(torch.tile)(a, dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
 
 
 def minimum(a: TensorProxy, b: TensorProxy) -> Any:
     """Thunder has no gradient for it."""
     if not dtypes.is_inexact_dtype(a.dtype) and not dtypes.is_inexact_dtype(b.dtype):
-        return known_as(torch.minimum)(a, b)
-    return -known_as(torch.maximum)(-a, -b)
+        return thunder_operator(torch.minimum)(a, b)
+    return -thunder_operator(torch.maximum)(-a, -b)
 
 
 def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
@@ -137,7 +137,7 @@ def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
     step = end - start
     if isinstance(weight, TensorProxy):
         near = start + weight * step
-        return known_as(torch.where)(weight.abs() < 0.5, near, end - step * (1 - weight))
+        return thunder_operator(torch.where)(weight.abs() < 0.5, near, end - step * (1 - weight))
     return start + weight * step if abs(weight) < 0.5 else end - step * (1 - weight)
 
 
@@ -145,11 +145,11 @@ def _index_add(a: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy
     """Thunder has no gradient for it, and no `alpha`."""
     scaled = source if alpha == 1 else source * alpha
     if not dtypes.is_inexact_dtype(a.dtype):
-        return known_as(torch.index_add)(a, dim, index, scaled)
+        return thunder_operator(torch.index_add)(a, dim, index, scaled)
     dim %= a.ndim
     shape = [1] * a.ndim
     shape[dim] = int(index.shape[0])
-    return known_as(torch.scatter_add)(a, dim, index.reshape(shape).expand(*source.shape), scaled)
+    return thunder_operator(torch.scatter_add)(a, dim, index.reshape(shape).expand(*source.shape), scaled)
 
 
 @contextlib.contextmanager
@@ -167,10 +167,10 @@ def _no_grad() -> Iterator[None]:
 def _remainder(a: Any, b: Any) -> Any:
     """Thunder has no gradient for it. Add a difference of zero that carries the gradient."""
     with _no_grad():
-        made = known_as(torch.remainder)(a, b)
+        made = thunder_operator(torch.remainder)(a, b)
         if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
             return made
-        whole = known_as(torch.floor)(a / b)
+        whole = thunder_operator(torch.floor)(a / b)
         known = a - b * whole
     return made + (a - b * whole - known)
 
@@ -184,25 +184,25 @@ def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
     with _no_grad():
         scale = 10.0 ** abs(decimals)
         shifted = a if not decimals else a * scale if decimals > 0 else a / scale
-        made = known_as(torch.round)(shifted)
+        made = thunder_operator(torch.round)(shifted)
         made = made if not decimals else made / scale if decimals > 0 else made * scale
-        never = known_as(torch.zeros_like)(a, dtype=torch.bool)
-    return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
+        never = thunder_operator(torch.zeros_like)(a, dtype=torch.bool)
+    return thunder_operator(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
 
 
-def _truncated(a: TensorProxy) -> Any:
+def _truncate(a: TensorProxy) -> Any:
     """Thunder lacks its gradient, which is zero."""
     with _no_grad():
-        made = known_as(torch.trunc)(a)
-        never = known_as(torch.zeros_like)(a, dtype=torch.bool)
-    return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
+        made = thunder_operator(torch.trunc)(a)
+        never = thunder_operator(torch.zeros_like)(a, dtype=torch.bool)
+    return thunder_operator(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
 
 
 def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """Multiply by halves, because Thunder's gradient divides by each factor and is NaN if one is zero."""
     a = a if dtype is None else a.to(dtype)
     if not dtypes.is_inexact_dtype(a.dtype) or not a.ndim or not a.numel:
-        return known_as(torch.prod)(a, dim, keepdim)
+        return thunder_operator(torch.prod)(a, dim, keepdim)
     if dim is None:
         a, dim, keepdim = a.reshape(-1), 0, False
     kind = to_torch_dtype(a.dtype)
@@ -211,7 +211,7 @@ def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: t
     while count > 1:
         half = count // 2
         joined = made.narrow(dim, 0, half) * made.narrow(dim, half, half)
-        made = known_as(torch.cat)((joined, made.narrow(dim, 2 * half, 1)), dim) if count % 2 else joined
+        made = thunder_operator(torch.cat)((joined, made.narrow(dim, 2 * half, 1)), dim) if count % 2 else joined
         count -= half
     made = made.to(kind)
     return made if keepdim else made.squeeze(dim)
@@ -220,7 +220,7 @@ def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: t
 def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     """Thunder requests a gradient of the random numbers from PyTorch."""
     with _no_grad():
-        return known_as(torch.multinomial)(a, *args, **kwargs)
+        return thunder_operator(torch.multinomial)(a, *args, **kwargs)
 
 
 def _binary_cross_entropy_with_logits(
@@ -234,11 +234,11 @@ def _binary_cross_entropy_with_logits(
 ) -> Any:
     """Thunder requests gradients of the weights from PyTorch, which has none."""
     if weight is None and pos_weight is None:
-        known = known_as(functional.binary_cross_entropy_with_logits)
+        known = thunder_operator(functional.binary_cross_entropy_with_logits)
         return known(a, target, None, size_average, reduce, reduction, None)
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
-    positive = known_as(functional.logsigmoid)(a)
+    positive = thunder_operator(functional.logsigmoid)(a)
     if pos_weight is not None:
         positive = positive * ((pos_weight - 1) * target + 1)
     loss = (1 - target) * a - positive
@@ -259,19 +259,19 @@ def _attribute(a: Any, name: str, *default: Any) -> Any:
 
 def _real(a: TensorProxy) -> Any:
     """Thunder has no gradient for it."""
-    return known_as(torch.view_as_real)(a)[..., 0] if dtypes.is_complex_dtype(a.dtype) else a
+    return thunder_operator(torch.view_as_real)(a)[..., 0] if dtypes.is_complex_dtype(a.dtype) else a
 
 
 def _imag(a: TensorProxy) -> Any:
     """Thunder has no gradient for it."""
-    return known_as(torch.view_as_real)(a)[..., 1]
+    return thunder_operator(torch.view_as_real)(a)[..., 1]
 
 
 def _clone(a: TensorProxy, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
     """Thunder supports only the memory format of the cloned tensor."""
     if memory_format is torch.contiguous_format:
-        return known_as(torch.clone)(a).contiguous()
-    return known_as(torch.clone)(a, memory_format=memory_format)
+        return thunder_operator(torch.clone)(a).contiguous()
+    return thunder_operator(torch.clone)(a, memory_format=memory_format)
 
 
 def _vdot(a: TensorProxy, b: TensorProxy) -> Any:
@@ -283,7 +283,7 @@ def _vdot(a: TensorProxy, b: TensorProxy) -> Any:
 
 def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
     """Thunder's method treats the condition as the tensor to select from."""
-    return known_as(torch.where)(condition, a, other)
+    return thunder_operator(torch.where)(condition, a, other)
 
 
 def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
@@ -291,53 +291,53 @@ def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device
     kind = dtype or torch.get_default_dtype()
     wide = wide_of(kind)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    place = known_as(torch.arange)(steps, device=device, dtype=wide)
+    place = thunder_operator(torch.arange)(steps, device=device, dtype=wide)
     near = start + step * place
     if steps > 1:
-        near = known_as(torch.where)(place < steps // 2, near, end - step * ((steps - 1) - place))
+        near = thunder_operator(torch.where)(place < steps // 2, near, end - step * ((steps - 1) - place))
     return near.to(kind)
 
 
-def _copied(a: TensorProxy, b: Any, non_blocking: bool = False) -> Any:
+def _copy_in_place(a: TensorProxy, b: Any, non_blocking: bool = False) -> Any:
     """Thunder copies only between equal shapes."""
     del non_blocking
     spread = isinstance(b, TensorProxy) and b.shape != a.shape
-    return known_as(torch.Tensor.copy_)(a, b.expand(*a.shape) if spread else b)
+    return thunder_operator(torch.Tensor.copy_)(a, b.expand(*a.shape) if spread else b)
 
 
-def _filled(a: TensorProxy, value: Any) -> Any:
-    return _copied(a, value if isinstance(value, TensorProxy) else known_as(torch.full_like)(a, value))
+def _fill_in_place(a: TensorProxy, value: Any) -> Any:
+    return _copy_in_place(a, value if isinstance(value, TensorProxy) else thunder_operator(torch.full_like)(a, value))
 
 
-def _zeroed(a: TensorProxy) -> Any:
+def _zero_in_place(a: TensorProxy) -> Any:
     """Thunder lacks this method."""
-    return _filled(a, 0)
+    return _fill_in_place(a, 0)
 
 
 def _uniform(a: TensorProxy, low: float = 0.0, high: float = 1.0, *, generator: None = None) -> Any:
     if generator is not None:
         raise NotImplementedError("uniform_ with a generator")
-    return known_as(torch.Tensor.copy_)(a, known_as(torch.rand_like)(a) * (high - low) + low)
+    return thunder_operator(torch.Tensor.copy_)(a, thunder_operator(torch.rand_like)(a) * (high - low) + low)
 
 
-def _normally(a: TensorProxy, mean: float = 0.0, std: float = 1.0, *, generator: None = None) -> Any:
+def _normal_in_place(a: TensorProxy, mean: float = 0.0, std: float = 1.0, *, generator: None = None) -> Any:
     if generator is not None:
         raise NotImplementedError("normal_ with a generator")
-    return known_as(torch.Tensor.copy_)(a, known_as(torch.randn_like)(a) * std + mean)
+    return thunder_operator(torch.Tensor.copy_)(a, thunder_operator(torch.randn_like)(a) * std + mean)
 
 
 def _normal(mean: Any, std: Any, size: Sequence[int] | None = None, **kwargs: Any) -> Any:
     kwargs.pop("generator", None)
     if isinstance(mean, TensorProxy) or isinstance(std, TensorProxy):
         like = mean if isinstance(mean, TensorProxy) else std
-        return known_as(torch.randn_like)(like) * std + mean
+        return thunder_operator(torch.randn_like)(like) * std + mean
     assert size is not None
-    return known_as(torch.randn)(*size, **kwargs) * std + mean
+    return thunder_operator(torch.randn)(*size, **kwargs) * std + mean
 
 
-def _recurrent(
+def _unroll(
     cell: str,
-    given: TensorProxy,
+    inputs: TensorProxy,
     first: Any,
     weights: Sequence[TensorProxy],
     has_biases: bool,
@@ -350,13 +350,13 @@ def _recurrent(
     """Unroll a recurrent network over time, layer by layer."""
     if not isinstance(has_biases, bool):
         raise NotImplementedError(f"{cell} of a packed sequence")
-    stack, linear = known_as(torch.stack), known_as(functional.linear)
+    stack, linear = thunder_operator(torch.stack), thunder_operator(functional.linear)
     states = first if cell == "lstm" else (first,)
     directions = 1 + bidirectional
     each = len(weights) // (layers * directions)
-    batched = given.ndim == 3
+    batched = inputs.ndim == 3
     time = 1 if batched and batch_first else 0
-    steps = [given.select(time, at) for at in range(int(given.shape[time]))]
+    steps = [inputs.select(time, at) for at in range(int(inputs.shape[time]))]
     last: list[tuple[Any, ...]] = []
     for layer in range(layers):
         made = []
@@ -374,23 +374,27 @@ def _recurrent(
                 out.append(state[0])
             last.append(state)
             made.append(out[::-1] if direction else out)
-        steps = made[0] if not bidirectional else [known_as(torch.cat)(pair, -1) for pair in zip(*made, strict=True)]
+        steps = (
+            made[0]
+            if not bidirectional
+            else [thunder_operator(torch.cat)(pair, -1) for pair in zip(*made, strict=True)]
+        )
         if train and dropout and layer < layers - 1:
-            joined = known_as(functional.dropout)(stack(steps, 0), dropout)
+            joined = thunder_operator(functional.dropout)(stack(steps, 0), dropout)
             steps = [joined[at] for at in range(len(steps))]
     ends = tuple(stack([state[at] for state in last], 0) for at in range(len(states)))
     return (stack(steps, time), *ends)
 
 
 def _lstm_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[Any, ...]:
-    sigmoid, tanh = known_as(torch.sigmoid), known_as(torch.tanh)
+    sigmoid, tanh = thunder_operator(torch.sigmoid), thunder_operator(torch.tanh)
     enter, forget, cell, leave = (x + h).chunk(4, -1)
     kept = sigmoid(forget) * state[1] + sigmoid(enter) * tanh(cell)
     return sigmoid(leave) * tanh(kept), kept
 
 
 def _gru_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[Any, ...]:
-    sigmoid, tanh = known_as(torch.sigmoid), known_as(torch.tanh)
+    sigmoid, tanh = thunder_operator(torch.sigmoid), thunder_operator(torch.tanh)
     (x_reset, x_update, x_new), (h_reset, h_update, h_new) = x.chunk(3, -1), h.chunk(3, -1)
     update = sigmoid(x_update + h_update)
     new = tanh(x_new + sigmoid(x_reset + h_reset) * h_new)
@@ -407,7 +411,7 @@ def _index_put(
     shape = [int(size) for size in a.shape]
     place: Any = None
     for index, size in zip(found, shape, strict=False):
-        at = known_as(torch.where)(index < 0, index + size, index)
+        at = thunder_operator(torch.where)(index < 0, index + size, index)
         place = at if place is None else place * size + at
     count = len(indices)
     rows, rest = math.prod(shape[:count]), shape[count:]
@@ -415,7 +419,9 @@ def _index_put(
     flat, place = a.reshape(rows, *rest), place.reshape(-1)
     if not accumulate:
         # Clear the old elements. PyTorch does not define the result for repeated indices.
-        kept = known_as(torch.index_copy)(known_as(torch.ones_like)(flat), 0, place, known_as(torch.zeros_like)(given))
+        kept = thunder_operator(torch.index_copy)(
+            thunder_operator(torch.ones_like)(flat), 0, place, thunder_operator(torch.zeros_like)(given)
+        )
         flat = flat.masked_fill(kept == 0, 0.0)
     return _index_add(flat, 0, place, given).reshape(*shape)
 
@@ -436,19 +442,19 @@ def _at_least(dims: int, *given: Any) -> Any:
     return made if listed or len(made) > 1 else made[0]
 
 
-def _stacked(dims: int, tensors: Sequence[TensorProxy]) -> Any:
+def _stack(dims: int, tensors: Sequence[TensorProxy]) -> Any:
     """Thunder has no gradient for tensors in a list."""
     parts = [_least_dims(dims, a) for a in tensors]
-    return known_as(torch.cat)(parts, dims - 1 if dims != 2 else 0)
+    return thunder_operator(torch.cat)(parts, dims - 1 if dims != 2 else 0)
 
 
-def _side_by_side(tensors: Sequence[TensorProxy]) -> Any:
+def _stack_horizontally(tensors: Sequence[TensorProxy]) -> Any:
     parts = [_least_dims(1, a) for a in tensors]
-    return known_as(torch.cat)(parts, 0 if parts[0].ndim == 1 else 1)
+    return thunder_operator(torch.cat)(parts, 0 if parts[0].ndim == 1 else 1)
 
 
-def _as_columns(tensors: Sequence[TensorProxy]) -> Any:
-    return known_as(torch.cat)([a if a.ndim > 1 else a.reshape(-1, 1) for a in tensors], 1)
+def _stack_columns(tensors: Sequence[TensorProxy]) -> Any:
+    return thunder_operator(torch.cat)([a if a.ndim > 1 else a.reshape(-1, 1) for a in tensors], 1)
 
 
 def _spread_of(name: str) -> Callable[..., Any]:
@@ -465,25 +471,27 @@ def _spread_of(name: str) -> Callable[..., Any]:
             named["correction"] = int(unbiased)
         dim = named.pop("dim", None)
         if name == "var_mean":
-            return known_as(torch.var_mean)(a, dim, **named)
-        made = known_as(torch.var)(a, dim, **named)
+            return thunder_operator(torch.var_mean)(a, dim, **named)
+        made = thunder_operator(torch.var)(a, dim, **named)
         made = made if name == "var" else root(made)
         every = tuple(range(a.ndim)) if dim is None else dim
-        return (made, known_as(torch.mean)(a, every, named.get("keepdim", False))) if name == "std_mean" else made
+        return (
+            (made, thunder_operator(torch.mean)(a, every, named.get("keepdim", False))) if name == "std_mean" else made
+        )
 
     return spread
 
 
 def _eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    rows, columns = (known_as(torch.arange)(size, device=device) for size in (n, n if m is None else m))
+    rows, columns = (thunder_operator(torch.arange)(size, device=device) for size in (n, n if m is None else m))
     return (rows.unsqueeze(1) == columns).to(dtype or torch.get_default_dtype())
 
 
 _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[Any, ...]]] = {
     "lstm": _lstm_cell,
     "gru": _gru_cell,
-    "rnn_tanh": lambda x, h, _: (known_as(torch.tanh)(x + h),),
-    "rnn_relu": lambda x, h, _: (known_as(functional.relu)(x + h),),
+    "rnn_tanh": lambda x, h, _: (thunder_operator(torch.tanh)(x + h),),
+    "rnn_relu": lambda x, h, _: (thunder_operator(functional.relu)(x + h),),
 }
 
 
@@ -491,7 +499,7 @@ def _one_step(
     cell: str, x: TensorProxy, first: Any, w_in: Any, w_hidden: Any, b_in: Any = None, b_hidden: Any = None
 ) -> Any:
     """Run a recurrent cell, because Thunder has no gradient for a state in a list."""
-    linear = known_as(functional.linear)
+    linear = thunder_operator(functional.linear)
     state = tuple(first) if cell == "lstm" else (first,)
     made = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)
     return made if cell == "lstm" else made[0]
@@ -520,9 +528,9 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.clone: _clone,
     torch.round: _round,
     torch.Tensor.round: _round,
-    torch.trunc: _truncated,
-    torch.Tensor.trunc: _truncated,
-    torch.fix: _truncated,
+    torch.trunc: _truncate,
+    torch.Tensor.trunc: _truncate,
+    torch.fix: _truncate,
     torch.prod: _product,
     torch.Tensor.prod: _product,
     torch.Tensor.where: _where,
@@ -542,24 +550,24 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
         for dims, name in enumerate(("atleast_1d", "atleast_2d", "atleast_3d"), 1)
         for function in (getattr(torch, name), getattr(torch.functional, name))
     },
-    torch.hstack: _side_by_side,
-    torch.vstack: functools.partial(_stacked, 2),
-    torch.row_stack: functools.partial(_stacked, 2),
-    torch.dstack: functools.partial(_stacked, 3),
-    torch.column_stack: _as_columns,
+    torch.hstack: _stack_horizontally,
+    torch.vstack: functools.partial(_stack, 2),
+    torch.row_stack: functools.partial(_stack, 2),
+    torch.dstack: functools.partial(_stack, 3),
+    torch.column_stack: _stack_columns,
     **{
         getattr(owner, name): _spread_of(name)
         for name in ("var", "std", "var_mean", "std_mean")
         for owner in (torch, torch.Tensor)
         if hasattr(owner, name)
     },
-    torch.Tensor.copy_: _copied,
-    torch.Tensor.fill_: _filled,
-    torch.Tensor.zero_: _zeroed,
-    torch.zero_: _zeroed,
+    torch.Tensor.copy_: _copy_in_place,
+    torch.Tensor.fill_: _fill_in_place,
+    torch.Tensor.zero_: _zero_in_place,
+    torch.zero_: _zero_in_place,
     torch.Tensor.uniform_: _uniform,
-    torch.Tensor.normal_: _normally,
-    **{getattr(torch, cell): functools.partial(_recurrent, cell) for cell in _CELLS},
+    torch.Tensor.normal_: _normal_in_place,
+    **{getattr(torch, cell): functools.partial(_unroll, cell) for cell in _CELLS},
     **{getattr(torch, f"{cell}_cell"): functools.partial(_one_step, cell) for cell in _CELLS},
 }
 """Replacements by the PyTorch function that a graph calls."""

@@ -44,7 +44,7 @@ _OF_NUMBERS = {
 _DRAWN = {"randperm", *_DRAWN_INTO}
 
 
-def _filled(kind: str, shape: Sequence[int], dtype: torch.dtype, device: str, *given: float) -> torch.Tensor:
+def _fill(kind: str, shape: Sequence[int], dtype: torch.dtype, device: str, *given: float) -> torch.Tensor:
     made: torch.Tensor = getattr(torch.empty(tuple(shape), dtype=dtype, device=device), f"{kind}_")(*given)
     return made
 
@@ -59,7 +59,7 @@ def _symbols() -> dict[str, Symbol]:
     executor = new_executor(NAME)
     functions: dict[str, Callable[..., torch.Tensor]] = {
         **_OF_NUMBERS,
-        **{kind: functools.partial(_filled, kind) for kind in _DRAWN_INTO},
+        **{kind: functools.partial(_fill, kind) for kind in _DRAWN_INTO},
     }
     return {
         name: executor.register_operator(
@@ -72,12 +72,12 @@ def _symbols() -> dict[str, Symbol]:
     }
 
 
-def factory_symbol_named(name: str) -> Symbol:
+def find_factory_symbol(name: str) -> Symbol:
     """Return one of these symbols by its name, in another process."""
     return _symbols()[name.removeprefix("drawn_")]
 
 
-def drawn(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> Any:
+def draw_values(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> Any:
     """Return the values with which a PyTorch method fills a tensor.
 
     Parameters
@@ -95,7 +95,7 @@ def drawn(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> 
     return _symbols()[kind](lengths, to_torch_dtype(like.dtype), str(to_torch_device(like.device)), *given)
 
 
-def _made(name: str, *args: Any, **kwargs: Any) -> Any:
+def _make(name: str, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(arg, TensorProxy) for arg in (*args, *kwargs.values())):
         raise NotImplementedError(f"torch.{name} of a number in a tensor")
     if kwargs.pop("generator", None) is not None:
@@ -107,6 +107,6 @@ def _made(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 MAKERS: dict[Any, Callable[..., Any]] = {
-    function: functools.partial(_made, name) for name, function in _OF_NUMBERS.items()
+    function: functools.partial(_make, name) for name, function in _OF_NUMBERS.items()
 }
 """Replacements by the PyTorch function that a graph calls."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
-from workbench.compiler.lowering.decompositions import known_as, lerp, minimum, wide_of
+from workbench.compiler.lowering.decompositions import lerp, minimum, thunder_operator, wide_of
 
 _AS_THEY_ARE = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "rsqrt", "sigmoid", "sign", "sin"),
@@ -22,15 +22,19 @@ _AS_THEY_ARE = (
 
 
 def _at_least(a: Any, b: Any) -> Any:
-    return known_as(torch.maximum)(a, b) if isinstance(b, TensorProxy) else known_as(torch.clamp)(a, b, None)
+    return (
+        thunder_operator(torch.maximum)(a, b)
+        if isinstance(b, TensorProxy)
+        else thunder_operator(torch.clamp)(a, b, None)
+    )
 
 
 def _at_most(a: Any, b: Any) -> Any:
-    return minimum(a, b) if isinstance(b, TensorProxy) else known_as(torch.clamp)(a, None, b)
+    return minimum(a, b) if isinstance(b, TensorProxy) else thunder_operator(torch.clamp)(a, None, b)
 
 
 _SINGLE: dict[str, Callable[..., Any]] = {
-    **{name: known_as(getattr(torch, name)) for name in _AS_THEY_ARE},
+    **{name: thunder_operator(getattr(torch, name)) for name in _AS_THEY_ARE},
     "add": lambda a, b, alpha=1: a + (b if alpha == 1 else b * alpha),
     "sub": lambda a, b, alpha=1: a - (b if alpha == 1 else b * alpha),
     "mul": lambda a, b: a * b,
@@ -44,17 +48,17 @@ _SINGLE: dict[str, Callable[..., Any]] = {
     "minimum": _at_most,
     "clamp_max": _at_most,
     "copy": lambda a, b, non_blocking=False: b,
-    "zero": lambda a: known_as(torch.zeros_like)(a),
+    "zero": lambda a: thunder_operator(torch.zeros_like)(a),
 }
 
 
-def _on_lists(single: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
+def _map_over_lists(single: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
     def on_lists(*args: Any, **kwargs: Any) -> list[Any] | None:
         count = next(len(given) for given in args if isinstance(given, list | tuple))
 
-        def for_each(given: Any) -> Sequence[Any]:
+        def for_each(value: Any) -> Sequence[Any]:
             # A list has one value for each tensor; any other value applies to all tensors.
-            return given if isinstance(given, list | tuple) else [given] * count
+            return value if isinstance(value, list | tuple) else [value] * count
 
         rows = list(zip(*map(for_each, args), strict=True))
         named = {key: for_each(given) for key, given in kwargs.items()}
@@ -68,27 +72,27 @@ def _on_lists(single: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
     return on_lists
 
 
-def _norm(given: Sequence[Any], order: float = 2, dtype: Any = None) -> list[Any]:
-    return [_norm_of(each, order, dtype) for each in given]
+def _norm(tensors: Sequence[Any], order: float = 2, dtype: Any = None) -> list[Any]:
+    return [_norm_of(each, order, dtype) for each in tensors]
 
 
 def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
     """Return a norm that is summed in at least single precision, because squares of 16-bit numbers soon overflow."""
     kind = to_torch_dtype(a.dtype)
-    size = known_as(torch.abs)(a.to(wide_of(kind)))
+    size = thunder_operator(torch.abs)(a.to(wide_of(kind)))
     if order == math.inf:
         made = size.amax()
     elif order == 1:
         made = size.sum()
     elif order == 2:
-        made = known_as(torch.sqrt)((size * size).sum())
+        made = thunder_operator(torch.sqrt)((size * size).sum())
     else:
         raise NotImplementedError(f"torch._foreach_norm of order {order}")
     return made.to(dtype or kind)
 
 
 FOREACH: dict[Any, Callable[..., Any]] = {
-    function: _on_lists(single, bool(ending))
+    function: _map_over_lists(single, bool(ending))
     for name, single in _SINGLE.items()
     for ending in ("", "_")
     if (function := getattr(torch, f"_foreach_{name}{ending}", None)) is not None

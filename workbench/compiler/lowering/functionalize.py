@@ -34,7 +34,7 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.layers.expand_trace import TraceExpander
 from workbench.compiler.layers.partition import KEPT, LayerMismatch, LayerPartition, ReducedTrace
 from workbench.compiler.memory.graph_builder import read_joint
-from workbench.compiler.trace.copy_sets import VIEWS, inside_of, is_copy
+from workbench.compiler.trace.copy_sets import VIEWS, count_copies_and_fences, is_copy
 from workbench.compiler.trace.corrections import STALE, mark
 from workbench.compiler.trace.proxy_traits import is_tensor, shape_of
 from workbench.compiler.trace.stable_ids import line_of, origin_of, tag_origins
@@ -49,7 +49,7 @@ HARMLESS = frozenset(
 WRITTEN = "the forward of a torch.autograd.Function writes in place what it is given, or has a view of"
 
 
-def written_out_of_place(trace: TraceCtx) -> TraceCtx:
+def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
     """Return a program's trace without the writes for which gradients are wrong, if the values stay the same.
 
     Parameters
@@ -60,19 +60,19 @@ def written_out_of_place(trace: TraceCtx) -> TraceCtx:
     arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
     if not any(proxy.requires_grad for proxy in arguments):
         return trace
-    if not any(inside_of(bsym)[0] for bsym in trace.bound_symbols):
+    if not any(count_copies_and_fences(bsym)[0] for bsym in trace.bound_symbols):
         return trace
-    groups = _free(trace.bound_symbols, {proxy.name for proxy in arguments})
+    groups = _private_copies(trace.bound_symbols, {proxy.name for proxy in arguments})
     if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.values()):
         return trace
-    wrong = _wrong(trace)
+    wrong = _overwriting_results(trace)
     made = {name: {out.name for out in bsym.flat_proxy_outs} for group in groups for name, bsym in group.items()}
     instead = {name for group in groups if any(made[name] & wrong for name in group) for name in group}
     if not instead:
         return trace
     changed = from_trace(trace)
     changed.names = trace.names
-    changed.bound_symbols = list(_without(trace.bound_symbols, instead))
+    changed.bound_symbols = list(_remove_copies(trace.bound_symbols, instead))
     changed.scopes = [changed.bound_symbols]
     return changed
 
@@ -96,10 +96,10 @@ def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
         prims.python_return(function(*args))
         inside = trace.pop_scope()
         given = [proxy for proxy in args if is_tensor(proxy)]
-        instead = {name for group in _free(inside, {proxy.name for proxy in given}) for name in group}
+        instead = {name for group in _private_copies(inside, {proxy.name for proxy in given}) for name in group}
         if any(is_copy(leaf) and leaf.output.name not in instead for leaf in _leaves(inside)):
             raise NotImplementedError(WRITTEN)
-        *made, returned = _without(inside, instead) if instead else inside
+        *made, returned = _remove_copies(inside, instead) if instead else inside
         trace.scopes[-1].extend(made)
         results, saved = returned.args[0]
         handed_on = {proxy.name for proxy in given}
@@ -109,7 +109,7 @@ def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return forward
 
 
-def applied(
+def apply_function(
     graph: fx.Graph, forward: Callable[..., Any], backward: Callable[..., Any], *given: Any, **options: Any
 ) -> Any:
     """Apply a `torch.autograd.Function`.
@@ -129,17 +129,17 @@ def applied(
     """
     apply = thunder_functions[torch.ops.higher_order.autograd_function_apply]
 
-    def known(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
+    def apply_marked(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
         # Thunder passes gradients through results that are marked as not differentiable.
         made = apply(*args, non_differentiable_idx=non_differentiable_idx, **more)
         if not isinstance(made, tuple):
-            return _cut_off(made) if non_differentiable_idx else made
-        return tuple(_cut_off(each) if at in non_differentiable_idx else each for at, each in enumerate(made))
+            return _detach(made) if non_differentiable_idx else made
+        return tuple(_detach(each) if at in non_differentiable_idx else each for at, each in enumerate(made))
 
     results, _ = next(iter(graph.find_nodes(op="output"))).args[0]
     constants = _constants_of(results)
     if not constants:
-        return known(_forward_of(forward), backward, *given, **options)
+        return apply_marked(_forward_of(forward), backward, *given, **options)
     places = range(len(results))
 
     def tensors_alone(*args: Any) -> Any:
@@ -153,11 +153,11 @@ def applied(
 
     if without := options.get("non_differentiable_idx"):
         options["non_differentiable_idx"] = [at - sum(other < at for other in constants) for at in without]
-    left = iter(known(_forward_of(tensors_alone), backward_of_tensors, *given, **options))
+    left = iter(apply_marked(_forward_of(tensors_alone), backward_of_tensors, *given, **options))
     return tuple(constants[at] if at in constants else next(left) for at in places)
 
 
-def _cut_off(result: Any) -> Any:
+def _detach(result: Any) -> Any:
     return thunder_functions[torch.Tensor.detach](result) if is_tensor(result) else result
 
 
@@ -188,8 +188,8 @@ class _MemoryUses:
             found.setdefault(self.find(name), set()).add(name)
         return found
 
-    def join(self, one: str, other: str) -> None:
-        self.root[self.find(one)] = self.find(other)
+    def join(self, first: str, second: str) -> None:
+        self.root[self.find(first)] = self.find(second)
 
 
 def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
@@ -200,7 +200,7 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
             yield bsym
 
 
-def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
+def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
     """For each value that is private to the program, return all copies into it by result name, with their operators."""
     memory = _MemoryUses()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
@@ -252,18 +252,18 @@ def _kind(proxy: TensorProxy) -> tuple[object, ...]:
     return shape_of(proxy), proxy.dtype, proxy.device
 
 
-def _wrong(trace: TraceCtx) -> set[str]:
+def _overwriting_results(trace: TraceCtx) -> set[str]:
     """Return the names of results of operators that overwrite memory that a gradient reads."""
     copy = from_trace(trace)
     copy.names = set(trace.names)
     copy.bound_symbols = list(trace.bound_symbols)
     tagged, origins = tag_origins(insert_alias_updates(with_arguments(copy), []))
-    few = LayerPartition(tagged, origins).reduced()
+    few = LayerPartition(tagged, origins).reduce()
     writes = None
     if few is not None:
         # The result for one layer holds for all layers with the same structure.
         with contextlib.suppress(LayerMismatch):
-            writes = _in_all_layers(few, *_stale_writes(few.trace, origins))
+            writes = _extend_to_layers(few, *_stale_writes(few.trace, origins))
     if writes is None:
         writes, _ = _stale_writes(tagged, origins)
     return {out.name for bsym in tagged.bound_symbols if origin_of(bsym) in writes for out in bsym.flat_proxy_outs}
@@ -276,7 +276,7 @@ def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[in
     return {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}, joint
 
 
-def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[int]:
+def _extend_to_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[int]:
     """Also return the corresponding origins in the removed layers.
 
     Raises
@@ -293,7 +293,7 @@ def _in_all_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[
     return writes | {origin_of(layers[left][at]) for left in few.run.left_out for at in places}
 
 
-def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
+def _remove_copies(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
     """Yield statements without the copies that have these result names.
 
     The source replaces the result and the destination.
@@ -304,7 +304,7 @@ def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSy
     same: dict[str, list[Proxy]] = {}
     """For each name, all names that its in-place written value has had so far."""
 
-    def rewritten(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    def rewrite(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
         if is_copy(bsym):
             source, destination = bsym.args[:2]
             names = same.setdefault(destination.name, [destination])
@@ -317,7 +317,7 @@ def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSy
             yield bsym.from_bsym_swap_proxies(instead)
         elif any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves(bsym.subsymbols)):
             for part in bsym.subsymbols:
-                yield from rewritten(part)
+                yield from rewrite(part)
         else:
             yield bsym.from_bsym_swap_proxies(instead) if instead else bsym
 
@@ -325,7 +325,7 @@ def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSy
     for bsym in bsyms:
         if any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves([bsym])):
             left_out.append(line_of(bsym))
-        for part in rewritten(bsym):
+        for part in rewrite(bsym):
             # Subsymbols of an operator have no source position of their own.
             part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
             while left_out:

@@ -23,12 +23,12 @@ from workbench.compiler.interop.thunder_api import (
 NAME = "workbench_grouped"
 
 
-def _of_rows(a: TensorProxy, b: TensorProxy, offsets: TensorProxy) -> TensorProxy:
+def _rows_meta(a: TensorProxy, b: TensorProxy, offsets: TensorProxy) -> TensorProxy:
     del offsets
     return TensorProxy(like=a, shape=(a.shape[0], b.shape[2]))
 
 
-def _of_groups(a: TensorProxy, b: TensorProxy, offsets: TensorProxy) -> TensorProxy:
+def _groups_meta(a: TensorProxy, b: TensorProxy, offsets: TensorProxy) -> TensorProxy:
     return TensorProxy(like=a, shape=(offsets.shape[0], a.shape[0], b.shape[1]))
 
 
@@ -50,15 +50,15 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def symbols() -> tuple[Symbol, Symbol]:
+def grouped_mm_symbols() -> tuple[Symbol, Symbol]:
     """Return the products of rows with the matrices of their groups.
 
     Or, for each group, the product of rows with rows.
     """
     executor = new_executor(NAME)
     tags = [prims.OpTags.MATMUL_OP]
-    rows = executor.register_operator("grouped_mm", meta=_of_rows, fn=_run, tags=tags)
-    groups = executor.register_operator("grouped_mm_of_groups", meta=_of_groups, fn=_run, tags=tags)
+    rows = executor.register_operator("grouped_mm", meta=_rows_meta, fn=_run, tags=tags)
+    groups = executor.register_operator("grouped_mm_of_groups", meta=_groups_meta, fn=_run, tags=tags)
     turned = thunder_functions[torch.transpose]
 
     def differentiate(a: Any, b: Any, offsets: Any) -> Any:
@@ -98,9 +98,9 @@ def grouped_mm(
     """
     if offs is None or bias is not None or out_dtype is not None or (mat_a.ndim, mat_b.ndim) != (2, 3):
         raise NotImplementedError("grouped_mm of anything but rows, a matrix for each group, and offs")
-    return symbols()[0](mat_a, mat_b, offs)
+    return grouped_mm_symbols()[0](mat_a, mat_b, offs)
 
 
-def grouped_mm_symbol_named(name: str) -> Symbol:
-    """Return one of `symbols` by its name, in another process."""
-    return next(symbol for symbol in symbols() if symbol.name == name)
+def find_grouped_mm_symbol(name: str) -> Symbol:
+    """Return one of `grouped_mm_symbols` by its name, in another process."""
+    return next(symbol for symbol in grouped_mm_symbols() if symbol.name == name)

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler.interop.thunder_api import TensorProxy, to_torch_dtype
-from workbench.compiler.lowering.decompositions import known_as, wide_of
+from workbench.compiler.lowering.decompositions import thunder_operator, wide_of
 
 _NAMES = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
 _NEAREST = ("nearest", "nearest-exact")
@@ -38,11 +38,11 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     if not a.numel:  # Thunder refuses an empty batch, and its elements need no position
         return a.reshape(*a.shape[:2], *sizes)
     if given.get("antialias"):
-        return _smoothed(a, mode, sizes, scales, bool(given.get("align_corners")))
+        return _smooth(a, mode, sizes, scales, bool(given.get("align_corners")))
     if _is_right(a, sizes, scales, mode, given.get("align_corners")):
-        return known_as(functional.interpolate)(a, sizes, None, mode)
+        return thunder_operator(functional.interpolate)(a, sizes, None, mode)
     if mode == "area":
-        pool = known_as(_AREA[len(sizes)])
+        pool = thunder_operator(_AREA[len(sizes)])
         if pool is None:
             raise NotImplementedError(f"interpolate by areas in {len(sizes)} dimensions")
         return pool(a, sizes)
@@ -55,12 +55,12 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     kind = to_torch_dtype(a.dtype)
     made = a.to(wide_of(kind))
     for dim in range(a.ndim - 1, 1, -1):
-        place = _between(made, dim, sizes[dim - 2], scales[dim - 2], bool(given.get("align_corners")))
+        place = _positions(made, dim, sizes[dim - 2], scales[dim - 2], bool(given.get("align_corners")))
         made = _linear(made, dim, place) if mode in _LINEAR else _cubic(made, dim, place)
     return made.to(kind)
 
 
-def _smoothed(
+def _smooth(
     a: TensorProxy, mode: str, sizes: Sequence[int], scales: Sequence[float | None], align_corners: bool
 ) -> TensorProxy:
     """Interpolate with `antialias`: each output element is a weighted mean of all input elements that it covers."""
@@ -74,13 +74,13 @@ def _smoothed(
             step = _step(length, size, scales[dim - 2])
         weights = _shares(made, length, size, step, cubic=mode == "bicubic")
         turned = made.transpose(dim, -1)
-        made = known_as(torch.matmul)(turned, weights.transpose(0, 1)).transpose(dim, -1)
+        made = thunder_operator(torch.matmul)(turned, weights.transpose(0, 1)).transpose(dim, -1)
     return made.to(kind)
 
 
 def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool) -> TensorProxy:
     """Return the weight of each input element for each output element: (size, length)."""
-    arange, where = known_as(torch.arange), known_as(torch.where)
+    arange, where = thunder_operator(torch.arange), thunder_operator(torch.where)
     wide = to_torch_dtype(a.dtype)
     reach = (2.0 if cubic else 1.0) * max(step, 1.0)
     middle = (arange(size, device=a.device, dtype=wide).unsqueeze(1) + 0.5) * step
@@ -88,7 +88,7 @@ def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool)
     first, end = (((middle + to) + 0.5).to(torch.int64) for to in (-reach, reach))
     x = ((place - middle + 0.5) * (1.0 / max(step, 1.0))).abs()
     if cubic:
-        weight = where(x < 1.0, _near(x, _SMOOTH), where(x < 2.0, _far(x, _SMOOTH), 0.0))
+        weight = where(x < 1.0, _near_weight(x, _SMOOTH), where(x < 2.0, _far_weight(x, _SMOOTH), 0.0))
     else:
         weight = where(x < 1.0, 1.0 - x, 0.0)
     weight = where((place >= first) & (place < end), weight, 0.0)
@@ -110,17 +110,17 @@ def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
     return _is_right(a, sizes, scales, given.get("mode", "nearest"), given.get("align_corners"))
 
 
-def _target(a: TensorProxy, given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+def _target(a: TensorProxy, options: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
     """Return the output lengths, and the scale factors of positions; None stands for the ratio of lengths."""
     lengths = [int(length) for length in a.shape[2:]]
-    size: Any = given.get("size")
+    size: Any = options.get("size")
     if size is not None:
         sizes = (size,) * len(lengths) if isinstance(size, int) else tuple(size)
         return tuple(map(int, sizes)), (None,) * len(lengths)
-    scale: Any = given["scale_factor"]
+    scale: Any = options["scale_factor"]
     each = tuple(map(float, scale)) if isinstance(scale, Sequence) else (float(scale),) * len(lengths)
     sizes = tuple(math.floor(length * factor) for length, factor in zip(lengths, each, strict=True))
-    return sizes, (None,) * len(lengths) if given.get("recompute_scale_factor") else each
+    return sizes, (None,) * len(lengths) if options.get("recompute_scale_factor") else each
 
 
 def _is_right(
@@ -142,18 +142,18 @@ def _nearest(a: TensorProxy, dim: int, size: int, scale: float | None, *, exact:
     if size == length and scale is None:
         return a
     # Use single precision, as PyTorch does for any data type, so that positions are equal.
-    place = known_as(torch.arange)(size, device=a.device, dtype=torch.float32)
-    return _taken(a, dim, ((place + 0.5 if exact else place) * _step(length, size, scale)).to(torch.int64))
+    place = thunder_operator(torch.arange)(size, device=a.device, dtype=torch.float32)
+    return _take(a, dim, ((place + 0.5 if exact else place) * _step(length, size, scale)).to(torch.int64))
 
 
 def _step(length: int, size: int, scale: float | None) -> float:
     return length / size if scale is None else 1.0 / scale
 
 
-def _between(a: TensorProxy, dim: int, size: int, scale: float | None, align_corners: bool) -> TensorProxy:
+def _positions(a: TensorProxy, dim: int, size: int, scale: float | None, align_corners: bool) -> TensorProxy:
     """Return the fractional input position of each output element: (size,)."""
     length = int(a.shape[dim])
-    place = known_as(torch.arange)(size, device=a.device, dtype=to_torch_dtype(a.dtype))
+    place = thunder_operator(torch.arange)(size, device=a.device, dtype=to_torch_dtype(a.dtype))
     if align_corners:
         corner: TensorProxy = place * ((length - 1) / (size - 1) if size > 1 else 0.0)
         return corner
@@ -161,28 +161,28 @@ def _between(a: TensorProxy, dim: int, size: int, scale: float | None, align_cor
     return middle
 
 
-def _taken(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
-    made: TensorProxy = known_as(torch.index_select)(a, dim, place.clamp(0, int(a.shape[dim]) - 1))
+def _take(a: TensorProxy, dim: int, position: TensorProxy) -> TensorProxy:
+    made: TensorProxy = thunder_operator(torch.index_select)(a, dim, position.clamp(0, int(a.shape[dim]) - 1))
     return made
 
 
-def _along(weight: TensorProxy, a: TensorProxy, dim: int) -> TensorProxy:
+def _reshape_along(weight: TensorProxy, a: TensorProxy, dim: int) -> TensorProxy:
     """Reshape a vector with one weight per position so that it broadcasts along `dim`."""
     return weight.reshape([-1 if axis == dim else 1 for axis in range(a.ndim)])
 
 
-def _linear(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
-    place = place.clamp(0, int(a.shape[dim]) - 1)
-    before = known_as(torch.floor)(place)
-    weight, first = _along(place - before, a, dim), before.to(torch.int64)
-    return _taken(a, dim, first) * (1 - weight) + _taken(a, dim, first + 1) * weight
+def _linear(a: TensorProxy, dim: int, position: TensorProxy) -> TensorProxy:
+    position = position.clamp(0, int(a.shape[dim]) - 1)
+    before = thunder_operator(torch.floor)(position)
+    weight, first = _reshape_along(position - before, a, dim), before.to(torch.int64)
+    return _take(a, dim, first) * (1 - weight) + _take(a, dim, first + 1) * weight
 
 
-def _cubic(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
-    before = known_as(torch.floor)(place)
-    t, first = place - before, before.to(torch.int64)
-    weights = (_far(t + 1), _near(t), _near(1 - t), _far(2 - t))
-    made = [_taken(a, dim, first + at) * _along(weight, a, dim) for at, weight in enumerate(weights, -1)]
+def _cubic(a: TensorProxy, dim: int, position: TensorProxy) -> TensorProxy:
+    before = thunder_operator(torch.floor)(position)
+    t, first = position - before, before.to(torch.int64)
+    weights = (_far_weight(t + 1), _near_weight(t), _near_weight(1 - t), _far_weight(2 - t))
+    made = [_take(a, dim, first + at) * _reshape_along(weight, a, dim) for at, weight in enumerate(weights, -1)]
     return made[0] + made[1] + made[2] + made[3]
 
 
@@ -193,11 +193,11 @@ _SMOOTH = -0.5
 """The same coefficient with `antialias`."""
 
 
-def _near(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
+def _near_weight(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
     """Return the weight of an element at most one position away."""
     return ((bend + 2) * x - (bend + 3)) * x * x + 1
 
 
-def _far(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
+def _far_weight(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
     """Return the weight of an element between one and two positions away."""
     return ((bend * x - 5 * bend) * x + 8 * bend) * x - 4 * bend

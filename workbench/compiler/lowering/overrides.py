@@ -24,7 +24,7 @@ from workbench.compiler.interop.thunder_api import (
     to_torch_dtype,
 )
 from workbench.compiler.lowering import aten_cpu
-from workbench.compiler.lowering.decompositions import DECOMPOSED, known_as, root, wide_of, with_empty
+from workbench.compiler.lowering.decompositions import DECOMPOSED, call_with_empty, root, thunder_operator, wide_of
 from workbench.compiler.lowering.factories import MAKERS
 from workbench.compiler.lowering.grouped_mm import grouped_mm
 from workbench.compiler.lowering.interpolate import interpolate
@@ -37,14 +37,14 @@ from workbench.interop.torch_private import _disable_current_modes, _grouped_mm,
 def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
     """Thunder refuses `output_size`, which only avoids a GPU synchronization."""
     del output_size
-    return known_as(torch.repeat_interleave)(a, repeats, dim)
+    return thunder_operator(torch.repeat_interleave)(a, repeats, dim)
 
 
 def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Thunder refuses `inplace`. Without dropout, do not write."""
     if not training or p == 0:
         return a
-    made = known_as(functional.dropout)(a, p, training)
+    made = thunder_operator(functional.dropout)(a, p, training)
     return a.copy_(made) if inplace else made
 
 
@@ -52,7 +52,7 @@ def _adaptive(a: TensorProxy, output_size: Any) -> Any:
     """Thunder refuses None, which means the length of the input."""
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
     sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
-    return known_as(functional.adaptive_avg_pool2d)(a, sizes)
+    return thunder_operator(functional.adaptive_avg_pool2d)(a, sizes)
 
 
 def _instance_norm(
@@ -66,31 +66,31 @@ def _instance_norm(
     eps: float = 1e-5,
 ) -> Any:
     """Thunder writes the running statistics into copies, one for each element of a batch."""
-    known = known_as(functional.instance_norm)
+    known = thunder_operator(functional.instance_norm)
     if not use_input_stats:
         return known(a, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
-    own, dims = _detached(a.to(wide_of(to_torch_dtype(a.dtype)))), tuple(range(2, a.ndim))
-    for kept, statistic in ((running_mean, known_as(torch.mean)), (running_var, known_as(torch.var))):
+    own, dims = _detach(a.to(wide_of(to_torch_dtype(a.dtype)))), tuple(range(2, a.ndim))
+    for kept, statistic in ((running_mean, thunder_operator(torch.mean)), (running_var, thunder_operator(torch.var))):
         if kept is not None:
-            new = known_as(torch.mean)(statistic(own, dims), 0)
+            new = thunder_operator(torch.mean)(statistic(own, dims), 0)
             kept.copy_(((1 - momentum) * kept + momentum * new).to(kept.dtype))
     return known(a, None, None, weight, bias, use_input_stats, momentum, eps)
 
 
-def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
+def _normalize_weight(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     """Thunder lacks this operator, which `torch.nn.utils.parametrizations.weight_norm` calls."""
     others = tuple(at for at in range(v.ndim) if at != dim)
-    return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
+    return v * (g / thunder_operator(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
 def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
     """Thunder's gradient of a zero vector is NaN. PyTorch's gradient is that of a division by `eps`."""
     if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
-        return known_as(functional.normalize)(a, p, dim, eps, out)
+        return thunder_operator(functional.normalize)(a, p, dim, eps, out)
     kind = to_torch_dtype(a.dtype)
     wide = a.to(wide_of(kind))
     powers = (wide if p % 2 == 0 else wide.abs()) ** p
-    length = root(known_as(torch.sum)(powers, dim, keepdim=True), p)
+    length = root(thunder_operator(torch.sum)(powers, dim, keepdim=True), p)
     return a / length.clamp(min=eps).expand(*a.shape).to(kind)
 
 
@@ -107,13 +107,13 @@ def _embedding(
         raise NotImplementedError("an embedding with max_norm writes its rows anew in the weight")
     if padding_idx is not None and padding_idx < 0:
         padding_idx += int(weight.shape[0])
-    return known_as(functional.embedding)(indices, weight, padding_idx, None, *args, **more)
+    return thunder_operator(functional.embedding)(indices, weight, padding_idx, None, *args, **more)
 
 
 def _einsum(equation: str, *operands: Any) -> Any:
     """Thunder refuses operands in a list."""
     listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
-    return known_as(torch.einsum)(equation, *(operands[0] if listed else operands))
+    return thunder_operator(torch.einsum)(equation, *(operands[0] if listed else operands))
 
 
 def _cross_entropy(
@@ -133,8 +133,8 @@ def _cross_entropy(
     """
     if a.shape == target.shape:
         if 0 in a.shape:
-            return _of_nothing((a * target).sum(1 if a.ndim > 1 else 0), reduction)
-        known = known_as(functional.cross_entropy)
+            return _reduce_empty((a * target).sum(1 if a.ndim > 1 else 0), reduction)
+        known = thunder_operator(functional.cross_entropy)
         return known(a, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
@@ -143,7 +143,7 @@ def _cross_entropy(
         return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
     if not label_smoothing:
         return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
-    scores = known_as(functional.log_softmax)(a, classes)
+    scores = thunder_operator(functional.log_softmax)(a, classes)
     right = _losses(functional.nll_loss, scores, target, weight, ignore_index, reduction)
     weighed = scores if weight is None else scores * weight.reshape([-1] + [1] * (a.ndim - 1 - classes))
     ignored = target == ignore_index
@@ -151,10 +151,10 @@ def _cross_entropy(
     if reduction == "sum":
         alike = alike.sum()
     elif reduction == "mean":
-        counted = known_as(torch.logical_not)(ignored).to(to_torch_dtype(a.dtype))
+        counted = thunder_operator(torch.logical_not)(ignored).to(to_torch_dtype(a.dtype))
         if weight is not None:
             places = target.masked_fill(ignored, 0).reshape(-1)
-            counted = counted * known_as(torch.index_select)(weight, 0, places).reshape(target.shape)
+            counted = counted * thunder_operator(torch.index_select)(weight, 0, places).reshape(target.shape)
         alike = alike.sum() / counted.sum()
     return right * (1 - label_smoothing) + alike * (label_smoothing / int(a.shape[classes]))
 
@@ -188,23 +188,23 @@ def _losses(
     weight of another data type. With one dimension of positions, or more than two, the gradient has the shape for two.
     """
     if 0 in target.shape:
-        return _of_nothing(a.sum(1), reduction)
+        return _reduce_empty(a.sum(1), reduction)
     options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
     if reduction == "sum":
         rows, classes = _rows(a, target)
-        return known_as(function)(rows, classes, reduction="none", **options).sum()
+        return thunder_operator(function)(rows, classes, reduction="none", **options).sum()
     if a.ndim in (2, 4):
-        return known_as(function)(a, target, reduction=reduction, **options)
+        return thunder_operator(function)(a, target, reduction=reduction, **options)
     if a.ndim == 1:
         scores, places = a.reshape(1, -1), target.reshape(1)
     else:
         batch, count = a.shape[:2]
         scores, places = a.reshape(batch, count, 1, -1), target.reshape(batch, 1, -1)
-    made = known_as(function)(scores, places, reduction=reduction, **options)
+    made = thunder_operator(function)(scores, places, reduction=reduction, **options)
     return made.reshape(target.shape) if reduction == "none" else made
 
 
-def _of_nothing(losses: TensorProxy, reduction: str) -> Any:
+def _reduce_empty(losses: TensorProxy, reduction: str) -> Any:
     """Reduce the losses of an empty batch here, because Thunder returns a constant, which has no gradient."""
     return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
@@ -240,11 +240,11 @@ def _attention(
     if query.device.type == "cpu" and not aten_cpu.claims(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale
     ):
-        attn_mask, alone = (None, None) if attn_mask is None else _with_keys(attn_mask)
+        attn_mask, alone = (None, None) if attn_mask is None else _add_missing_keys(attn_mask)
         if dropout_p:
             made = _dropped_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
         else:
-            made = known_as(functional.scaled_dot_product_attention)(
+            made = thunder_operator(functional.scaled_dot_product_attention)(
                 query, key, value, attn_mask, dropout_p, is_causal, scale=scale
             )
         return made if alone is None else made.masked_fill(alone, 0.0)
@@ -253,15 +253,15 @@ def _attention(
             attn_mask = attn_mask.unsqueeze(0)
         if attn_mask.shape[0] != query.shape[0]:
             attn_mask = attn_mask.expand(query.shape[0], *attn_mask.shape[1:])
-    known = known_as(functional.scaled_dot_product_attention)
+    known = thunder_operator(functional.scaled_dot_product_attention)
     return known(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
 
 
-def _with_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+def _add_missing_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
     """Return a mask with at least one key per query, and the queries that had no key: (…, queries, 1)."""
     if _is_bool(mask):
-        alone = known_as(torch.logical_not)(mask.any(-1, keepdim=True))
-        return known_as(torch.logical_or)(mask, alone), alone
+        alone = thunder_operator(torch.logical_not)(mask.any(-1, keepdim=True))
+        return thunder_operator(torch.logical_or)(mask, alone), alone
     alone = (mask == -math.inf).all(-1, keepdim=True)
     return mask.masked_fill(alone, 0.0), alone
 
@@ -278,10 +278,10 @@ def _dropped_attention(
     root = math.sqrt(1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
     scores = (query * root) @ (key * root).transpose(-2, -1)
     if is_causal:
-        mask = known_as(torch.ones)(*scores.shape[-2:], device=query.device, dtype=torch.bool).tril()
+        mask = thunder_operator(torch.ones)(*scores.shape[-2:], device=query.device, dtype=torch.bool).tril()
     if mask is not None:
-        scores = known_as(torch.where)(mask, scores, -math.inf) if _is_bool(mask) else scores + mask
-    return known_as(functional.dropout)(known_as(torch.softmax)(scores, -1), dropout_p) @ value
+        scores = thunder_operator(torch.where)(mask, scores, -math.inf) if _is_bool(mask) else scores + mask
+    return thunder_operator(functional.dropout)(thunder_operator(torch.softmax)(scores, -1), dropout_p) @ value
 
 
 def _multi_head_attention(
@@ -314,7 +314,7 @@ def _multi_head_attention(
     """Thunder treats it as one operator. It cannot differentiate an operator with None as second result."""
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
-    linear = known_as(functional.linear)
+    linear = thunder_operator(functional.linear)
     batched = query.ndim == 3
     if not batched:
         alone = key is query, value is key
@@ -339,18 +339,18 @@ def _multi_head_attention(
         a.reshape(a.shape[0], count, num_heads, embed_dim_to_check // num_heads).permute(1, 2, 0, 3) for a in projected
     )
     hinted = is_causal and key_padding_mask is None and not need_weights
-    mask = None if hinted or attn_mask is None else _added(attn_mask, q)
+    mask = None if hinted or attn_mask is None else _additive_mask(attn_mask, q)
     if mask is not None:
         mask = mask.reshape((1, 1, *mask.shape) if mask.ndim == 2 else (count, num_heads, *mask.shape[1:]))
     if key_padding_mask is not None:
-        padding = _added(key_padding_mask, q).reshape(count, 1, 1, k.shape[2])
+        padding = _additive_mask(key_padding_mask, q).reshape(count, 1, 1, k.shape[2])
         mask = padding if mask is None else mask + padding
     drop = dropout_p if training else 0.0
     scores = None
     if need_weights:
         scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.transpose(-2, -1)
-        scores = known_as(torch.softmax)(scores if mask is None else scores + mask, -1)
-        scores = known_as(functional.dropout)(scores, drop) if drop else scores
+        scores = thunder_operator(torch.softmax)(scores if mask is None else scores + mask, -1)
+        scores = thunder_operator(functional.dropout)(scores, drop) if drop else scores
         attended = scores @ v
         scores = scores.mean(1) if average_attn_weights else scores
         scores = scores if batched else scores.squeeze(0)
@@ -361,11 +361,11 @@ def _multi_head_attention(
     return made if batched else made.squeeze(1), scores
 
 
-def _added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
+def _additive_mask(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
     """Return an additive mask for scores: minus infinity where a boolean mask is True."""
     if not _is_bool(mask):
         return mask
-    zeros: TensorProxy = known_as(torch.zeros_like)(mask, dtype=like.dtype)
+    zeros: TensorProxy = thunder_operator(torch.zeros_like)(mask, dtype=like.dtype)
     filled: TensorProxy = zeros.masked_fill(mask, -math.inf)
     return filled
 
@@ -381,63 +381,63 @@ def _norm(
     if p == "nuc":
         raise NotImplementedError("a nuclear norm")
     length = 2 if p in ("fro", None) else p
-    return known_as(torch.linalg.vector_norm)(a, length, dim, keepdim, dtype=dtype)
+    return thunder_operator(torch.linalg.vector_norm)(a, length, dim, keepdim, dtype=dtype)
 
 
 def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
     """Thunder splits the gradient among equal elements, even if the operator returns the index of one."""
     if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
-        return known_as(torch.max)(a, dim, keepdim)
-    place = known_as(torch.argmax)(a, dim, True)
-    made = known_as(torch.gather)(a, dim, place)
+        return thunder_operator(torch.max)(a, dim, keepdim)
+    place = thunder_operator(torch.argmax)(a, dim, True)
+    made = thunder_operator(torch.gather)(a, dim, place)
     return (made, place) if keepdim else (made.squeeze(dim), place.squeeze(dim))
 
 
 def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
     """Thunder gives no gradient to elements at a bound."""
     if not dtypes.is_inexact_dtype(a.dtype) or min is max is None:
-        return known_as(torch.clamp)(a, min, max)
+        return thunder_operator(torch.clamp)(a, min, max)
     for bound, outside in ((min, operator.lt), (max, operator.gt)):
         if isinstance(bound, TensorProxy):
             # A NaN bound does not clamp; the result is NaN.
-            inside = known_as(torch.logical_not)(outside(a, bound)) & (bound == bound)
-            a = known_as(torch.where)(inside, a, bound)
+            inside = thunder_operator(torch.logical_not)(outside(a, bound)) & (bound == bound)
+            a = thunder_operator(torch.where)(inside, a, bound)
         elif bound is not None:
-            a = known_as(torch.where)(outside(a, bound), bound, a)
+            a = thunder_operator(torch.where)(outside(a, bound), bound, a)
     return a
 
 
 def _atan2(a: Any, b: Any) -> Any:
     """Thunder's gradients at the origin are NaN; PyTorch's are zero."""
-    known, where = known_as(torch.atan2), known_as(torch.where)
+    known, where = thunder_operator(torch.atan2), thunder_operator(torch.where)
     if not (isinstance(a, TensorProxy) and isinstance(b, TensorProxy)):
         return known(a, b)
     origin = (a == 0) & (b == 0)
-    return where(origin, known(_detached(a), _detached(b)), known(a, where(origin, 1, b)))
+    return where(origin, known(_detach(a), _detach(b)), known(a, where(origin, 1, b)))
 
 
 def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
     """Multiply matrices if the weight is empty, because Thunder's gradient of `linear` then cannot infer a shape."""
     if weight.numel:
-        return known_as(functional.linear)(a, weight, bias)
+        return thunder_operator(functional.linear)(a, weight, bias)
     rows, width = math.prod(a.shape[:-1]), weight.shape[0]
-    made = known_as(torch.matmul)(a.reshape(rows, a.shape[-1]), weight.transpose(0, 1))
+    made = thunder_operator(torch.matmul)(a.reshape(rows, a.shape[-1]), weight.transpose(0, 1))
     made = made.reshape(*a.shape[:-1], width)
     return made if bias is None else made + bias
 
 
-def _detached(a: TensorProxy) -> TensorProxy:
+def _detach(a: TensorProxy) -> TensorProxy:
     """Detach a tensor as Thunder does under `no_grad`.
 
     Thunder leaves the gradient of a detached tensor to PyTorch, which computes zeros. This fails for a zero-dimensional
     tensor, because Thunder gives its gradient the shape of the other factor.
     """
-    made: TensorProxy = known_as(torch.detach)(a)
+    made: TensorProxy = thunder_operator(torch.detach)(a)
     made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)
     return made
 
 
-def number_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def numpy_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of a NumPy function on numbers; Dynamo uses a tensor for it."""
     with _disable_current_modes():
         made = function(*args, **kwargs)
@@ -450,19 +450,19 @@ def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """Thunder supports this only for data that is not a tensor."""
     if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
         raise NotImplementedError("torch.as_tensor of anything but a tensor that is there")
-    return data if dtype is None else known_as(torch.Tensor.to)(data, dtype)
+    return data if dtype is None else thunder_operator(torch.Tensor.to)(data, dtype)
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
     """Thunder supports only numbers. For a tensor, return a detached copy."""
     if isinstance(data, TensorProxy):
-        return known_as(torch.clone)(_as_tensor(_detached(data), dtype, device))
-    return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
+        return thunder_operator(torch.clone)(_as_tensor(_detach(data), dtype, device))
+    return thunder_operator(torch.tensor)(data, dtype=dtype, device=device, **more)
 
 
 def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     """Thunder lacks this operator; Dynamo uses it for numbers read from tensors."""
-    return known_as(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
+    return thunder_operator(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
 
 
 def power(a: Any, exponent: Any) -> Any:
@@ -470,13 +470,13 @@ def power(a: Any, exponent: Any) -> Any:
 
     Thunder's gradient is NaN at base zero; PyTorch's is zero.
     """
-    known, where = known_as(torch.pow), known_as(torch.where)
+    known, where = thunder_operator(torch.pow), thunder_operator(torch.where)
     if not isinstance(a, TensorProxy):
         return known(a, exponent)
     zero = a == 0
     if not isinstance(exponent, TensorProxy):
-        return where(zero, known(_detached(a), exponent), known(where(zero, 1, a), exponent))
-    return where(zero, known(a, _detached(exponent)), known(where(zero, 1, a), exponent))
+        return where(zero, known(_detach(a), exponent), known(where(zero, 1, a), exponent))
+    return where(zero, known(a, _detach(exponent)), known(where(zero, 1, a), exponent))
 
 
 def _soft_margin_loss(
@@ -485,7 +485,7 @@ def _soft_margin_loss(
     """Thunder requests a gradient of the labels from PyTorch, which has none."""
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
-    loss = known_as(torch.log1p)(known_as(torch.exp)(-target * a))
+    loss = thunder_operator(torch.log1p)(thunder_operator(torch.exp)(-target * a))
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
@@ -513,14 +513,14 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     **POOLS,
     **MAKERS,
     **DRAWN,
-    torch.detach: _detached,
+    torch.detach: _detach,
     functional.linear: _linear,
-    torch.Tensor.detach: _detached,
+    torch.Tensor.detach: _detach,
     torch.repeat_interleave: _repeat_interleave,
     torch.Tensor.repeat_interleave: _repeat_interleave,
     functional.dropout: _dropout,
     torch.dropout: _dropout,
-    _weight_norm: _normed,
+    _weight_norm: _normalize_weight,
     functional.embedding: _embedding,
     _grouped_mm: grouped_mm,
     torch.einsum: _einsum,
@@ -548,6 +548,6 @@ LOWERED: dict[Any, Callable[..., Any]] = {
 """Replacements by the PyTorch function that a graph calls."""
 
 LOWERED |= {
-    function: functools.partial(with_empty, LOWERED.get(function) or known_as(function))
+    function: functools.partial(call_with_empty, LOWERED.get(function) or thunder_operator(function))
     for function in _LOSE_WHAT_IS_EMPTY
 }

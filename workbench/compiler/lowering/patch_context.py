@@ -1,6 +1,6 @@
 """Our patches of Thunder: active while we trace, plan or compile, and removed afterwards.
 
-`installed` activates them for the thread that enters it. `jit` is `thunder.jit` with compilation inside `installed`.
+`install_patches` activates them for the thread that enters it. `jit` is `thunder.jit` with compilation inside of it.
 Calls of compiled code run only Thunder's own code.
 """
 
@@ -13,30 +13,30 @@ from typing import Any
 from workbench.compiler.fastpath import install
 from workbench.compiler.fastpath.own_executors import gradient_rule
 from workbench.compiler.interop import double_backward, thunder_api, thunder_patches
-from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, wrapped
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, wrap_function
 from workbench.compiler.interop.thunder_api import cell_of, transforms
 from workbench.compiler.lowering import thunder_fixes
 from workbench.programs.modes import turn_given_up
 from workbench.util.planning_lock import PLANNING
 
 
-def _places() -> list[PatchTarget]:
-    rule = wrapped(transforms, "_get_gradfn_and_executor", gradient_rule, everywhere=True)
+def _patch_targets() -> list[PatchTarget]:
+    rule = wrap_function(transforms, "_get_gradfn_and_executor", gradient_rule, everywhere=True)
     return [*thunder_patches.PLACES, *thunder_fixes.PLACES, rule]
 
 
-_compilation = ThreadPatches("compilation", _places)
+_compilation = ThreadPatches("compilation", _patch_targets)
 
 
 @contextlib.contextmanager
-def installed() -> Iterator[None]:
+def install_patches() -> Iterator[None]:
     """Context in which this thread traces and compiles with Thunder and our patches."""
-    with _compilation(), install.hastened():
+    with _compilation(), install.fast_thunder():
         yield
 
 
 @contextlib.contextmanager
-def compiled_alone() -> Iterator[None]:
+def compile_alone() -> Iterator[None]:
     """Context in which no other thread traces or compiles.
 
     All threads share Dynamo's state, fake tensors and memo tables.
@@ -49,7 +49,7 @@ def compiled_alone() -> Iterator[None]:
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-    """Return ``thunder.jit`` of a function, with each compilation `installed` and without wrong second derivatives.
+    """Return ``thunder.jit`` of a function, with our patches in each compilation, and without wrong second derivatives.
 
     Thunder compiles at the first call of each kind, in two functions that each call of `thunder.jit` defines. Wrap
     these two. This can be deleted once `thunder.jit` has a hook around a compilation.
@@ -59,15 +59,18 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
     trace, build = (
         cell_of(inner, name) for name in ("acquire_initial_trace", "apply_transforms_and_build_cache_entry")
     )
-    trace.cell_contents, build.cell_contents = _traced(trace.cell_contents), _built(build.cell_contents)
+    trace.cell_contents, build.cell_contents = (
+        _trace_with_patches(trace.cell_contents),
+        _build_with_patches(build.cell_contents),
+    )
     double_backward.refuse_second_derivatives(jitted)
     return jitted
 
 
-def _traced(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _trace_with_patches(stock: Callable[..., Any]) -> Callable[..., Any]:
     def acquire_initial_trace(*args: Any, **kwargs: Any) -> Any:
         try:
-            with compiled_alone(), installed():
+            with compile_alone(), install_patches():
                 return stock(*args, **kwargs)
         except BaseException:
             thunder_patches.forget_layouts()
@@ -76,10 +79,10 @@ def _traced(stock: Callable[..., Any]) -> Callable[..., Any]:
     return acquire_initial_trace
 
 
-def _built(stock: Callable[..., Any]) -> Callable[..., Any]:
+def _build_with_patches(stock: Callable[..., Any]) -> Callable[..., Any]:
     def apply_transforms_and_build_cache_entry(*args: Any, **kwargs: Any) -> Any:
         try:
-            with compiled_alone(), installed():
+            with compile_alone(), install_patches():
                 return stock(*args, **kwargs)
         finally:
             thunder_patches.forget_layouts()

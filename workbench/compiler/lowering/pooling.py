@@ -15,14 +15,14 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler.interop.thunder_api import TensorProxy
-from workbench.compiler.lowering.decompositions import known_as
+from workbench.compiler.lowering.decompositions import thunder_operator
 
 _AVERAGED = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 _LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
 
-def _each(given: Any, dims: int) -> tuple[int, ...]:
-    return (given,) * dims if isinstance(given, int) else tuple(given) * (dims // len(given))
+def _per_dimension(value: Any, dims: int) -> tuple[int, ...]:
+    return (value,) * dims if isinstance(value, int) else tuple(value) * (dims // len(value))
 
 
 def _beyond(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -37,42 +37,46 @@ def _beyond(length: int, kernel: int, stride: int, padding: int, dilation: int) 
     return max(0, last * stride + reach - 2 * padding - length)
 
 
-def _largest(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+def _max_pool(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(_LARGEST, args, strict=False)), **kwargs}
-    kernel = _each(given["kernel_size"], dims)
-    stride = _each(given.get("stride") or kernel, dims)
-    padding, dilation = (_each(given.get(name, start), dims) for name, start in (("padding", 0), ("dilation", 1)))
+    kernel = _per_dimension(given["kernel_size"], dims)
+    stride = _per_dimension(given.get("stride") or kernel, dims)
+    padding, dilation = (
+        _per_dimension(given.get(name, start), dims) for name, start in (("padding", 0), ("dilation", 1))
+    )
     if given.pop("return_indices", False):
         given["stride"] = stride
-        return known_as(getattr(functional, f"max_pool{dims}d_with_indices"))(a, **given)
+        return thunder_operator(getattr(functional, f"max_pool{dims}d_with_indices"))(a, **given)
     if given.get("ceil_mode"):
         lengths = map(int, a.shape[-dims:])
         beyond = tuple(map(_beyond, lengths, kernel, stride, padding, dilation))
         given["ceil_mode"] = False
         if any(beyond):
             behind = [size for more in reversed(beyond) for size in (0, more)]
-            a = known_as(functional.pad)(a, tuple(behind), "constant", -float("inf"))
+            a = thunder_operator(functional.pad)(a, tuple(behind), "constant", -float("inf"))
     if dims == 1:
-        rows = known_as(functional.max_pool2d)
+        rows = thunder_operator(functional.max_pool2d)
         return rows(a.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation)).squeeze(-2)
     if dims == 3:
         given["stride"] = stride
-    return known_as(function)(a, **given)
+    return thunder_operator(function)(a, **given)
 
 
-def _averaged(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+def _average_pool(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(_AVERAGED, args, strict=False)), **kwargs}
-    kernel = _each(given["kernel_size"], dims)
-    stride = _each(given.get("stride") or kernel, dims)
-    padding = _each(given.get("padding", 0), dims)
+    kernel = _per_dimension(given["kernel_size"], dims)
+    stride = _per_dimension(given.get("stride") or kernel, dims)
+    padding = _per_dimension(given.get("padding", 0), dims)
     lengths = tuple(map(int, a.shape[-dims:]))
     ceil_mode, override = given.pop("ceil_mode", False), given.get("divisor_override")
     beyond = tuple(map(_beyond, lengths, kernel, stride, padding, (1,) * dims)) if ceil_mode else (0,) * dims
     inside = not given.pop("count_include_pad", True) and any(padding)
     if not any(beyond) and (override or not inside):
-        return known_as(function)(a, **given)
+        return thunder_operator(function)(a, **given)
     around = [size for p, more in zip(reversed(padding), reversed(beyond), strict=True) for size in (p, p + more)]
-    made = known_as(function)(known_as(functional.pad)(a, tuple(around), "constant", 0.0), kernel, stride)
+    made = thunder_operator(function)(
+        thunder_operator(functional.pad)(a, tuple(around), "constant", 0.0), kernel, stride
+    )
     for axis, (length, k, s, p) in enumerate(zip(lengths, kernel, stride, padding, strict=True)):
         at = a.ndim - dims + axis
         if override:
@@ -80,7 +84,7 @@ def _averaged(function: Callable[..., Any], dims: int, a: TensorProxy, *args: An
             continue
         # Count the elements of a window, with or without the padding.
         first, end = (0, length) if inside else (-p, length + p)
-        start = known_as(torch.arange)(int(made.shape[at]), device=a.device) * s - p
+        start = thunder_operator(torch.arange)(int(made.shape[at]), device=a.device) * s - p
         count = (start + k).clamp(max=end) - start.clamp(min=first)
         made = made * (k / count.reshape([-1 if dim == at else 1 for dim in range(a.ndim)]))
     return (made / override if override else made).to(a.dtype)
@@ -88,7 +92,7 @@ def _averaged(function: Callable[..., Any], dims: int, a: TensorProxy, *args: An
 
 POOLS: dict[Any, Callable[..., Any]] = {
     function: functools.partial(pool, known, dims)
-    for pool, names in ((_largest, "max_pool"), (_averaged, "avg_pool"))
+    for pool, names in ((_max_pool, "max_pool"), (_average_pool, "avg_pool"))
     for dims in (1, 2, 3)
     for known in (getattr(functional, f"{names}{dims}d"),)
     for function in (known, getattr(torch, f"{names}{dims}d", known))

@@ -16,32 +16,32 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler.interop.thunder_api import TensorProxy
-from workbench.compiler.lowering.decompositions import known_as
-from workbench.compiler.lowering.factories import drawn
+from workbench.compiler.lowering.decompositions import thunder_operator
+from workbench.compiler.lowering.factories import draw_values
 
 _SELU = 1.7580993408473766
 """Scale times alpha of SELU; dropped elements become its negative."""
 
 
-def _in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+def _draw_in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
     if generator is not None or kwargs or not all(isinstance(arg, int | float) for arg in args):
         raise NotImplementedError(f"{kind}_ with a generator, by keyword, or of a number in a tensor")
-    return known_as(torch.Tensor.copy_)(a, drawn(kind, a, a.shape, *args))
+    return thunder_operator(torch.Tensor.copy_)(a, draw_values(kind, a, a.shape, *args))
 
 
 def _bernoulli_in_place(a: TensorProxy, p: Any = 0.5, *, generator: Any = None) -> Any:
     if not isinstance(p, TensorProxy):
-        return _in_place("bernoulli", a, p, generator=generator)
+        return _draw_in_place("bernoulli", a, p, generator=generator)
     if generator is not None:
         raise NotImplementedError("bernoulli_ with a generator")
-    return known_as(torch.Tensor.copy_)(a, known_as(torch.bernoulli)(p.expand(*a.shape)).to(a.dtype))
+    return thunder_operator(torch.Tensor.copy_)(a, thunder_operator(torch.bernoulli)(p.expand(*a.shape)).to(a.dtype))
 
 
 def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None) -> Any:
     """Thunder does not support this for a number."""
     if generator is not None:
         raise NotImplementedError("bernoulli with a generator")
-    return known_as(torch.bernoulli)(a) if p is None else drawn("bernoulli", a, a.shape, p)
+    return thunder_operator(torch.bernoulli)(a) if p is None else draw_values("bernoulli", a, a.shape, p)
 
 
 def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
@@ -54,11 +54,11 @@ def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any =
     if kwargs.pop("requires_grad", False) or any(value is not None for value in kwargs.values()):
         raise NotImplementedError(f"randint_like with {', '.join(kwargs) or 'requires_grad'}")
     low, high = bounds if len(bounds) == 2 else (0, *bounds)
-    like = a if dtype is None and device is None else known_as(torch.empty_like)(a, dtype=dtype, device=device)
-    return drawn("random", like, a.shape, low, high)
+    like = a if dtype is None and device is None else thunder_operator(torch.empty_like)(a, dtype=dtype, device=device)
+    return draw_values("random", like, a.shape, low, high)
 
 
-def _dropped(
+def _drop(
     dims: int | None,
     alpha: bool,
     a: TensorProxy,
@@ -75,48 +75,48 @@ def _dropped(
     if p == 1:
         made = x * 0.0
     else:
-        noise = drawn("bernoulli", x, shape, 1 - p)
+        noise = draw_values("bernoulli", x, shape, 1 - p)
         if alpha:
             by = 1.0 / math.sqrt((_SELU * _SELU * p + 1) * (1 - p))
             made = x * (noise * by) + ((noise - 1) * (_SELU * by) + _SELU * by * p)
         else:
             made = x * (noise / (1 - p))
     made = made.squeeze(0) if single else made
-    return known_as(torch.Tensor.copy_)(a, made) if inplace else made
+    return thunder_operator(torch.Tensor.copy_)(a, made) if inplace else made
 
 
 def _alpha_dropout(a: TensorProxy, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
-    return _dropped(None, True, a, p, training, inplace)
+    return _drop(None, True, a, p, training, inplace)
 
 
 def _feature_alpha_dropout(a: TensorProxy, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
-    return _dropped(max(a.ndim - 2, 0), True, a, p, training, inplace)
+    return _drop(max(a.ndim - 2, 0), True, a, p, training, inplace)
 
 
-def _channels_dropped(alpha: bool, a: TensorProxy, p: float, train: bool) -> Any:
+def _drop_channels(alpha: bool, a: TensorProxy, p: float, train: bool) -> Any:
     """Drop channels with any number of dimensions, as PyTorch's operators do."""
-    return _dropped(max(a.ndim - 2, 0), alpha, a, p, train)
+    return _drop(max(a.ndim - 2, 0), alpha, a, p, train)
 
 
 def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
     del eps
-    gumbels = -known_as(torch.log)(drawn("exponential", logits, logits.shape))
-    soft = known_as(functional.softmax)((logits + gumbels) / tau, dim)
+    gumbels = -thunder_operator(torch.log)(draw_values("exponential", logits, logits.shape))
+    soft = thunder_operator(functional.softmax)((logits + gumbels) / tau, dim)
     if not hard:
         return soft
-    index = known_as(torch.argmax)(soft, dim, keepdim=True)
-    zeros = known_as(torch.zeros_like)(logits)
-    ones = known_as(torch.ones_like)(index).to(logits.dtype)
-    return known_as(torch.scatter)(zeros, dim, index, ones) - soft.detach() + soft
+    index = thunder_operator(torch.argmax)(soft, dim, keepdim=True)
+    zeros = thunder_operator(torch.zeros_like)(logits)
+    ones = thunder_operator(torch.ones_like)(index).to(logits.dtype)
+    return thunder_operator(torch.scatter)(zeros, dim, index, ones) - soft.detach() + soft
 
 
 def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
     """Return the result, and the mask of kept elements."""
     if not train and train is not None:
-        return a * 1, known_as(torch.ones_like)(a, dtype=torch.bool)
+        return a * 1, thunder_operator(torch.ones_like)(a, dtype=torch.bool)
     if p == 1:
-        return a * 0.0, known_as(torch.zeros_like)(a, dtype=torch.bool)
-    noise = drawn("bernoulli", a, a.shape, 1 - p)
+        return a * 0.0, thunder_operator(torch.zeros_like)(a, dtype=torch.bool)
+    noise = draw_values("bernoulli", a, a.shape, 1 - p)
     return a * noise * (1 / (1 - p)), noise.to(torch.bool)
 
 
@@ -126,15 +126,15 @@ DRAWN: dict[Any, Callable[..., Any]] = {
     torch.randint_like: _randint_like,
     torch.Tensor.bernoulli: _bernoulli,
     **{
-        getattr(torch.Tensor, f"{kind}_"): functools.partial(_in_place, kind)
+        getattr(torch.Tensor, f"{kind}_"): functools.partial(_draw_in_place, kind)
         for kind in ("log_normal", "cauchy", "geometric", "random")
     },
-    **{getattr(functional, f"dropout{dims}d"): functools.partial(_dropped, dims, False) for dims in (1, 2, 3)},
+    **{getattr(functional, f"dropout{dims}d"): functools.partial(_drop, dims, False) for dims in (1, 2, 3)},
     functional.alpha_dropout: _alpha_dropout,
     functional.feature_alpha_dropout: _feature_alpha_dropout,
-    torch.alpha_dropout: functools.partial(_dropped, None, True),
-    torch.feature_dropout: functools.partial(_channels_dropped, False),
-    torch.feature_alpha_dropout: functools.partial(_channels_dropped, True),
+    torch.alpha_dropout: functools.partial(_drop, None, True),
+    torch.feature_dropout: functools.partial(_drop_channels, False),
+    torch.feature_alpha_dropout: functools.partial(_drop_channels, True),
     torch.native_dropout: _native_dropout,
     functional.gumbel_softmax: _gumbel_softmax,
 }

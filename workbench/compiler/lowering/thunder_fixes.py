@@ -81,7 +81,7 @@ pad = _operator("torch_pad_prim_impl", prims.pad.meta, _pad)
 as_complex = _operator("as_complex", thunder_functions[torch.view_as_complex].meta, _as_complex)
 
 
-def fixed_symbol_named(name: str) -> Any:
+def find_fixed_symbol(name: str) -> Any:
     """Return one of these symbols by its name, in another process."""
     return {"torch_pad_prim_impl": pad, "as_complex": as_complex}[name]
 
@@ -103,19 +103,19 @@ class _Implementation(ImplInfo):
     def __init__(self, stock: Any, ours: Mapping[str, Any], patches: ThreadPatches) -> None:
         self._stock, self._ours, self._here = stock, ours, patches.here
 
-    def _now(self, name: str) -> Any:
+    def _current(self, name: str) -> Any:
         if self._here.value is not None and name in self._ours:
             return self._ours[name]
         return getattr(self._stock, name)
 
-    symbol = property(lambda self: self._now("symbol"))
-    checker = property(lambda self: self._now("checker"))
-    execution_transform = property(lambda self: self._now("execution_transform"))
-    grad_transform = property(lambda self: self._now("grad_transform"))
+    symbol = property(lambda self: self._current("symbol"))
+    checker = property(lambda self: self._current("checker"))
+    execution_transform = property(lambda self: self._current("execution_transform"))
+    grad_transform = property(lambda self: self._current("grad_transform"))
 
 
-def _implementation(of: Any, **ours: Any) -> PatchTarget:
-    key = of.id if isinstance(of, Symbol) else of
+def _implementation(operation: Any, **ours: Any) -> PatchTarget:
+    key = operation.id if isinstance(operation, Symbol) else operation
     return PatchTarget(torch_executor.implmap, key, lambda stock, patches: _Implementation(stock, ours, patches))
 
 

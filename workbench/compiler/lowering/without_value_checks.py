@@ -105,13 +105,15 @@ _WRITTEN: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
 }
 
 
-def _inlines(written: Callable[..., Any]) -> Callable[[Any, ThreadPatches], Any]:
+def _inlines(replacement: Callable[..., Any]) -> Callable[[Any, ThreadPatches], Any]:
     def make(stock: Callable[..., Any] | None, patches: ThreadPatches) -> Any:
-        def handle(of: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
+        def handle(variable: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
             if patches.value is not None:
-                return translator.inline_user_function_return(VariableTracker.build(translator, written), args, kwargs)
+                return translator.inline_user_function_return(
+                    VariableTracker.build(translator, replacement), args, kwargs
+                )
             # If this returns None, Dynamo continues as without a handler.
-            return None if stock is None else stock(of, translator, *args, **kwargs)
+            return None if stock is None else stock(variable, translator, *args, **kwargs)
 
         return handle
 

@@ -59,13 +59,13 @@ def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     )
 
 
-def _wants_gradient(given: Any) -> bool:
-    value = given.meta.get("example_value") if isinstance(given, fx.Node) else None
+def _wants_gradient(node: Any) -> bool:
+    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return isinstance(value, torch.Tensor) and value.requires_grad and value.device.type == "cpu"
 
 
-def _spread(given: Any, arg: Any, wide: list[TensorProxy]) -> Any:
-    if not isinstance(arg, TensorProxy) or arg.ndim or not _wants_gradient(given):
+def _spread(node: Any, arg: Any, wide: list[TensorProxy]) -> Any:
+    if not isinstance(arg, TensorProxy) or arg.ndim or not _wants_gradient(node):
         return arg
     # A zero-dimensional tensor does not affect promotion among floating point types; a one-dimensional one would.
     kinds = {x.dtype for x in wide if dtypes.is_inexact_dtype(x.dtype)}

@@ -33,10 +33,10 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
 )
 from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
-from workbench.compiler.memory.nvfuser_aliasing import given_out
-from workbench.compiler.memory.offload import OFFLOAD, RELOAD, StorageLayout, brought_back, layouts
+from workbench.compiler.memory.nvfuser_aliasing import make_outputs
+from workbench.compiler.memory.offload import OFFLOAD, RELOAD, StorageLayout, layouts, restore_tensors
 from workbench.compiler.trace.bsym_memo import structure_of
-from workbench.compiler.trace.copy_sets import inside_of, is_copy
+from workbench.compiler.trace.copy_sets import count_copies_and_fences, is_copy
 from workbench.interop.torch_private import (
     FakeTensor,
     FakeTensorMode,
@@ -199,10 +199,10 @@ def runs_whole(bsym: Any) -> bool:
     """Return whether an in-place statement computes and writes in one PyTorch function, as a batch norm does."""
 
     def find() -> bool:
-        claimed = None if is_copy(bsym) or not inside_of(bsym)[0] else claim(bsym)
+        claimed = None if is_copy(bsym) or not count_copies_and_fences(bsym)[0] else claim(bsym)
         return claimed is not None and not any(map(is_copy, claimed))
 
-    return bool(structure_of(bsym).once("runs whole", find))
+    return bool(structure_of(bsym).get_or_make("runs whole", find))
 
 
 def runs_as_pytorch(fusion: Any) -> bool:
@@ -215,7 +215,7 @@ def runs_as_pytorch(fusion: Any) -> bool:
     return executor is not None and "torchcompile" in str(executor.name).lower()
 
 
-def forwarded(fusion: Any) -> dict[str, str]:
+def forwarded_inputs(fusion: Any) -> dict[str, str]:
     """Map names inside a fusion to the input that they equal: identities, and destinations of in-place copies."""
     inputs = {proxy.name: proxy.name for proxy in fusion.flat_proxy_args}
     for bsym in fusion.subsymbols:
@@ -238,7 +238,7 @@ def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
     return torch.empty_strided(shape, tuple(strides), dtype=dtype, device=device)
 
 
-def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+def fake_tensors(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
     """Return the tensors that `empty` returns for each proxy inside a mode, without using PyTorch's dispatcher."""
     with _disable_current_modes():
         return [
@@ -297,7 +297,7 @@ def step(
     forward, backward : TraceCtx
         Execution traces with deletions, as Thunder compiles them.
     arguments : mapping of str to Tensor, optional
-        As for `workbench.compiler.memory.op_effects.facts`.
+        As for `workbench.compiler.memory.op_effects.trace_facts`.
     beside : collection of str
         Arguments that the program returns unchanged, in addition to the forward's results.
 
@@ -328,7 +328,7 @@ def step(
             ]
             walk.names.update(lists)
             del lists
-            past = _past(forward, outcome, beside)
+            past = _passed_gradients(forward, outcome, beside)
             (gradients,) = walk.run(backward)
             accumulation = _Accumulation(forward, gradients, outcome["flat_args"], arguments or {}, past)
             del gradients
@@ -365,7 +365,7 @@ class _StatementExecutor:
                 continue
             for proxy in bsym.flat_proxy_outs:
                 if proxy.name in arguments:
-                    self.names[proxy.name] = _like(arguments[proxy.name], storages)
+                    self.names[proxy.name] = _fake_like(arguments[proxy.name], storages)
                 elif isinstance(proxy, TensorProxy):
                     self.names[proxy.name] = empty(proxy)
                 elif isinstance(proxy, NumberProxy):
@@ -410,7 +410,7 @@ class _StatementExecutor:
                 self.names[bsym.output.name] = empty(bsym.output)
         elif name.startswith(RELOAD):
             device = to_torch_device(bsym.flat_proxy_outs[0].device)
-            back = brought_back(
+            back = restore_tensors(
                 self.stored[bsym.flat_proxy_args[0].name],
                 lambda layout: torch.empty(layout.nbytes, dtype=torch.uint8, device=device),
             )
@@ -442,15 +442,15 @@ class _StatementExecutor:
             self.names.update((proxy.name, inner.names[proxy.name]) for proxy in bsym.flat_proxy_outs)
             del inner
         else:
-            self._as_nvfuser(bsym)
+            self._run_like_nvfuser(bsym)
         self.allocations.peak_bytes = self.allocations.live_bytes
 
-    def _as_nvfuser(self, bsym: Any) -> None:
+    def _run_like_nvfuser(self, bsym: Any) -> None:
         """Give the outputs of a fusion their own memory, or views of other memory."""
         inputs = {
             proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)
         }
-        self.names.update(given_out(bsym, inputs, forwarded(bsym), empty))
+        self.names.update(make_outputs(bsym, inputs, forwarded_inputs(bsym), empty))
 
     def _member(self, bsym: Any) -> None:
         claimed = claim(bsym) if bsym.sym.executor is None and bsym.sym.python_impl is None else None
@@ -464,7 +464,7 @@ class _StatementExecutor:
             self._execute(bsym)
 
 
-def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
+def _passed_gradients(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
     """Return the gradients of arguments that are returned unchanged, by `id`.
 
     The backward's gradients are added to them.
@@ -539,8 +539,8 @@ class _Accumulation:
             if id(argument) in past:
                 self.held += [gradient, past[id(argument)]]
                 continue
-            self.gradients.append(_as_on_cpu(gradient))
-            self.leaves.append(_as_on_cpu(argument.detach()).requires_grad_())
+            self.gradients.append(_mark_on_cpu(gradient))
+            self.leaves.append(_mark_on_cpu(argument.detach()).requires_grad_())
 
     def run(self, allocations: Allocations) -> None:
         """Accumulate the gradients in the leaves."""
@@ -552,13 +552,13 @@ class _Accumulation:
             allocations.stands_for = ""
 
 
-def _as_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+def _mark_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """Mark a fake tensor as being on the CPU and return it, because autograd has no thread for a missing GPU."""
     tensor.fake_device = torch.device("cpu")  # type: ignore[attr-defined]
     return tensor
 
 
-def _like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
+def _fake_like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
     """Return a fake tensor like `tensor`, on a fake storage of the same size that stands for its storage."""
     storage = tensor.untyped_storage()
     if storage._cdata not in storages:

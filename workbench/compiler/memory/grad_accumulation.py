@@ -40,10 +40,10 @@ class Accumulated:
     copying_bytes: int
 
 
-def accumulated(
+def accumulated_gradients(
     gradients: Sequence[Any],
     arguments: Sequence[Any],
-    found: TraceFacts,
+    facts: TraceFacts,
     tensors: Mapping[str, torch.Tensor],
     past: Collection[str] = (),
 ) -> list[Accumulated]:
@@ -55,7 +55,7 @@ def accumulated(
         Results of the backward, one per argument; values that are not tensors are skipped.
     arguments : sequence of Proxy
         Arguments to which the gradients belong.
-    found : TraceFacts
+    facts : TraceFacts
         Facts of all statements that have run.
     tensors : mapping of str to Tensor
         Known tensors behind the arguments. Arguments that are not in it are assumed to be leaves. Autograd does not
@@ -69,15 +69,15 @@ def accumulated(
         if isinstance(gradient, TensorProxy) and (argument.name not in tensors or tensors[argument.name].is_leaf)
     ]
     leaves = [leaves[i] for i in accumulation_order(len(leaves))]
-    waiting = _PendingGradients([gradient for gradient, _ in leaves], found)
+    waiting = _PendingGradients([gradient for gradient, _ in leaves], facts)
     given = []
     for gradient, argument in leaves:
-        held = waiting.without(gradient)
+        held = waiting.remove(gradient)
         if argument.name in past:
             given.append(Accumulated(gradient, 0, 0))
             continue
         device_type = to_torch_device(gradient.device).type
-        strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
+        strides, of_leaf = facts.strides[gradient.name], facts.strides[argument.name]
         if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
             # Thunder leaves a gradient in the shape to which its leaf was broadcast, and its trace may not show this.
             # The engine sums it into a new tensor (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
@@ -102,14 +102,14 @@ def accumulated(
 class _PendingGradients:
     """Gradients that have not been accumulated yet."""
 
-    def __init__(self, gradients: Sequence[Any], found: TraceFacts) -> None:
-        self._found = found
-        self._tensors = Counter(found.tensor_of[gradient.name] for gradient in gradients)
-        self._views = Counter(found.storage_of[g.name] for g in gradients if g.name in found.views)
+    def __init__(self, gradients: Sequence[Any], facts: TraceFacts) -> None:
+        self._facts = facts
+        self._tensors = Counter(facts.tensor_of[gradient.name] for gradient in gradients)
+        self._views = Counter(facts.storage_of[g.name] for g in gradients if g.name in facts.views)
 
-    def without(self, gradient: Any) -> bool:
+    def remove(self, gradient: Any) -> bool:
         """Remove the next gradient; return whether another gradient is the same tensor, or a view of it."""
-        found, name = self._found, gradient.name
+        found, name = self._facts, gradient.name
         self._tensors[found.tensor_of[name]] -= 1
         if name in found.views:
             self._views[found.storage_of[name]] -= 1
@@ -138,8 +138,8 @@ def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf:
     )
 
 
-def _matches(strides: Sequence[int], wanted: Sequence[int], shape: Sequence[int]) -> bool:
-    return all(length == 1 or one == other for one, other, length in zip(strides, wanted, shape, strict=True))
+def _matches(strides: Sequence[int], expected: Sequence[int], shape: Sequence[int]) -> bool:
+    return all(length == 1 or one == other for one, other, length in zip(strides, expected, shape, strict=True))
 
 
 def _row_by_row(shape: Sequence[int]) -> list[int]:

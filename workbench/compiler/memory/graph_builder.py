@@ -25,13 +25,13 @@ from workbench.compiler.interop.thunder_api import (
     tracectx,
     tree_flatten,
 )
-from workbench.compiler.memory.grad_accumulation import Accumulated, accumulated
+from workbench.compiler.memory.grad_accumulation import Accumulated, accumulated_gradients
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD
-from workbench.compiler.memory.op_effects import FactsCache, TraceFacts, facts
+from workbench.compiler.memory.op_effects import FactsCache, TraceFacts, trace_facts
 from workbench.compiler.trace.bsym_memo import made_names, read_names, shared_of, structure_of
 from workbench.compiler.trace.proxy_traits import Traits, bytes_of, shape_of, storage_bytes_of, traits_of
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, OriginTag, is_statement
-from workbench.compiler.trace.tags import contains
+from workbench.compiler.trace.tags import has_tag
 from workbench.core.graph import (
     BACKWARD,
     FORWARD,
@@ -115,10 +115,10 @@ def _row_of(bsym: BoundSymbol) -> _StatementRow:
     known = shared_of(bsym)
     found: _StatementRow | None = known.get(_StatementRow)
     if found is None:
-        told: _StatementSummary = structure_of(bsym).once("told", lambda: _tell(bsym))
+        told: _StatementSummary = structure_of(bsym).get_or_make("told", lambda: _summarize(bsym))
         # The number of a fusion is not part of its structure.
         name = display_name(bsym) if bsym.sym.is_fusion else told.name
-        read, made, flags = _once(read_names(bsym)), _once(made_names(bsym)), told.flags
+        read, made, flags = _unique(read_names(bsym)), _unique(made_names(bsym)), told.flags
         for each in made:
             if each.startswith(CLONE_PREFIX):
                 flags |= _CLONE
@@ -128,11 +128,11 @@ def _row_of(bsym: BoundSymbol) -> _StatementRow:
     return found
 
 
-def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
     return names if len(names) < 2 else tuple(dict.fromkeys(names))
 
 
-def _tell(bsym: BoundSymbol) -> _StatementSummary:
+def _summarize(bsym: BoundSymbol) -> _StatementSummary:
     executor = bsym.sym.executor
     return _StatementSummary(
         display_name(bsym),
@@ -154,12 +154,12 @@ def _flags(bsym: BoundSymbol) -> int:
     """Return the flags of a statement from its operation and its subsymbols."""
     flags = int(StatementFlag.INPLACE) if _writes(bsym) else 0
     for tag, flag in _FLAG_OF_TAG.items():
-        if tag in (bsym.sym.tags or ()) or any(contains(sub, tag) for sub in bsym.subsymbols):
+        if tag in (bsym.sym.tags or ()) or any(has_tag(sub, tag) for sub in bsym.subsymbols):
             flags |= flag
     return flags
 
 
-def _tagged(bsym: BoundSymbol) -> tuple[int, int]:
+def _origin_and_flags(bsym: BoundSymbol) -> tuple[int, int]:
     """Return the origin and the flags of a statement from its own tags."""
     origin, flags = -1, 0
     for tag in bsym.tags:
@@ -217,14 +217,14 @@ class _Builder:
             self.flags[found] |= flags
         return found
 
-    def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> int:
+    def add_statement(self, bsym: BoundSymbol, side: int, facts: TraceFacts, index: int) -> int:
         """Add a statement with known data, and its members; return its kind."""
-        row = self._row(bsym, side, -1, found.transient_bytes[at], found.flops[at], found.computes[at])
+        row = self._row(bsym, side, -1, facts.transient_bytes[index], facts.flops[index], facts.computes[index])
         self.last_top = row
         if bsym.sym.is_fusion:
-            for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
+            for member, computed in zip(bsym.subsymbols, facts.members[index], strict=True):
                 self._row(member, side, row, 0, 0, computed)
-            self.origins[row] = next((o for o, _ in map(_tagged, bsym.subsymbols) if o >= 0), -1)
+            self.origins[row] = next((o for o, _ in map(_origin_and_flags, bsym.subsymbols) if o >= 0), -1)
         return int(self.rows[row][_KIND])
 
     def _row(self, bsym: BoundSymbol, side: int, parent: int, transient: int, flops: int, computed: str) -> int:
@@ -244,7 +244,7 @@ class _Builder:
                 self.producer[out] = row
             elif self.producer[out] < 0:
                 self.producer[out] = parent
-        origin, flags = _tagged(bsym)
+        origin, flags = _origin_and_flags(bsym)
         flags |= told.flags
         if not self.random.isdisjoint(made_names(bsym)):
             flags |= _RANDOM
@@ -382,18 +382,18 @@ def read_joint(
     random : frozenset of str
         Names of values that random ops make.
     cache, arguments
-        See `workbench.compiler.memory.op_effects.facts`.
+        See `workbench.compiler.memory.op_effects.trace_facts`.
     unread, beside
         See `LeverContext`.
     """
-    found = facts(trace, cache=cache, arguments=arguments)
+    found = trace_facts(trace, cache=cache, arguments=arguments)
     builder = _Builder(random)
     for proxy in _arguments(trace):
         builder.value(proxy, ValueFlag.ARGUMENT)
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
             side = BACKWARD if BoundSymbolTag.BACKWARD in bsym.tags else FORWARD
-            if builder.statement(bsym, side, found, i) == Kind.GET_GRAD:
+            if builder.add_statement(bsym, side, found, i) == Kind.GET_GRAD:
                 for out in bsym.flat_proxy_outs:
                     builder.value(out, ValueFlag.COTANGENT)
     returned = _return(trace).args[0]
@@ -410,7 +410,7 @@ def read_joint(
                 if given[output.name] > asked_for[output.name]:
                     ignored.append(output)
             _enter_ignored(builder, found, ignored)
-            past = _enter_past(builder, found, returned["fw_flat_out"], returned["flat_args"], beside)
+            past = _enter_passed_gradients(builder, found, returned["fw_flat_out"], returned["flat_args"], beside)
         _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
         if has_backward:
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
@@ -419,12 +419,14 @@ def read_joint(
         ends = StepBoundary(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
             gradients = returned["output"]
-            known = accumulated(gradients, returned["flat_args"], found, arguments or {}, past)
-            ends = dataclasses.replace(ends, gradients=builder.values(gradients), **_accumulated(builder, known))
-    return _with_unread(builder.build("joint", found, origins, ends), unread)
+            known = accumulated_gradients(gradients, returned["flat_args"], found, arguments or {}, past)
+            ends = dataclasses.replace(
+                ends, gradients=builder.values(gradients), **_accumulation_columns(builder, known)
+            )
+    return _add_unread(builder.build("joint", found, origins, ends), unread)
 
 
-def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any]) -> None:
+def _enter_ignored(builder: _Builder, facts: TraceFacts, outputs: Sequence[Any]) -> None:
     """Add the zeros that autograd makes in the backward for outputs whose gradient is not used.
 
     The backward gives all of these zeros one name, which holds the last of them until the backward ends. The others are
@@ -433,15 +435,15 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
     for output in outputs[-1:]:
         with tracectx(TraceCtx(None)):
             zeros = output.replace_name(output.name + IGNORED)
-        found.storage_of[zeros.name] = len(found.storage_bytes)
-        found.storage_bytes.append(storage_bytes_of(zeros))
-        found.root.append(zeros.name)
+        facts.storage_of[zeros.name] = len(facts.storage_bytes)
+        facts.storage_bytes.append(storage_bytes_of(zeros))
+        facts.root.append(zeros.name)
         builder.value(zeros, ValueFlag.COTANGENT)
 
 
-def _enter_past(
+def _enter_passed_gradients(
     builder: _Builder,
-    found: TraceFacts,
+    facts: TraceFacts,
     outputs: Sequence[Any],
     arguments: Sequence[Any],
     beside: Collection[str],
@@ -452,21 +454,21 @@ def _enter_past(
     added to it later. The backward receives zeros instead. The same holds for arguments returned `beside` the trace.
     Without other outputs the backward does not run, so no gradients are added.
     """
-    given = {found.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
+    given = {facts.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
     tensors = [each for each in arguments if isinstance(each, TensorProxy)]
-    if given <= {found.tensor_of[each.name] for each in tensors}:
+    if given <= {facts.tensor_of[each.name] for each in tensors}:
         return frozenset()
-    given |= {found.tensor_of[each.name] for each in tensors if each.name in beside}
+    given |= {facts.tensor_of[each.name] for each in tensors if each.name in beside}
     past = {}
     for argument in arguments:
-        if isinstance(argument, TensorProxy) and argument.requires_grad and found.tensor_of[argument.name] in given:
-            past[found.tensor_of[argument.name]] = argument
+        if isinstance(argument, TensorProxy) and argument.requires_grad and facts.tensor_of[argument.name] in given:
+            past[facts.tensor_of[argument.name]] = argument
     for argument in past.values():
         with tracectx(TraceCtx(None)):
             waiting = argument.replace_name(f"{argument.name}_past")
-        found.storage_of[waiting.name] = len(found.storage_bytes)
-        found.storage_bytes.append(storage_bytes_of(waiting))
-        found.root.append(waiting.name)
+        facts.storage_of[waiting.name] = len(facts.storage_bytes)
+        facts.storage_bytes.append(storage_bytes_of(waiting))
+        facts.root.append(waiting.name)
         builder.value(waiting, ValueFlag.COTANGENT | ValueFlag.GRADIENT)
     return frozenset(argument.name for argument in past.values())
 
@@ -483,7 +485,7 @@ def read_execution(
     stage: LeverContext,
 ) -> Graph:
     """Return the tables of the execution traces, forward then backward, with the values that each statement frees."""
-    first = facts(forward, cache=stage.cache, arguments=stage.arguments)
+    first = trace_facts(forward, cache=stage.cache, arguments=stage.arguments)
     builder = _Builder(stage.random)
     for proxy in _arguments(forward):
         builder.value(proxy, ValueFlag.ARGUMENT)
@@ -497,7 +499,7 @@ def read_execution(
     else:
         _mark(builder, returned[0]["output"], ValueFlag.OUTPUT)
         _mark(builder, returned[1][0], ValueFlag.SAVED)
-        found = facts(backward, cache=stage.cache, before=first)
+        found = trace_facts(backward, cache=stage.cache, earlier=first)
         for proxy in backward.args[1]:
             if isinstance(proxy, TensorProxy):
                 builder.value(proxy, ValueFlag.COTANGENT)
@@ -509,27 +511,29 @@ def read_execution(
         _mark(builder, _return(backward).args, ValueFlag.GRADIENT)
         handed = [
             pair
-            for given, taken in zip(returned[1], _received(backward), strict=False)
+            for given, taken in zip(returned[1], _received_values(backward), strict=False)
             for pair in zip(given, taken, strict=False)
         ]
         for proxy in (leaf for pair in handed for leaf in pair if isinstance(leaf, Proxy)):
             builder.value(proxy)
         gradients = _return(backward).args[0]
-        past = _enter_past(builder, found, returned[0]["flat_output"], returned[0]["flat_args"], stage.beside)
-        known = accumulated(gradients, returned[0]["flat_args"], found, stage.arguments, past)
+        past = _enter_passed_gradients(
+            builder, found, returned[0]["flat_output"], returned[0]["flat_args"], stage.beside
+        )
+        known = accumulated_gradients(gradients, returned[0]["flat_args"], found, stage.arguments, past)
         ends = StepBoundary(
             outputs=builder.values(returned[0]["flat_output"]),
             cotangents=builder.values(backward.args[1]),
             given=builder.values([given for given, _ in handed]),
             received=builder.values([taken for _, taken in handed]),
             gradients=builder.values(gradients),
-            **_accumulated(builder, known),
+            **_accumulation_columns(builder, known),
         )
-    graph = _with_unread(builder.build("execution", found, stage.origins, ends), stage.unread)
+    graph = _add_unread(builder.build("execution", found, stage.origins, ends), stage.unread)
     return dataclasses.replace(graph, layer_differences=stage.layer_differences)
 
 
-def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
+def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
     """For each tensor that no statement reads, add an argument with its own storage to the graph."""
     if not unread:
         return graph
@@ -554,16 +558,16 @@ def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
     )
 
 
-def _accumulated(builder: _Builder, known: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
+def _accumulation_columns(builder: _Builder, gradients: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
     """Return the columns of `StepBoundary` for gradients that autograd accumulates."""
     return {
-        "accumulated": builder.values([one.gradient for one in known]),
-        "copied_bytes": tuple(one.copied_bytes for one in known),
-        "copying_bytes": tuple(one.copying_bytes for one in known),
+        "accumulated": builder.values([one.gradient for one in gradients]),
+        "copied_bytes": tuple(one.copied_bytes for one in gradients),
+        "copying_bytes": tuple(one.copying_bytes for one in gradients),
     }
 
 
-def _received(backward: TraceCtx) -> list[list[Any]]:
+def _received_values(backward: TraceCtx) -> list[list[Any]]:
     """Return the values that the backward unpacks from the forward's lists, in order."""
     unpacked = {
         bsym.args[0].name: bsym.output
@@ -573,9 +577,9 @@ def _received(backward: TraceCtx) -> list[list[Any]]:
     return [list(unpacked.get(each.name, ())) for each in unpacked.get("saved_for_backward", ())]
 
 
-def _read_side(builder: _Builder, trace: TraceCtx, side: int, found: TraceFacts, start: int) -> None:
+def _read_side(builder: _Builder, trace: TraceCtx, side: int, facts: TraceFacts, start: int) -> None:
     for i, bsym in enumerate(trace.bound_symbols, start):
         if bsym.sym.id is prims.PrimIDs.DEL:
             builder.free(arg.name for arg in bsym.flat_proxy_args)
         elif is_statement(bsym):
-            builder.statement(bsym, side, found, i)
+            builder.add_statement(bsym, side, facts, i)

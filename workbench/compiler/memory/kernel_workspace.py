@@ -104,7 +104,7 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
         return None
     real = {name: (tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in tensors.items()}
-    return _measured(text, namespace, real)
+    return _measure_peak(text, namespace, real)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -124,10 +124,10 @@ def copy_inside_bytes(
     """
     if math.prod(shape) * dtype.itemsize > MOST_BYTES or not _transposes(shape, strides):
         return 0
-    return _measured("into.copy_(given)", {}, {"given": (shape, strides, dtype), "into": (shape, into, dtype)}) or 0
+    return _measure_peak("into.copy_(given)", {}, {"given": (shape, strides, dtype), "into": (shape, into, dtype)}) or 0
 
 
-def _measured(
+def _measure_peak(
     text: str,
     namespace: Mapping[str, Any],
     tensors: Mapping[str, tuple[Sequence[int], Sequence[int], torch.dtype]],
@@ -142,7 +142,7 @@ def _measured(
             # The first run may pack weights permanently.
             for _ in range(2):
                 scope = {**namespace, **real}
-                with _profiled() as measured:
+                with _profile() as measured:
                     exec(text, scope)
         except Exception:  # noqa: BLE001 - kernels refuse inputs that are all zeros in their own ways
             return None
@@ -163,7 +163,7 @@ _used = False
 
 
 @contextlib.contextmanager
-def _profiled() -> Iterator[Any]:
+def _profile() -> Iterator[Any]:
     """Run PyTorch's profiler without the message that it prints at first use if there is no driver.
 
     The message would appear under the user's cell.

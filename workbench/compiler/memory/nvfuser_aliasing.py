@@ -44,7 +44,7 @@ class OutputLayout:
     root_strides: tuple[int, ...]
 
 
-def lying(
+def output_layouts(
     fusion: Any,
     inputs: Sequence[Any],
     strides: Mapping[str, Sequence[int]],
@@ -64,7 +64,7 @@ def lying(
     strides : mapping of str to sequence of int
         Strides of the inputs, in elements.
     same : mapping of str to str
-        Inputs, by the inner names that equal them; see `workbench.compiler.memory.fake_execution.forwarded`.
+        Inputs, by the inner names that equal them; see `workbench.compiler.memory.fake_execution.forwarded_inputs`.
 
     Returns
     -------
@@ -74,16 +74,16 @@ def lying(
     wanted = [proxy.name for proxy in outputs]
     with _disable_current_modes():
         found = _ViewChains(fusion.subsymbols, inputs, strides, same)
-        if written := found.written(wanted):
+        if written := found.materialized_views(wanted):
             found = _ViewChains(fusion.subsymbols, inputs, strides, same, written)
-    return {name: found.where(name) for name in wanted}
+    return {name: found.layout_of(name) for name in wanted}
 
 
-def given_out(
+def make_outputs(
     fusion: Any,
     inputs: Mapping[str, torch.Tensor],
     same: Mapping[str, str],
-    made: Callable[[Any, Sequence[int]], torch.Tensor],
+    compute: Callable[[Any, Sequence[int]], torch.Tensor],
 ) -> dict[str, torch.Tensor]:
     """Return the outputs of a fusion: inputs, computed values, and views of both.
 
@@ -93,8 +93,8 @@ def given_out(
     inputs : mapping of str to Tensor
         Tensors by name.
     same : mapping of str to str
-        See `lying`.
-    made : callable
+        See `output_layouts`.
+    compute : callable
         Returns the computed tensor, in its own memory, for a value and strides. Called once for each value.
 
     Returns
@@ -107,13 +107,13 @@ def given_out(
     wholes = dict(inputs)
     strides = {proxy.name: inputs[proxy.name].stride() for proxy in proxies}
     found: dict[str, torch.Tensor] = {}
-    for name, lie in lying(fusion, proxies, strides, outputs, same).items():
+    for name, lie in output_layouts(fusion, proxies, strides, outputs, same).items():
         if name in same:
             found[name] = inputs[same[name]]
             continue
         root = lie.root.name
         if root not in wholes:
-            wholes[root] = made(lie.root, lie.root_strides)
+            wholes[root] = compute(lie.root, lie.root_strides)
         whole = wholes[root]
         offset = int(whole.storage_offset()) + lie.offset
         found[name] = whole.as_strided(lie.shape, lie.strides, offset) if lie.is_view else whole
@@ -129,7 +129,7 @@ class _ViewChains:
         inputs: Sequence[Any],
         strides: Mapping[str, Sequence[int]],
         same: Mapping[str, str],
-        written: Collection[str] = (),
+        materialized: Collection[str] = (),
     ) -> None:
         self._members, self._same = members, same
         self._proxies = {proxy.name: proxy for proxy in inputs}
@@ -143,7 +143,7 @@ class _ViewChains:
                 if out.name in self._tensors:
                     continue
                 self._proxies[out.name], self._makers[out.name] = out, index
-                if view is not None and out.name not in written:
+                if view is not None and out.name not in materialized:
                     self._viewed[out.name] = member.args[0].name
                     self._tensors[out.name] = view
                 elif out.name in same:
@@ -162,7 +162,7 @@ class _ViewChains:
         made = moves(given, member)
         return made if made.untyped_storage()._cdata == given.untyped_storage()._cdata else None
 
-    def written(self, wanted: Sequence[str]) -> frozenset[str]:
+    def materialized_views(self, outputs: Sequence[str]) -> frozenset[str]:
         """Return the views that kernels materialize: the fusion computes from them, and their base is not an output."""
         read: set[int] = set()
         waiting = [index for name, index in self._makers.items() if name not in self._viewed]
@@ -172,13 +172,13 @@ class _ViewChains:
                 read.add(index)
                 names = (proxy.name for proxy in self._members[index].flat_proxy_args)
                 waiting.extend(self._makers[name] for name in names if name in self._makers)
-        cut = [self._cut(name, read) for name in wanted]
-        handed = {*wanted, *cut}
+        cut = [self._cut(name, read) for name in outputs]
+        handed = {*outputs, *cut}
         return frozenset(name for name in cut if name in self._viewed and self._root(name) not in self._inputs | handed)
 
-    def _cut(self, name: str, read: Collection[int]) -> str:
+    def _cut(self, name: str, computed: Collection[int]) -> str:
         """Return the value at which nvFuser separates an output from the kernels: the first one that a kernel needs."""
-        while name in self._viewed and self._makers[name] not in read:
+        while name in self._viewed and self._makers[name] not in computed:
             name = self._viewed[name]
         return name
 
@@ -187,7 +187,7 @@ class _ViewChains:
             name = self._viewed[name]
         return self._same.get(name, name)
 
-    def where(self, name: str) -> OutputLayout:
+    def layout_of(self, name: str) -> OutputLayout:
         root, tensor = self._root(name), self._tensors[name]
         return OutputLayout(
             self._proxies[root],
@@ -206,21 +206,21 @@ def _meta(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
     return torch.empty_strided(shape, tuple(strides), device="meta", dtype=torch.uint8)
 
 
-def _slice(given: torch.Tensor, member: Any) -> torch.Tensor:
+def _slice(source: torch.Tensor, member: Any) -> torch.Tensor:
     shape = shape_of(member.output)
     starts = [int(start) for start in member.args[1]]
     # nvFuser materializes a slice of an expanded dimension.
-    if any(n != m and step == 0 for n, m, step in zip(shape, given.shape, given.stride(), strict=True)):
+    if any(n != m and step == 0 for n, m, step in zip(shape, source.shape, source.stride(), strict=True)):
         return torch.empty(shape, device="meta", dtype=torch.uint8)
-    return given[tuple(slice(start, start + length) for start, length in zip(starts, shape, strict=True))]
+    return source[tuple(slice(start, start + length) for start, length in zip(starts, shape, strict=True))]
 
 
-def _broadcast(given: torch.Tensor, member: Any) -> torch.Tensor:
+def _broadcast(source: torch.Tensor, member: Any) -> torch.Tensor:
     shape, dims = shape_of(member.output), [int(dim) for dim in member.args[2]]
     steps = [0] * len(shape)
-    for dim, step, length in zip(dims, given.stride(), given.shape, strict=True):
+    for dim, step, length in zip(dims, source.stride(), source.shape, strict=True):
         steps[dim] = step if length == shape[dim] else 0
-    return given.as_strided(shape, steps)
+    return source.as_strided(shape, steps)
 
 
 _MOVES: Mapping[Any, Callable[[torch.Tensor, Any], torch.Tensor]] = {

@@ -116,50 +116,52 @@ def offload(*tensors: torch.Tensor) -> torch.Tensor:
     return kept
 
 
-def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
+def reload(packed: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
     """Return the tensors that `offload` got, on new storages. On CUDA the copy may still be running, see `arrive`.
 
     Parameters
     ----------
-    kept : Tensor
+    packed : Tensor
         Result of `offload`. It can be reloaded any number of times.
     device : torch.device
     """
-    stored = _read_header(kept)
+    stored = _read_header(packed)
 
     def part(layout: StorageLayout) -> torch.Tensor:
-        return kept[layout.start : layout.start + layout.nbytes]
+        return packed[layout.start : layout.start + layout.nbytes]
 
     if device.type != "cuda":
-        return brought_back(stored, lambda layout: torch.empty_like(part(layout), pin_memory=False).copy_(part(layout)))
+        return restore_tensors(
+            stored, lambda layout: torch.empty_like(part(layout), pin_memory=False).copy_(part(layout))
+        )
     stream, current = _side_stream(device), torch.cuda.current_stream()
 
-    def back(layout: StorageLayout) -> torch.Tensor:
+    def copy_back(layout: StorageLayout) -> torch.Tensor:
         raw = torch.empty(layout.nbytes, dtype=torch.uint8, device=device)
         raw.copy_(part(layout), non_blocking=True)
         raw.record_stream(current)
         return raw
 
     with torch.cuda.stream(stream):
-        moved = brought_back(stored, back)
+        moved = restore_tensors(stored, copy_back)
         # The event is stored with the tensor, so it belongs to this call only.
         moved[0]._arrival = stream.record_event()  # type: ignore[attr-defined]
     return moved
 
 
-def brought_back(
-    stored: Sequence[StorageLayout], back: Callable[[StorageLayout], torch.Tensor]
+def restore_tensors(
+    layouts: Sequence[StorageLayout], make_storage: Callable[[StorageLayout], torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Return tensors with the given layouts. `back` makes each of their storages once: (n,) uint8."""
+    """Return tensors with the given layouts. `make_storage` makes each of their storages once: (n,) uint8."""
     raws: dict[tuple[int, int], torch.Tensor] = {}
-    for each in stored:
+    for each in layouts:
         if (each.start, each.nbytes) not in raws:
-            raws[each.start, each.nbytes] = back(each)
+            raws[each.start, each.nbytes] = make_storage(each)
     return tuple(
         raws[each.start, each.nbytes][: each.nbytes // each.dtype.itemsize * each.dtype.itemsize]
         .view(each.dtype)
         .as_strided(each.shape, each.stride, each.offset)
-        for each in stored
+        for each in layouts
     )
 
 
@@ -176,25 +178,27 @@ def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
     return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
 
 
-def _header(found: Sequence[StorageLayout]) -> NDArray[np.int64]:
-    numbers: list[int] = [len(found)]
-    for each in found:
+def _header(layouts: Sequence[StorageLayout]) -> NDArray[np.int64]:
+    numbers: list[int] = [len(layouts)]
+    for each in layouts:
         numbers += [each.start, each.nbytes, _DTYPES.index(each.dtype), each.offset, len(each.shape)]
         numbers += [*each.shape, *each.stride]
     return np.array(numbers, np.int64)
 
 
-def _read_header(kept: torch.Tensor) -> list[StorageLayout]:
-    memory = kept.numpy()
+def _read_header(packed: torch.Tensor) -> list[StorageLayout]:
+    memory = packed.numpy()
     numbers = iter(memory[: memory.nbytes // 8 * 8].view(np.int64))
 
-    def some(count: int) -> list[int]:
+    def read_numbers(count: int) -> list[int]:
         return [int(next(numbers)) for _ in range(count)]
 
     found = []
-    for _ in range(some(1)[0]):
-        start, nbytes, dtype, offset, dims = some(5)
-        found.append(StorageLayout(start, nbytes, _DTYPES[dtype], offset, tuple(some(dims)), tuple(some(dims))))
+    for _ in range(read_numbers(1)[0]):
+        start, nbytes, dtype, offset, dims = read_numbers(5)
+        found.append(
+            StorageLayout(start, nbytes, _DTYPES[dtype], offset, tuple(read_numbers(dims)), tuple(read_numbers(dims)))
+        )
     return found
 
 
@@ -251,7 +255,7 @@ class Offloader:
 
     def forward(self, trace: TraceCtx) -> TraceCtx:
         """Return the forward trace with copies out, and without the storages' values in the saved list."""
-        edited = _without_dels(trace)
+        edited = _remove_dels(trace)
         returned = edited.bound_symbols[-1]
         saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
         of_name: dict[str, list[tuple[int, TensorProxy]]] = {}
@@ -295,7 +299,7 @@ class Offloader:
 
     def backward(self, trace: TraceCtx) -> TraceCtx:
         """Return the backward trace that unpacks the stored copies and reloads them before use."""
-        edited = _without_dels(trace)
+        edited = _remove_dels(trace)
         gone = {v.name: kept if i == 0 else None for kept, values in self._stores for i, v in enumerate(values)}
         saved = edited.args[0][0]
         wanted = [n for p in saved if (n := gone.get(p.name, p)) is not None]
@@ -316,15 +320,15 @@ class Offloader:
         for i, (kept, values) in enumerate(self._stores):
             used = sorted({row for value in values for row in users.get(value.name, ())})
             if used:
-                self._bring_back(edited, i, kept, values, used, was)
+                self._insert_reload(edited, i, kept, values, used, was)
         edited.set_provenance(TraceProvenance("Storages brought back"))
         return del_last_used(edited, clear_mutable_collections=True)
 
-    def _bring_back(
+    def _insert_reload(
         self,
         trace: TraceCtx,
         number: int,
-        kept: TensorProxy,
+        packed: TensorProxy,
         values: Sequence[TensorProxy],
         used: Sequence[int],
         was: list[int],
@@ -348,13 +352,13 @@ class Offloader:
         at = max(first_statement, rows[0] - self._ahead)
         for place, bsym in (
             (rows[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived)),
-            (at, _statement(f"{RELOAD}{number}", back, [kept], moved)),
+            (at, _statement(f"{RELOAD}{number}", back, [packed], moved)),
         ):
             trace.bound_symbols.insert(place, bsym)
             was.insert(place, -1)
 
 
-def _without_dels(trace: TraceCtx) -> TraceCtx:
+def _remove_dels(trace: TraceCtx) -> TraceCtx:
     edited = from_trace(trace)
     edited.names = set(trace.names)
     edited.bound_symbols = [

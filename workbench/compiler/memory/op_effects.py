@@ -27,13 +27,13 @@ from workbench.compiler.memory.fake_execution import (
     Allocations,
     claim,
     fake_execution,
-    fakes,
-    forwarded,
+    fake_tensors,
+    forwarded_inputs,
     runs_as_pytorch,
     source,
 )
 from workbench.compiler.memory.kernel_workspace import WRITES, allocates_inside, peak_inside_bytes
-from workbench.compiler.memory.nvfuser_aliasing import OutputLayout, lying
+from workbench.compiler.memory.nvfuser_aliasing import OutputLayout, output_layouts
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.trace import canonical_text as computes
 from workbench.compiler.trace.bsym_memo import shared_of, structure_of
@@ -145,7 +145,7 @@ _SETTINGS = itertools.count()
 """Counter of numbers for settings: an evicted number is not given again, so that it stays that of its settings."""
 
 
-def settings() -> tuple[Any, ...]:
+def kernel_settings() -> tuple[Any, ...]:
     """Return the PyTorch settings that select kernels, in addition to the data of a statement."""
     return (
         torch.get_default_dtype(),
@@ -165,11 +165,11 @@ def _number_of(settings: tuple[Any, ...]) -> int:
     return next(_SETTINGS)
 
 
-def facts(
+def trace_facts(
     trace: Any,
     *,
     cache: FactsCache | None = None,
-    before: TraceFacts | None = None,
+    earlier: TraceFacts | None = None,
     arguments: Mapping[str, torch.Tensor] | None = None,
 ) -> TraceFacts:
     """Find storages, transient bytes and floating point operations of every statement of a trace.
@@ -181,7 +181,7 @@ def facts(
         as PyTorch would), or fusions.
     cache : FactsCache, optional
         Cache of earlier traces of the program.
-    before : TraceFacts, optional
+    earlier : TraceFacts, optional
         Facts of the trace that ran before, such as the forward of this backward. The trace's values keep their
         storages.
     arguments : mapping of str to Tensor, optional
@@ -193,8 +193,8 @@ def facts(
     TraceFacts
     """
     walk = _StorageWalk(cache or FactsCache())
-    if before is not None:
-        walk.go_on(before)
+    if earlier is not None:
+        walk.continue_from(earlier)
         walk.arguments(arguments or {})
     elif arguments:
         walk.begin(arguments)
@@ -221,7 +221,7 @@ _NOTHING = _StatementEffects((), (), ())
 
 
 @functools.lru_cache
-def _unaliased(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _unshared_groups(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the sharing of inputs of which each has its own memory."""
     return tuple(range(count)), tuple(range(count))
 
@@ -235,7 +235,7 @@ class _StorageWalk:
 
     def __init__(self, cache: FactsCache) -> None:
         self.cache = cache
-        self.settings = _number_of(settings())
+        self.settings = _number_of(kernel_settings())
         self.storage_of: dict[str, int] = {}
         self.strides: dict[str, tuple[int, ...]] = {}
         self.tensor_of: dict[str, int] = {}
@@ -243,14 +243,14 @@ class _StorageWalk:
         self.storage_bytes: list[int] = []
         self.root: list[str] = []
 
-    def go_on(self, before: TraceFacts | _StorageWalk) -> None:
+    def continue_from(self, earlier: TraceFacts | _StorageWalk) -> None:
         """Continue from the facts of an earlier walk."""
-        self.storage_of.update(before.storage_of)
-        self.strides.update(before.strides)
-        self.tensor_of.update(before.tensor_of)
-        self.views.update(before.views)
-        self.storage_bytes.extend(before.storage_bytes)
-        self.root.extend(before.root)
+        self.storage_of.update(earlier.storage_of)
+        self.strides.update(earlier.strides)
+        self.tensor_of.update(earlier.tensor_of)
+        self.views.update(earlier.views)
+        self.storage_bytes.extend(earlier.storage_bytes)
+        self.root.extend(earlier.root)
 
     def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Add arguments before anything else; all traces of a program have the same ones."""
@@ -258,7 +258,7 @@ class _StorageWalk:
             first = _StorageWalk(self.cache)
             first.arguments(tensors)
             self.cache.arguments = tensors, first
-        self.go_on(self.cache.arguments[1])
+        self.continue_from(self.cache.arguments[1])
 
     def arguments(self, tensors: Mapping[str, torch.Tensor]) -> None:
         seen: dict[int, int] = {}
@@ -301,10 +301,10 @@ class _StorageWalk:
                 self.enter(proxy)
             if idle:
                 return _NOTHING
-            return dataclasses.replace(_NOTHING, computation=computes.alone(bsym, {}))
+            return dataclasses.replace(_NOTHING, computation=computes.statement_computation(bsym, {}))
         moved = _offload_effects(bsym, inputs, outputs, self.strides)
         if moved is not None:
-            fact = _with_computation(moved, bsym, inputs, outputs)
+            fact = _add_computation(moved, bsym, inputs, outputs)
         else:
             fact = (self.fusion if bsym.sym.is_fusion else self.operation)(bsym, inputs, outputs)
         self.record(fact, inputs, outputs)
@@ -320,7 +320,7 @@ class _StorageWalk:
             key = (self.settings, statement_memory_key(bsym, self.strides), shared)
             known = _found.get(key)
             if known is None:
-                known = _with_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
+                known = _add_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
                 # A later plan tries a statement again that could not run.
                 if not known.assumed:
                     if len(_found) >= _MOST_FACTS:
@@ -329,19 +329,19 @@ class _StorageWalk:
             return known
 
         # A write to one input reaches all inputs that share its memory.
-        shared = self.shared(inputs)
+        shared = self.shared_inputs(inputs)
         lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
-        found: _StatementEffects = structure_of(bsym).once(("facts", self.settings, lie, shared), find)
+        found: _StatementEffects = structure_of(bsym).get_or_make(("facts", self.settings, lie, shared), find)
         return found
 
-    def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    def shared_inputs(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """Return the groups of inputs that share memory, and the groups of inputs that are one tensor."""
         if len(inputs) < 2:
-            return _unaliased(len(inputs))
+            return _unshared_groups(len(inputs))
         names = [proxy.name for proxy in inputs]
         storages = [self.storage_of.get(name, name) for name in names]
         if len(set(storages)) == len(storages):
-            return _unaliased(len(storages))
+            return _unshared_groups(len(storages))
         return _equal_groups(storages), _equal_groups([self.tensor_of.get(name, name) for name in names])
 
     def record(self, fact: _StatementEffects, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -373,14 +373,14 @@ class _StorageWalk:
         """Return the fact of a fusion. It is found once for each structure and layouts of inputs."""
 
         def find() -> _StatementEffects:
-            same = None if runs_as_pytorch(bsym) else forwarded(bsym)
-            lies = None if same is None else lying(bsym, inputs, self.strides, outputs, same)
-            return _with_computation(self.members(bsym.subsymbols, inputs, outputs, same, lies), bsym, inputs, outputs)
+            same = None if runs_as_pytorch(bsym) else forwarded_inputs(bsym)
+            lies = None if same is None else output_layouts(bsym, inputs, self.strides, outputs, same)
+            return _add_computation(self.members(bsym.subsymbols, inputs, outputs, same, lies), bsym, inputs, outputs)
 
         names = [proxy.name for proxy in inputs]
         lie = tuple([self.strides[name] for name in names])
-        key = ("facts", self.settings, lie, tuple([name in self.views for name in names]), *self.shared(inputs))
-        found: _StatementEffects = structure_of(bsym).once(key, find)
+        key = ("facts", self.settings, lie, tuple([name in self.views for name in names]), *self.shared_inputs(inputs))
+        found: _StatementEffects = structure_of(bsym).get_or_make(key, find)
         return found
 
     def members(
@@ -438,7 +438,7 @@ class _StorageWalk:
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
-            tensors=_which(
+            tensors=_sources_of(
                 [inner.tensor_of[proxy.name] if proxy.name in pytorchs else -1 - i for i, proxy in enumerate(outputs)],
                 [self.tensor_of[proxy.name] for proxy in inputs],
             ),
@@ -477,7 +477,7 @@ class _StorageWalk:
         text, outside = source(bsym)
         outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
         namespace = dict(outside)
-        made_up = fakes(self.cache.mode, inputs, [self.strides[proxy.name] for proxy in inputs])
+        made_up = fake_tensors(self.cache.mode, inputs, [self.strides[proxy.name] for proxy in inputs])
         with fake_execution(self.cache.mode):
             tensors = []
             for proxy, tensor in zip(inputs, made_up, strict=True):
@@ -514,7 +514,7 @@ class _StorageWalk:
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
-            tensors=_which([id(tensor) for tensor in made], [id(tensor) for tensor in tensors]),
+            tensors=_sources_of([id(tensor) for tensor in made], [id(tensor) for tensor in tensors]),
             views=tuple(tensor._base is not None for tensor in made),
             transient_bytes=max(0, peak - before - sum(new_bytes)),
             flops=allocations.flops,
@@ -529,60 +529,60 @@ class _StorageWalk:
         inputs: Sequence[Any],
         outputs: Sequence[Any],
         tensors: Sequence[torch.Tensor],
-        made: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
     ) -> tuple[str, ...]:
         """Return the source of each output's elements, found with contiguous inputs; empty without views."""
         if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
             shape = tuple(outputs[0].shape)
-            return (computes.where(shape, shape, _contiguous(shape), 0),)
+            return (computes.position_text(shape, shape, _contiguous(shape), 0),)
         if bsym.sym.name not in computes.MOVING or not inputs:
             return ()
         if not all(self.strides[proxy.name] == _contiguous(proxy.shape) for proxy in inputs):
             namespace = dict(outside)
-            tensors = fakes(self.cache.mode, inputs, [_contiguous(proxy.shape) for proxy in inputs])
+            tensors = fake_tensors(self.cache.mode, inputs, [_contiguous(proxy.shape) for proxy in inputs])
             namespace.update((proxy.name, tensor) for proxy, tensor in zip(inputs, tensors, strict=True))
             with fake_execution(self.cache.mode):
                 exec(text, namespace)
-                made = [namespace[proxy.name] for proxy in outputs]
+                results = [namespace[proxy.name] for proxy in outputs]
         whole = tensors[0]
-        if any(t.untyped_storage()._cdata != whole.untyped_storage()._cdata for t in made):
+        if any(t.untyped_storage()._cdata != whole.untyped_storage()._cdata for t in results):
             return ()
-        if any(t.dtype != whole.dtype or t.is_conj() or t.is_neg() for t in made):
+        if any(t.dtype != whole.dtype or t.is_conj() or t.is_neg() for t in results):
             return ()
-        return tuple(computes.where(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in made)
+        return tuple(computes.position_text(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in results)
 
 
-def _equal_groups(given: Iterable[Hashable]) -> tuple[int, ...]:
+def _equal_groups(items: Iterable[Hashable]) -> tuple[int, ...]:
     """Number the items such that equal items have equal numbers."""
     first: dict[Hashable, int] = {}
-    return tuple(first.setdefault(one, len(first)) for one in given)
+    return tuple(first.setdefault(one, len(first)) for one in items)
 
 
-def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
+def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
     """Return, for each output, the input with its number, or ``-1 - n`` for the n-th number that no input has."""
     known = {number: i for i, number in reversed(list(enumerate(inputs)))}
     new: dict[int, int] = {}
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
 
 
-def _with_computation(
+def _add_computation(
     fact: _StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> _StatementEffects:
     """Add the computation of the statement to its fact: that of its parts, or one step."""
     whole = None
     if fact.parts and not bsym.sym.is_fusion:
-        whole = computes.joined(bsym, fact.parts)
+        whole = computes.composite_computation(bsym, fact.parts)
     if whole is None:
         sources = {
             out.name: inputs[origin].name if origin >= 0 else origin
             for out, origin in zip(outputs, fact.sources, strict=True)
         }
-        whole = computes.alone(bsym, sources, fact.moves)
+        whole = computes.statement_computation(bsym, sources, fact.moves)
     return dataclasses.replace(fact, computation=whole, parts=fact.parts if bsym.sym.is_fusion else ())
 
 
 def _offload_effects(
-    bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known: Mapping[str, tuple[int, ...]]
+    bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known_strides: Mapping[str, tuple[int, ...]]
 ) -> _StatementEffects | None:
     """Return the facts of an offload statement. The store takes no device memory, and a reload makes one storage.
 
@@ -592,10 +592,10 @@ def _offload_effects(
     if name.startswith(OFFLOAD):
         return _StatementEffects(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
     if name.startswith(RELOAD):
-        strides = tuple(known.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
+        strides = tuple(known_strides.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
         return _StatementEffects(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
     if name.startswith(ARRIVE):
-        strides = tuple(known[proxy.name] for proxy in inputs)
+        strides = tuple(known_strides[proxy.name] for proxy in inputs)
         return _StatementEffects(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
     return None
 
@@ -622,15 +622,15 @@ def _wait(outputs: Sequence[Any]) -> _StatementEffects:
 
 def _inputs(bsym: Any) -> Sequence[Any]:
     """Return the input tensors of a statement, each once."""
-    return _of(bsym, "inputs", bsym.flat_proxy_args)
+    return _cached_tensors(bsym, "inputs", bsym.flat_proxy_args)
 
 
 def _outputs(bsym: Any) -> Sequence[Any]:
     """Return the output tensors of a statement."""
-    return _of(bsym, "outputs", bsym.flat_proxy_outs)
+    return _cached_tensors(bsym, "outputs", bsym.flat_proxy_outs)
 
 
-def _of(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[Any]:
+def _cached_tensors(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[Any]:
     known = shared_of(bsym)
     found: Sequence[Any] | None = known.get(name)
     if found is None:

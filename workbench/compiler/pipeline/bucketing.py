@@ -68,12 +68,12 @@ def unpack_gather(buffer: torch.Tensor, shapes: Sequence[Sequence[int]], ranks: 
     ]
 
 
-def _like(first: TensorProxy, shape: Sequence[int], name: str | None = None) -> TensorProxy:
+def _proxy_like(first: TensorProxy, shape: Sequence[int], name: str | None = None) -> TensorProxy:
     return TensorProxy(name=name, shape=tuple(shape), device=first.device, dtype=first.dtype, requires_grad=False)
 
 
 def _pack_meta(tensors: Sequence[TensorProxy]) -> TensorProxy:
-    return _like(tensors[0], (sum(_numel(t) for t in tensors),))
+    return _proxy_like(tensors[0], (sum(_numel(t) for t in tensors),))
 
 
 def _pack_scatter_meta(tensors: Sequence[TensorProxy], ranks: int) -> TensorProxy:
@@ -81,7 +81,7 @@ def _pack_scatter_meta(tensors: Sequence[TensorProxy], ranks: int) -> TensorProx
 
 
 def _unpack_meta(buffer: TensorProxy, shapes: Sequence[Sequence[int]]) -> list[TensorProxy]:
-    return [_like(buffer, shape) for shape in shapes]
+    return [_proxy_like(buffer, shape) for shape in shapes]
 
 
 def _unpack_gather_meta(buffer: TensorProxy, shapes: Sequence[Sequence[int]], ranks: int) -> list[TensorProxy]:
@@ -113,7 +113,9 @@ class BucketRule:
     by_layer: bool = False
 
 
-def grouped(schedule: CollectiveSchedule, rule: BucketRule, alone: Collection[str] = ()) -> list[list[Collective]]:
+def group_collectives(
+    schedule: CollectiveSchedule, rule: BucketRule, alone: Collection[str] = ()
+) -> list[list[Collective]]:
     """Return the buckets of a schedule that contain two or more collectives.
 
     Parameters
@@ -183,7 +185,7 @@ def _numel(proxy: Any) -> int:
     return math.prod(int(length) for length in proxy.shape)
 
 
-def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
+def insert_buckets(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
     """Return the trace with one collective for each bucket: copies in, collective, wait, results.
 
     It is issued at the position of the bucket's last issue, and waited for at that of its first wait.
@@ -226,18 +228,18 @@ def bucketed(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Se
         schedule, statements=(*schedule.statements, *made), before=tuple(tuple(sorted(b)) for b in before)
     )
     gone = set(instead)
-    order = [i for i in _without(whole, gone).arrange(keys) if i not in gone]
+    order = [i for i in _drop_dependencies(whole, gone).arrange(keys) if i not in gone]
     if len(order) != len(whole.statements) - len(gone):
         raise PlanError(f"{len(buckets)} buckets of collectives: one of them would have to wait for itself")
-    edited = collective_constraints.reordered(named, whole, order)
+    edited = collective_constraints.reorder(named, whole, order)
     edited.set_provenance(TraceProvenance("Collectives in buckets"))
     return edited
 
 
-def _without(schedule: CollectiveSchedule, gone: Collection[int]) -> CollectiveSchedule:
+def _drop_dependencies(schedule: CollectiveSchedule, removed: Collection[int]) -> CollectiveSchedule:
     """Return the schedule without dependencies on the removed statements."""
     return dataclasses.replace(
-        schedule, before=tuple(() if i in gone else before for i, before in enumerate(schedule.before))
+        schedule, before=tuple(() if i in removed else before for i, before in enumerate(schedule.before))
     )
 
 
@@ -252,7 +254,7 @@ def _statements(issues: Sequence[BoundSymbol], waits: Sequence[BoundSymbol]) -> 
     # Name it after a result, which has the same name in forward and backward, because the graph identifies values by
     # name.
     one = results[0].name
-    buffer = _like(sent[0], (total,), f"packed_{one}")
+    buffer = _proxy_like(sent[0], (total,), f"packed_{one}")
     into = (
         _pack_scatter.bind(sent, ranks, output=buffer) if "reduce_scatter" in name else _pack.bind(sent, output=buffer)
     )
@@ -261,7 +263,7 @@ def _statements(issues: Sequence[BoundSymbol], waits: Sequence[BoundSymbol]) -> 
         rest[3] = True
     full = total * ranks if "all_gather" in name else total // ranks if "reduce_scatter" in name else total
     future = FutureTensorProxy(f"sending_{one}", shape=(full,), device=buffer.device, dtype=buffer.dtype)
-    arrived = _like(buffer, (full,), f"arrived_{one}")
+    arrived = _proxy_like(buffer, (full,), f"arrived_{one}")
     if "all_gather" in name:
         out_of = _unpack_gather.bind(arrived, shapes, ranks, output=results)
     else:

@@ -36,12 +36,12 @@ from workbench.compiler.interop.thunder_api import (
     prims,
     tree_flatten,
 )
-from workbench.compiler.memory.op_effects import facts, reduces_in_place
+from workbench.compiler.memory.op_effects import reduces_in_place, trace_facts
 from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.proxy_traits import bytes_of, is_tensor
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
-from workbench.compiler.trace.tags import contains
+from workbench.compiler.trace.tags import has_tag
 
 type Key = tuple[int, int, int, float, int]
 """Requested position of a statement: the compute statement that it precedes, then tie breakers."""
@@ -164,7 +164,7 @@ class CollectiveSchedule:
         while ready:
             _, statement = heapq.heappop(ready)
             order.append(statement)
-            for freed in self._after[statement]:
+            for freed in self._followers[statement]:
                 missing[freed] -= 1
                 if not missing[freed]:
                     heapq.heappush(ready, (keys[freed], freed))
@@ -177,7 +177,7 @@ class CollectiveSchedule:
         return np.asarray([e for before in self.before for e in before], np.intp), later
 
     @cached_property
-    def _after(self) -> tuple[tuple[int, ...], ...]:
+    def _followers(self) -> tuple[tuple[int, ...], ...]:
         """For each statement, the statements that must follow it."""
         after: list[list[int]] = [[] for _ in self.statements]
         for earlier, later in zip(*(ends.tolist() for ends in self._pairs), strict=True):
@@ -195,7 +195,7 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
     statements = tuple(b for b in trace.bound_symbols if is_statement(b))
     returned = trace.bound_symbols[-1]
     roles = _roles(statements, {a.name for a in returned.flat_proxy_args})
-    before = _before(trace, statements, roles, stage)
+    before = _predecessors(trace, statements, roles, stage)
     slot, low, high = _ranges(roles, before)
     compute = [bsym for bsym, role in zip(statements, roles, strict=True) if role is CollectiveRole.COMPUTE]
     outputs = tuple(next((out.name for out in bsym.flat_proxy_outs), "") for bsym in compute)
@@ -208,7 +208,7 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
         high=high,
         # A value that a pass made has no stable id; its name changes from plan to plan.
         names=_unique(
-            stage.places.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.place(out)
+            stage.value_ids.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.value_id(out)
             for b, out in zip(compute, outputs, strict=True)
         ),
         outputs=outputs,
@@ -223,23 +223,23 @@ def joint_schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
     backward first reads its result.
     """
     found = schedule(trace, stage)
-    turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _in_backward(b)]
+    turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _is_backward(b)]
     if not turns:
         return found
     low, high = list(found.low), list(found.high)
     for collective in found.collectives:
-        if _in_backward(found.statements[collective.issue]):
+        if _is_backward(found.statements[collective.issue]):
             low[collective.issue] = max(low[collective.issue], turns[0])
         elif not collective.read:
             high[collective.wait] = min(high[collective.wait], turns[0])
     return dataclasses.replace(found, low=tuple(low), high=tuple(high))
 
 
-def _in_backward(bsym: BoundSymbol) -> bool:
+def _is_backward(bsym: BoundSymbol) -> bool:
     return BoundSymbolTag.BACKWARD in bsym.tags or bsym.sym.id is prims.PrimIDs.GET_GRAD
 
 
-def reordered_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
+def reorder_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
     """Return a joint trace with its statements in another order. The trace must not contain deletions yet."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
@@ -250,12 +250,12 @@ def reordered_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequen
     return edited
 
 
-def reordered(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
+def reorder(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
     """Return the trace with its statements in another order and new deletions."""
-    return in_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
+    return apply_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
 
 
-def in_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
+def apply_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
     """Return a split trace with its statements in the given order and new deletions."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
@@ -267,12 +267,12 @@ def in_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str
     ]
     edited.bound_symbols += statements
     edited.bound_symbols.append(trace.bound_symbols[-1])
-    edited.bound_symbols = freed(edited.bound_symbols, clear_collections=TraceTag.BACKWARD in trace.tags)
+    edited.bound_symbols = insert_deletions(edited.bound_symbols, clear_collections=TraceTag.BACKWARD in trace.tags)
     edited.set_provenance(TraceProvenance(provenance))
     return edited
 
 
-def freed(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
+def insert_deletions(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
     """Return statements with a deletion of each value after its last use.
 
     The given statements have none, and end with the return.
@@ -332,14 +332,14 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Collec
             and (len(_tensors(bsym.flat_proxy_args)) == 1 or bsym.sym.name.startswith(PACK))
             and len(bsym.flat_proxy_outs) == 1
             and not _writes(bsym)
-            and not contains(bsym, prims.OpTags.RANDOM_OP)
+            and not has_tag(bsym, prims.OpTags.RANDOM_OP)
         ):
             roles[i] = CollectiveRole.PRODUCER
     return roles
 
 
 def _writes(bsym: BoundSymbol) -> bool:
-    return copy_sets.inside_of(bsym)[0] > 0 or reduces_in_place(bsym)
+    return copy_sets.count_copies_and_fences(bsym)[0] > 0 or reduces_in_place(bsym)
 
 
 def _written_names(bsym: BoundSymbol) -> list[str]:
@@ -354,7 +354,7 @@ def _written_names(bsym: BoundSymbol) -> list[str]:
     return destinations if all(name in given for name in destinations) else given
 
 
-def _before(
+def _predecessors(
     trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], stage: LeverContext
 ) -> tuple[tuple[int, ...], ...]:
     before: list[set[int]] = [set() for _ in statements]
@@ -373,49 +373,49 @@ def _before(
 
 
 def _add_writes(
-    before: list[set[int]],
+    predecessors: list[set[int]],
     trace: TraceCtx,
     statements: Sequence[BoundSymbol],
-    made: dict[str, int],
+    makers: dict[str, int],
     stage: LeverContext,
 ) -> None:
     """Add dependencies between reads and writes of the same memory, whatever its names, unless both are reads.
 
     The sent value is read until the collective's wait. A value that is reduced in place is written until then.
     """
-    memory = facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
+    memory = trace_facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
     writers: dict[Any, int] = {}
     readers: defaultdict[Any, list[int]] = defaultdict(list)
     for i, bsym in enumerate(statements):
         reads = {memory.get(a.name, a.name) for a in _tensors(bsym.flat_proxy_args)}
         writes = {memory.get(name, name) for name in _written_names(bsym)} if _writes(bsym) else set()
-        if bsym.sym.name in WAITS and bsym.flat_proxy_args[0].name in made:
-            sent = statements[made[bsym.flat_proxy_args[0].name]]
+        if bsym.sym.name in WAITS and bsym.flat_proxy_args[0].name in makers:
+            sent = statements[makers[bsym.flat_proxy_args[0].name]]
             reads |= {memory.get(a.name, a.name) for a in _tensors(sent.flat_proxy_args)}
             if reduces_in_place(sent):
                 writes |= {memory.get(name, name) for name in _written_names(sent)}
         for storage in reads | writes:
             if storage in writers:
-                before[i].add(writers[storage])
+                predecessors[i].add(writers[storage])
         for storage in writes:
-            before[i].update(readers.pop(storage, ()))
+            predecessors[i].update(readers.pop(storage, ()))
             writers[storage] = i
         for storage in reads:
             readers[storage].append(i)
 
 
 def _ranges(
-    roles: Sequence[CollectiveRole], before: Sequence[Sequence[int]]
+    roles: Sequence[CollectiveRole], predecessors: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     slots, count = [], 0
     for role in roles:
         slots.append(count)
         count += role is CollectiveRole.COMPUTE
     low, high = [0] * len(roles), [count] * len(roles)
-    for i, earlier in enumerate(before):
+    for i, earlier in enumerate(predecessors):
         low[i] = max((slots[e] + 1 if roles[e] is CollectiveRole.COMPUTE else low[e] for e in earlier), default=0)
     for i in reversed(range(len(roles))):
-        for e in before[i]:
+        for e in predecessors[i]:
             high[e] = min(high[e], slots[i] if roles[i] is CollectiveRole.COMPUTE else high[i])
     return tuple(slots), tuple(low), tuple(high)
 
@@ -447,12 +447,12 @@ def _collectives(
         future = next(out for out in bsym.flat_proxy_outs if isinstance(out, FutureTensorProxy))
         wait = next(r for r in readers[future.name] if roles[r] is CollectiveRole.WAIT)
         producers: list[int] = []
-        sent = list(_sent(bsym.flat_proxy_args[0].name, statements, roles, made, producers))
+        sent = list(_sent_values(bsym.flat_proxy_args[0].name, statements, roles, made, producers))
         result = statements[wait].flat_proxy_outs[0]
         names = _results(result.name, statements, roles, readers)
         found.append(
             Collective(
-                place=_place(bsym, sent, names, set(arguments), gradient_of, stage, trace),
+                place=_collective_id(bsym, sent, names, set(arguments), gradient_of, stage, trace),
                 issue=issue,
                 wait=wait,
                 producers=tuple(producers),
@@ -466,20 +466,20 @@ def _collectives(
     return tuple(dataclasses.replace(c, place=place) for c, place in zip(found, places, strict=True))
 
 
-def _sent(
+def _sent_values(
     name: str,
     statements: Sequence[BoundSymbol],
     roles: Sequence[CollectiveRole],
-    made: Mapping[str, int],
+    makers: Mapping[str, int],
     producers: list[int],
 ) -> Iterator[str]:
     """Return the values from which the sent value is computed; add the producers on the way to `producers`."""
-    if name not in made or roles[made[name]] is not CollectiveRole.PRODUCER:
+    if name not in makers or roles[makers[name]] is not CollectiveRole.PRODUCER:
         yield name
         return
-    producers.append(made[name])
-    for arg in _tensors(statements[made[name]].flat_proxy_args):
-        yield from _sent(arg.name, statements, roles, made, producers)
+    producers.append(makers[name])
+    for arg in _tensors(statements[makers[name]].flat_proxy_args):
+        yield from _sent_values(arg.name, statements, roles, makers, producers)
 
 
 def _results(
@@ -494,7 +494,7 @@ def _results(
     return names
 
 
-def _place(
+def _collective_id(
     bsym: BoundSymbol,
     sent: Sequence[str],
     results: Sequence[str],
@@ -511,7 +511,7 @@ def _place(
         again = "~" if TraceTag.BACKWARD in trace.tags else ""
         return f"{sent[0].removeprefix('t_')}{others}>{kind}{again}"
     gradient = next((gradient_of[name] for name in results if name in gradient_of), None)
-    return f"{gradient.removeprefix('t_')}{others}<{kind}" if gradient else f"{stage.place(sent[0])}{others}>{kind}"
+    return f"{gradient.removeprefix('t_')}{others}<{kind}" if gradient else f"{stage.value_id(sent[0])}{others}>{kind}"
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence.prove import Proof, fault, prove
-from workbench.compiler.fastpath.final_claim import last_pass
+from workbench.compiler.fastpath.final_claim import claim_operators
 from workbench.compiler.frontend import fake_process_group as parallel
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import (
@@ -46,7 +46,7 @@ from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import tag_origins
-from workbench.compiler.trace.validate import unequal
+from workbench.compiler.trace.validate import inequality_message
 from workbench.core.config import Config
 from workbench.core.executor import executor_named
 from workbench.core.graph import Origin
@@ -83,7 +83,7 @@ class _ReduceLayers(Transform):
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         # One run of layers at a time: those of an encoder, then those of a decoder.
-        while (found := LayerPartition(computation, self.hooks.origins).reduced()) is not None:
+        while (found := LayerPartition(computation, self.hooks.origins).reduce()) is not None:
             self.hooks.reduced.append(found)
             computation = found.trace
         return prologue, computation, epilogue
@@ -116,16 +116,16 @@ class _JointEditor(FusionExecutor):
     # can fuse.
 
     def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
-        self.hooks.reached("prologue", then="grad")
+        self.hooks.advance_stage("prologue", next_stage="grad")
         return False
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        self.hooks.reached("prologue", "grad", then="claim")
+        self.hooks.advance_stage("prologue", "grad", next_stage="claim")
         return False
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
         self.hooks.mark("claim")
-        stage = self.hooks.claimed(trace)
+        stage = self.hooks.record_claimed(trace)
         if self.hooks.until_claimed:
             raise TraceClaimed
         edited = self.hooks.edit(stage)
@@ -157,7 +157,7 @@ class Hooks:
     observer : Observer, optional
     parallel : str
         How ranks share the program; empty for one process.
-    kept : PlanMemo, optional
+    memo : PlanMemo, optional
         Results of the program's plans for fusions; None if the program will run.
     """
 
@@ -167,7 +167,7 @@ class Hooks:
         choices: Mapping[str, str],
         observer: Observer | None = None,
         parallel: str = "",
-        kept: PlanMemo | None = None,
+        memo: PlanMemo | None = None,
     ) -> None:
         self.executor = executor
         self.parallel = parallel
@@ -182,7 +182,7 @@ class Hooks:
         self.program: TraceCtx | None = None
         self.stage: LeverContext | None = None
         self.made = LeverOutcome()
-        self.control = ExecutorState(self.configure, observer, kept)
+        self.control = ExecutorState(self.configure, observer, memo)
         self.waiting_for = ""
         self.until_claimed = False
         """True to end the compilation with `TraceClaimed` after claiming, because the rest is planned in several
@@ -220,13 +220,13 @@ class Hooks:
             self.observer.stage(stage, now - self._since)
         self._since = now
 
-    def reached(self, *ended: str, then: str) -> None:
+    def advance_stage(self, *ended: str, next_stage: str) -> None:
         """If the current stage is one of `ended`, end it and begin the next."""
         if self.waiting_for in ended:
             self.mark(self.waiting_for)
-            self.waiting_for = then
+            self.waiting_for = next_stage
 
-    def claimed(self, trace: TraceCtx) -> LeverContext:
+    def record_claimed(self, trace: TraceCtx) -> LeverContext:
         """Record the claimed joint trace."""
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
@@ -238,11 +238,11 @@ class Hooks:
             few = self._stage(gradients, trace, self.reduced[-1].trace)
             for found in reversed(self.reduced):
                 unfolder = TraceExpander(found)
-                gradients, trace = unfolder.later(gradients.value), unfolder.unfolded(trace)
+                gradients, trace = unfolder.expand_later(gradients.value), unfolder.expand(trace)
         self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         if not self.parallel:
             # Needed for a run; a plan's tensors are known after capture.
-            self.stage = self.stage.of_tensors(thunder_patches.laid_out(), {}, frozenset())
+            self.stage = self.stage.with_tensors(thunder_patches.argument_layouts(), {}, frozenset())
         return self.stage
 
     def _stage(self, gradients: LazyValue[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> LeverContext:
@@ -301,7 +301,7 @@ class Hooks:
         # All sites are known only now, because the sites of collectives come from the split traces.
         last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
         if self.warn and last:
-            self._hold_to_sites()
+            self._check_sites()
         if self.proofs is not None:
             if TraceTag.BACKWARD not in trace.tags:
                 self._forward = trace
@@ -324,21 +324,21 @@ class Hooks:
         proof, wrong = prove(self.stage.graph, graph), ""
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
-            made = executed(stock, self.stage)
+            made = execution_traces(stock, self.stage)
             # For a program without gradients, Thunder may make a backward that no call runs.
             known = read_execution(made.forward, None if backward is None else made.backward, self.stage)
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
-            raise PlanError(unequal(proof, "this program"))
+            raise PlanError(inequality_message(proof, "this program"))
         self.proofs.append(proof.with_stock_fault(wrong))
 
-    def _hold_to_sites(self) -> None:
+    def _check_sites(self) -> None:
         """Refuse choices that are not options of their site, and warn about choices without a site."""
         assert self.stage is not None
         if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
             # This is a call without gradients, such as for validation; the choices are meant for calls with gradients.
             return
-        sites = {site.id: site for site in sites_under(self.choices, self.stage, self.made)}
+        sites = {site.id: site for site in find_sites(self.choices, self.stage, self.made)}
         for id in sorted(self.choices.keys() & sites.keys()):
             site = widen_site(sites[id], self.choices[id])
             # The legality of the choice itself was checked earlier, under the choices at that time.
@@ -361,8 +361,8 @@ class Hooks:
             )
 
 
-def sites_under(
-    choices: Mapping[str, str], stage: LeverContext, made: LeverOutcome, levers: Collection[str] | None = None
+def find_sites(
+    choices: Mapping[str, str], stage: LeverContext, outcome: LeverOutcome, levers: Collection[str] | None = None
 ) -> tuple[Site, ...]:
     """Return all sites, of all levers or of named ones, under choices and their results."""
     found: list[Site] = []
@@ -370,7 +370,7 @@ def sites_under(
         if levers is not None and lever.name not in levers:
             continue
         found.extend(setting.site(lever.name, choices, stage) for setting in lever.settings())
-        found.extend(lever.sites(stage, choices, made))
+        found.extend(lever.sites(stage, choices, outcome))
     return tuple(found)
 
 
@@ -402,7 +402,7 @@ class Executed:
     further: list[tuple[str, tuple[TraceCtx, ...]]]
 
 
-def executed(hooks: Hooks, stage: LeverContext) -> Executed:
+def execution_traces(hooks: Hooks, stage: LeverContext) -> Executed:
     """Return the traces that run. Thunder's steps make them from a claimed joint trace."""
     hooks.restart()
     trace = edited = hooks.edit(stage)
@@ -414,7 +414,7 @@ def executed(hooks: Hooks, stage: LeverContext) -> Executed:
             name = "choices after fusion" if isinstance(executor, _AfterFusion) else f"fused by {executor.name}"
             traces.append((name, (trace,)))
     hooks.restart()
-    trace = last_pass(trace, get_always_executors(), hooks.control.kept)
+    trace = claim_operators(trace, get_always_executors(), hooks.control.kept)
     forward, backward = trace, None
     if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
         forward, backward = split_into_forward_and_backward(trace)

@@ -26,10 +26,10 @@ from workbench.compiler.memory.graph_builder import read_joint
 from workbench.compiler.memory.offload import Offloader
 from workbench.compiler.memory.op_effects import FactsCache
 from workbench.compiler.trace.bsym_memo import structure_of
-from workbench.compiler.trace.copy_sets import MemoryAliases, inside_of, is_copy, leaves
+from workbench.compiler.trace.copy_sets import MemoryAliases, count_copies_and_fences, is_copy, leaves
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, class_of, find_places, origin_of
-from workbench.compiler.trace.tags import contains
+from workbench.compiler.trace.tags import has_tag
 from workbench.core.executor import executor_named
 from workbench.core.graph import BACKWARD, Graph, Kind, Origin
 from workbench.util.planning_lock import PLANNING, planned_property
@@ -43,8 +43,8 @@ T = TypeVar("T")
 def _random_ops(bsym: BoundSymbol) -> Set[str]:
     """Return the names of random operators that a statement is or contains."""
     if not bsym.subsymbols:
-        return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
-    found: frozenset[str] = structure_of(bsym).once(
+        return {str(bsym.sym.name)} if has_tag(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
+    found: frozenset[str] = structure_of(bsym).get_or_make(
         "random ops", lambda: frozenset(name for sub in bsym.subsymbols for name in _random_ops(sub))
     )
     return found
@@ -141,11 +141,11 @@ class LeverContext:
     program: TraceCtx | None = None
     few: LeverContext | None = None
 
-    def of_tensors(
+    def with_tensors(
         self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor], beside: frozenset[str]
     ) -> LeverContext:
         """Return the same context with the tensors of its arguments."""
-        few = self.few and self.few.of_tensors(arguments, unread, beside)
+        few = self.few and self.few.with_tensors(arguments, unread, beside)
         return dataclasses.replace(self, arguments=arguments, unread=unread, beside=beside, few=few)
 
     @property
@@ -159,15 +159,15 @@ class LeverContext:
         return executor_named(self.executor).fuses
 
     @planned_property
-    def _known(self) -> dict[str, Any]:
+    def _results(self) -> dict[str, Any]:
         return {}
 
-    def once(self, name: str, make: Callable[[LeverContext], T]) -> T:
+    def get_or_make(self, name: str, make: Callable[[LeverContext], T]) -> T:
         """Return the result of `make` for this context; it is computed at the first call with a name."""
         with PLANNING:
-            if name not in self._known:
-                self._known[name] = make(self)
-            found: T = self._known[name]
+            if name not in self._results:
+                self._results[name] = make(self)
+            found: T = self._results[name]
             return found
 
     @planned_property
@@ -178,9 +178,9 @@ class LeverContext:
     @planned_property
     def graph(self) -> Graph:
         """The claimed joint trace as tables."""
-        return self.read(self.claimed)
+        return self.read_graph(self.claimed)
 
-    def read(self, trace: TraceCtx) -> Graph:
+    def read_graph(self, trace: TraceCtx) -> Graph:
         """Convert a joint trace of this program, before or after fusion, to tables."""
         with PLANNING:
             return read_joint(
@@ -213,7 +213,7 @@ class LeverContext:
         drawn: set[str] = set()
         for group, names in asked.items():
             here = groups[group]
-            found = [bsym for bsym in here if bsym.sym.name in names or contains(bsym, prims.OpTags.RANDOM_OP)]
+            found = [bsym for bsym in here if bsym.sym.name in names or has_tag(bsym, prims.OpTags.RANDOM_OP)]
             known = {str(bsym.sym.name) for bsym in found} | {name for bsym in found for name in _random_ops(bsym)}
             drawn.update(out.name for bsym in (found if names <= known else here) for out in bsym.flat_proxy_outs)
         return frozenset(drawn)
@@ -227,16 +227,16 @@ class LeverContext:
         if self.program is None or (self.few is not None and not self.few.caveats):
             return ()
         return (
-            *self._drawn_again(),
+            *self._repeated_draws(),
             *(
                 f"{name} is written into by the program, and by nothing that Thunder made of it: the update is lost"
-                for name in lost_writes(self.read(self.program), self.graph)
+                for name in lost_writes(self.read_graph(self.program), self.graph)
             ),
-            *self._written_once(),
-            *self._stale(),
+            *self._unrepeated_writes(),
+            *self._stale_gradients(),
         )
 
-    def _drawn_again(self) -> Iterator[str]:
+    def _repeated_draws(self) -> Iterator[str]:
         """Yield forward statements that draw random numbers in the backward.
 
         The backward of a custom function may draw its own.
@@ -257,11 +257,11 @@ class LeverContext:
                 and program[index].sym.name != "autograd_function_apply"
             ):
                 yield (
-                    f"{self.where(index)} draws random numbers, and Thunder draws others for its gradient: outputs are "
+                    f"{self.line(index)} draws random numbers, and Thunder draws others for its gradient: outputs are "
                     "right, gradients are those of another draw"
                 )
 
-    def _written_once(self) -> Iterator[str]:
+    def _unrepeated_writes(self) -> Iterator[str]:
         """Yield writes to arguments and buffers of the program by code that `torch.utils.checkpoint` recomputes."""
         assert self.program is not None
         statements = self.program.bound_symbols
@@ -269,7 +269,7 @@ class LeverContext:
         given = {memory.base(arg.name) for arg in self.program.args}
         reported = set()
         for bsym in statements:
-            if not inside_of(bsym)[0]:
+            if not count_copies_and_fences(bsym)[0]:
                 continue
             inside = list(leaves([bsym]))
             again = any(ProxyTag.RECOMPUTE_IN_BACKWARD in out.tags for leaf in inside for out in leaf.flat_proxy_outs)
@@ -278,12 +278,12 @@ class LeverContext:
             if again and written and index not in reported:
                 reported.add(index)
                 yield (
-                    f"{self.where(index)} writes where torch.utils.checkpoint computes again in the backward: eager "
+                    f"{self.line(index)} writes where torch.utils.checkpoint computes again in the backward: eager "
                     "PyTorch writes a second time there, as running statistics of a batch norm; here it is written "
                     "once in a step. Take it out of what is checkpointed for the same in both"
                 )
 
-    def _stale(self) -> Iterator[str]:
+    def _stale_gradients(self) -> Iterator[str]:
         """Yield gradients that Thunder computes from overwritten memory, one for each place that overwrites."""
         graph = self.graph
         reported = set()
@@ -299,28 +299,28 @@ class LeverContext:
             else:
                 why = f"gradients are computed from the new values ({name} reads {value})"
             yield (
-                f"{self.where(index)} writes in place over what gradients are taken of, or from: outputs are right, "
+                f"{self.line(index)} writes in place over what gradients are taken of, or from: outputs are right, "
                 f"{why}. Eager PyTorch keeps a copy there, or refuses; unmodified Thunder does neither. Write it "
                 "out of place: y = f(y) rather than f(y, inplace=True) or an operator ending in _"
             )
 
-    def where(self, index: int) -> str:
+    def line(self, index: int) -> str:
         """Return an origin with its line, for a message."""
         origin = self.origins[index]
         return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
 
     @planned_property
-    def places(self) -> Mapping[str, str]:
+    def value_ids(self) -> Mapping[str, str]:
         """Stable id of each value of the claimed joint trace, by proxy name."""
         found = find_places(self.claimed.bound_symbols, self.origins)
         return {name: place.id(self.origins) for name, place in found.items()}
 
-    def place(self, name: str) -> str:
+    def value_id(self, name: str) -> str:
         """Return the stable id of a value, even of one that a pass recomputed or renamed."""
-        if name in self.places:
-            return self.places[name]
+        if name in self.value_ids:
+            return self.value_ids[name]
         stripped = name.removeprefix(CLONE_PREFIX)
-        return f"{self.places[stripped]}~" if stripped in self.places else name
+        return f"{self.value_ids[stripped]}~" if stripped in self.value_ids else name
 
     def describe(self, name: str) -> tuple[str, str]:
         """Return a label and a source position for a value."""
@@ -329,7 +329,7 @@ class LeverContext:
             return name, ""
         origin = self.origins[index]
         source = f"{origin.file}:{origin.line}  {origin.text}" if origin.line else ""
-        return self.place(name), source
+        return self.value_id(name), source
 
     @planned_property
     def waits(self) -> bool:

@@ -88,7 +88,7 @@ def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequen
     """
     found: list[TracePass] = []
     for name, made in traces:
-        text = printed(*made)
+        text = traces_text(*made)
         if found and _statements(text) == _statements(found[-1].text):
             continue
         about, own = _ABOUT["fused" if name.startswith("fused by ") else name]
@@ -108,7 +108,7 @@ def _unpacks(name: str) -> bool:
     return name.startswith("unpack_")
 
 
-def printed(*traces: TraceCtx) -> str:
+def traces_text(*traces: TraceCtx) -> str:
     """Print traces as Thunder does, one after the other."""
     # The first line names the pass that made the trace and its duration. With that line, no two plans would be equal.
     lines_of = (trace.python(print_depth=1).splitlines() for trace in traces)

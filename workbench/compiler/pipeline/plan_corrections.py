@@ -10,61 +10,61 @@ from workbench.compiler.pipeline import repeated_draws
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.trace import corrections
 from workbench.compiler.trace.corrections import KINDS, Corrected, Correction
-from workbench.compiler.trace.stable_ids import line_of, origin_of, told_origin
+from workbench.compiler.trace.stable_ids import line_of, origin_of, origin_text
 
 
-def corrected(stage: LeverContext, made: LeverOutcome, initial: TraceCtx) -> tuple[Correction, ...]:
+def find_corrections(stage: LeverContext, outcome: LeverOutcome, initial: TraceCtx) -> tuple[Correction, ...]:
     """Return the corrections that affect a program.
 
     Parameters
     ----------
     stage : LeverContext
-    made : LeverOutcome
+    outcome : LeverOutcome
         Results of the stock plan.
     initial : TraceCtx
         The trace as interpreted.
     """
     few = stage.few or stage
     found: dict[str, list[str]] = {}
-    for name, bsym, line in (*_of_program(few, initial), *_claimed(few)):
+    for name, bsym, line in (*_program_corrections(few, initial), *_claimed_corrections(few)):
         found.setdefault(name, []).append(line or _line(few, bsym))
-    for name, bsyms in repeated_draws.differences(stage, made).items():
+    for name, bsyms in repeated_draws.draw_differences(stage, outcome).items():
         found[name] = [_line(stage, bsym) for bsym in bsyms]
     return tuple(corrections.correction(name, found[name]) for name in KINDS if name in found)
 
 
 def _line(stage: LeverContext, bsym: BoundSymbol) -> str:
     index = origin_of(bsym)
-    return told_origin(stage.origins[index]) if index >= 0 else line_of(bsym)
+    return origin_text(stage.origins[index]) if index >= 0 else line_of(bsym)
 
 
-def _all(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+def _all_bsyms(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     for bsym in bsyms:
         yield bsym
-        yield from _all(bsym.subsymbols)
+        yield from _all_bsyms(bsym.subsymbols)
 
 
-def _of_program(stage: LeverContext, initial: TraceCtx) -> Iterator[tuple[str, BoundSymbol, str]]:
+def _program_corrections(stage: LeverContext, initial: TraceCtx) -> Iterator[tuple[str, BoundSymbol, str]]:
     """Yield corrections that are found in the program's statements, by a mark on them or by a corrected gradient."""
     differentiated = {origin_of(bsym) for bsym in stage.claimed.bound_symbols if BoundSymbolTag.BACKWARD in bsym.tags}
     for bsym in (stage.program or initial).bound_symbols:
-        for part in _all((bsym,)):
+        for part in _all_bsyms((bsym,)):
             for tag in part.tags:
                 if isinstance(tag, Corrected):
                     yield tag.name, bsym, tag.line
-            if part.sym.name == "einsum" and _drawn_order(part.args[0]):
+            if part.sym.name == "einsum" and _has_random_order(part.args[0]):
                 yield corrections.EINSUM, bsym, ""
             if part.sym.id is prims.PrimIDs.ARGMIN and stage.has_backward:
                 yield corrections.ARGMIN, bsym, ""
-            if part.sym.id is prims.PrimIDs.MUL and origin_of(bsym) in differentiated and _of_complex(part):
+            if part.sym.id is prims.PrimIDs.MUL and origin_of(bsym) in differentiated and _is_complex(part):
                 yield corrections.COMPLEX_PRODUCT, bsym, ""
 
 
-def _of_complex(bsym: BoundSymbol) -> bool:
+def _is_complex(bsym: BoundSymbol) -> bool:
     return any(isinstance(arg, TensorProxy) and dtypes.is_complex_dtype(arg.dtype) for arg in bsym.args)
 
 
-def _claimed(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, str]]:
+def _claimed_corrections(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, str]]:
     """Yield corrections that are found in the statements that run."""
     for bsym in stage.claimed.bound_symbols:
         if bsym.sym.name == thunder_fixes.as_complex.name:
@@ -78,7 +78,7 @@ def _claimed(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, str]]:
             yield corrections.ZEROS, next((each for each in readers if origin_of(each) >= 0), bsym), ""
 
 
-def _drawn_order(equation: object) -> bool:
+def _has_random_order(equation: object) -> bool:
     """Return whether Thunder iterates over a set with several labels of an ``einsum``."""
     given, _, kept = str(equation).replace(" ", "").replace(".", "").partition("->")
     operands = given.split(",")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from workbench.compiler.fusion.fusion_crossings import tagged_by_thunder
+from workbench.compiler.fusion.fusion_crossings import is_tagged_by_thunder
 from workbench.compiler.fusion.rematerialize import RematOptions, rematerialize
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx, dead_code
 from workbench.compiler.lowering.call_normalization import draws_inside
@@ -15,27 +15,27 @@ from workbench.compiler.trace.corrections import CHECKPOINTED_DRAWS, CUT_DRAWS, 
 from workbench.compiler.trace.stable_ids import origin_of
 
 
-def differences(stage: LeverContext, made: LeverOutcome) -> dict[str, list[BoundSymbol]]:
+def draw_differences(stage: LeverContext, outcome: LeverOutcome) -> dict[str, list[BoundSymbol]]:
     """Return the statements that draw differently in a plan than in unmodified Thunder, by name of the correction.
 
     Parameters
     ----------
     stage : LeverContext
-    made : LeverOutcome
+    outcome : LeverOutcome
         Results of the stock plan.
     """
     if not stage.random:
         return {}
     found = {
-        CHECKPOINTED_DRAWS: _checkpointed(stage),
-        CUT_DRAWS: _rematerialized_draws(made.partitioned),
-        MERGED_DRAWS: _merged(stage, made.partitioned),
+        CHECKPOINTED_DRAWS: _checkpointed_draws(stage),
+        CUT_DRAWS: _rematerialized_draws(outcome.partitioned),
+        MERGED_DRAWS: _merged_draws(stage, outcome.partitioned),
     }
     drawn = ((name, [bsym for bsym in bsyms if origin_of(bsym) >= 0]) for name, bsyms in found.items())
     return {name: bsyms for name, bsyms in drawn if bsyms}
 
 
-def _checkpointed(stage: LeverContext) -> Iterator[BoundSymbol]:
+def _checkpointed_draws(stage: LeverContext) -> Iterator[BoundSymbol]:
     """Yield statements of the program that draw inside a recomputed region."""
     for bsym in stage.program.bound_symbols if stage.program is not None else ():
         if CHECKPOINTED in bsym.tags:
@@ -46,22 +46,22 @@ def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]
     """Yield draws that Thunder's rematerialization puts into more than one fusion."""
     if partitioned is None:
         return
-    made = {id(bsym): bsym for bsym in _members(partitioned) if draws_inside(bsym) and not tagged_by_thunder(bsym)}
+    made = {id(bsym): bsym for bsym in _members(partitioned) if draws_inside(bsym) and not is_tagged_by_thunder(bsym)}
     if made:
         times = Counter(id(bsym) for bsym in _members(rematerialize(partitioned, RematOptions(repeats_draws=True))))
         yield from (bsym for at, bsym in made.items() if times[at] > 1)
 
 
-def _merged(stage: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
+def _merged_draws(stage: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
     """Yield draws that Thunder's common subexpression elimination for nvFuser merges with an earlier draw."""
     if partitioned is None or stage.executor != "nvfuser":
         return
     fusions = [bsym.subsymbols for bsym in partitioned.bound_symbols if bsym.sym.is_fusion]
     for group in ([bsym for bsym in partitioned.bound_symbols if not bsym.sym.is_fusion], *fusions):
-        yield from _equal(group)
+        yield from _equal_draws(group)
 
 
-def _equal(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:
+def _equal_draws(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:
     first: dict[object, BoundSymbol] = {}
     for bsym in bsyms:
         if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS or not draws_inside(bsym):

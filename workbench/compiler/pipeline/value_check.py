@@ -106,10 +106,10 @@ def _graph(stage: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Gr
     return read_joint(apart, stage.origins, frozenset(), cache=stage.cache, arguments=stage.arguments)
 
 
-def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
+def _composites(program: Iterable[BoundSymbol], joint: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
     """Map composites to the executor operators that replace them in the joint trace, on the composites' tensors."""
     by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
-    for bsym in made:
+    for bsym in joint:
         if origin_of(bsym) >= 0 and not isinstance(bsym.sym.id, prims.PrimIDs) and bsym.sym.executor is not None:
             by_origin[origin_of(bsym)].append(bsym)
     found = {}
@@ -117,22 +117,22 @@ def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> 
         ops = by_origin.get(origin_of(whole), [])
         if not ops:
             continue
-        for bsym in (whole, *_inside(whole, ops[0].sym.executor.implmap)):
+        for bsym in (whole, *_implemented_parts(whole, ops[0].sym.executor.implmap)):
             # Some PyTorch operators have no primitives in Thunder: they have no subsymbols and are not primitives
             # themselves.
             apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
-            if apart and (on := _on(bsym, ops)) is not None:
+            if apart and (on := _operators_on(bsym, ops)) is not None:
                 found[id(bsym)] = on
                 break
     return found
 
 
-def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSymbol]:
+def _implemented_parts(composite: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSymbol]:
     """Yield the subsymbols of a composite, at any depth, that an executor implements."""
-    for bsym in whole.subsymbols:
+    for bsym in composite.subsymbols:
         if bsym.sym.id in implemented:
             yield bsym
-        yield from _inside(bsym, implemented)
+        yield from _implemented_parts(bsym, implemented)
 
 
 def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
@@ -144,7 +144,7 @@ def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[
             yield arg
 
 
-def _on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
+def _operators_on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
     """Return operators with a composite's inputs and first outputs instead of their own; None if shapes differ.
 
     If one of the operators computes a value for the next, the value keeps its name. The last op returns the composite's

@@ -26,8 +26,8 @@ from workbench.compiler.interop.thunder_api import (
     tree_map,
     utils,
 )
-from workbench.compiler.memory.fake_execution import claim, forwarded, source
-from workbench.compiler.memory.nvfuser_aliasing import given_out
+from workbench.compiler.memory.fake_execution import claim, forwarded_inputs, source
+from workbench.compiler.memory.nvfuser_aliasing import make_outputs
 from workbench.compiler.trace import copy_sets
 
 
@@ -125,14 +125,14 @@ def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[st
         else:
             _member(member, inside)
 
-    def made(proxy: Any, strides: Sequence[int]) -> torch.Tensor:
+    def copy_with_strides(proxy: Any, strides: Sequence[int]) -> torch.Tensor:
         value = inside[proxy.name]
         if id(value) in aliases:
             return aliases[id(value)][1]
         return torch.empty_strided(tuple(value.shape), tuple(strides), dtype=value.dtype).copy_(value)
 
     given = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
-    outputs = given_out(bsym, given, forwarded(bsym), made)
+    outputs = make_outputs(bsym, given, forwarded_inputs(bsym), copy_with_strides)
     for proxy in bsym.flat_proxy_outs:
         value = inside[proxy.name]
         names[proxy.name] = aliases[id(value)][1] if id(value) in aliases else outputs.get(proxy.name, value)
@@ -162,15 +162,15 @@ def _execute(bsym: BoundSymbol, names: dict[str, Any]) -> None:
                 names[proxy.name] = result
         return
     text, context = source(bsym)
-    exec(text.replace("cuda:0", "cpu"), {name: _on_cpu(value) for name, value in context.items()}, names)
+    exec(text.replace("cuda:0", "cpu"), {name: _to_cpu(value) for name, value in context.items()}, names)
 
 
-def _on_cpu(value: Any) -> Any:
+def _to_cpu(value: Any) -> Any:
     if isinstance(value, devices.Device):
         return devices.cpu
     if isinstance(value, functools.partial):
         # The function that loads a storage back contains the target device.
-        return functools.partial(value.func, *value.args, **{name: _on_cpu(v) for name, v in value.keywords.items()})
+        return functools.partial(value.func, *value.args, **{name: _to_cpu(v) for name, v in value.keywords.items()})
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 

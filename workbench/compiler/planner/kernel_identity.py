@@ -28,7 +28,7 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
         Maps a key to the name of a statement. A fusion's key is its structure; any other statement's key is its symbol
         with constants, shapes and data types. Kernels with equal keys run equal code.
     """
-    return {_key(bsym): str(bsym.sym.name) for bsym in _computing(traces)}
+    return {_key(bsym): str(bsym.sym.name) for bsym in _computing_statements(traces)}
 
 
 def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
     return kernels(traces[-1] for traces in last if traces)
 
 
-def _computing(traces: Iterable[TraceCtx]) -> Iterator[BoundSymbol]:
+def _computing_statements(traces: Iterable[TraceCtx]) -> Iterator[BoundSymbol]:
     for trace in traces:
         for bsym in trace.bound_symbols:
             if is_statement(bsym) and not bsym.sym.name.startswith(_MOVES):

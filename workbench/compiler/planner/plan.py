@@ -21,7 +21,7 @@ from workbench.compiler.fusion.fusion_source import FusionCode, code_of
 from workbench.compiler.interop.thunder_api import (
     TraceCtx,
 )
-from workbench.compiler.pipeline.pass_log import TracePass, passes_of, printed
+from workbench.compiler.pipeline.pass_log import TracePass, passes_of, traces_text
 from workbench.compiler.pipeline.stage_log import StageTime
 from workbench.compiler.trace.corrections import Correction
 from workbench.compiler.trace.lazy_value import LazyValue
@@ -259,7 +259,7 @@ class Plan:
     def text(self) -> str:
         """Print the traces as Thunder does."""
         with PLANNING:
-            return printed(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
+            return traces_text(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
 
     def code(self, fusion: str) -> FusionCode:
         """Return the code of a fusion by its name in the trace: nvFuser's definition, or torch.compile's input.
@@ -325,6 +325,6 @@ class Plan:
         }
 
 
-def unmatched(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:
+def unmatched_choices(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:
     """Return ids of choices without a site."""
     return tuple(sorted(set(choices) - {site.id for site in sites}))

@@ -22,15 +22,15 @@ from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline import plan_corrections
 from workbench.compiler.pipeline.collective_constraints import UNPACK
-from workbench.compiler.pipeline.compilation import Executed, Hooks, executed, sites_under
+from workbench.compiler.pipeline.compilation import Executed, Hooks, execution_traces, find_sites
 from workbench.compiler.pipeline.lever_context import LeverContext, LeverOutcome
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.pipeline.value_check import lost_in_tracing
-from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched
+from workbench.compiler.planner.plan import UNPROVEN, Plan, SplitTraces, unmatched_choices
 from workbench.compiler.trace import copy_sets
 from workbench.compiler.trace.fingerprints import fusion_key
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.validate import unequal, validate
+from workbench.compiler.trace.validate import inequality_message, validate
 from workbench.core.executor import executor_named
 from workbench.core.graph import Graph, Kind, StatementFlag
 from workbench.core.lever import Lever, Replanner, all_levers, lever_of
@@ -73,7 +73,7 @@ def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool
             break
     else:
         made = base_of(captured, choices, newer).plan
-    return made if made.proof.proven or made.proof.fault else _proven(captured, made)
+    return made if made.proof.proven or made.proof.fault else _prove_plan(captured, made)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         return known
     planned, made = replan(captured, choices, newer)
     # The prover compares all other plans with the stock plan.
-    planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
+    planned = _prove_plan(captured, planned) if choices else _prove_stock_plan(captured, planned, made)
     known = BasePlan(planned, captured.staged, LazyValue(lambda: made))
     captured.planned.bases[key] = known
     if captured.planned.entry is not None and not choices:
@@ -120,7 +120,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     return known
 
 
-def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: LeverOutcome) -> Plan:
+def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> Plan:
     """Return the stock plan with its proof against the joint trace.
 
     The stock plan is the reference of all plans, and may itself be wrong.
@@ -136,11 +136,11 @@ def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: LeverOutcome)
         stock,
         proof=captured.planned.prover.of_stock(lost or wrong),
         warnings=(*stage.caveats, *warned),
-        corrections=plan_corrections.corrected(stage, made, captured.initial),
+        corrections=plan_corrections.find_corrections(stage, outcome, captured.initial),
     )
 
 
-def _proven(captured: Capture, made: Plan) -> Plan:
+def _prove_plan(captured: Capture, candidate: Plan) -> Plan:
     """Return the plan with its proof.
 
     Raises
@@ -152,14 +152,14 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     stock = base_of(captured, {}).plan
     if captured.planned.prover is None:
         captured.planned.prover = Prover(stock.graph)
-    proof = captured.planned.prover.prove(made.graph)
+    proof = captured.planned.prover.prove(candidate.graph)
     if not proof.proven:
-        raise PlanError(unequal(proof, captured.program.name))
+        raise PlanError(inequality_message(proof, captured.program.name))
     stage = StageTime("prove", time.perf_counter() - begun)
     return dataclasses.replace(
-        made,
+        candidate,
         proof=proof.with_stock_fault(stock.proof.fault),
-        stages=(*made.stages, stage),
+        stages=(*candidate.stages, stage),
         warnings=stock.warnings,
         corrections=stock.corrections,
     )
@@ -180,10 +180,10 @@ def replan(
     """
     stage = captured.stage
     captured.kept.begin()
-    with captured.inside():
+    with captured.thunder_state():
         if choices or captured.planned.stock is None:
             log = StageLog(newer)
-            found = executed(Hooks(captured.executor, choices, log, kept=captured.kept), stage)
+            found = execution_traces(Hooks(captured.executor, choices, log, memo=captured.kept), stage)
         else:
             (log, found), captured.planned.stock = captured.planned.stock, None
         hooks, forward, backward = found.hooks, found.forward, found.backward
@@ -193,10 +193,10 @@ def replan(
         graph = read_execution(forward, backward, stage)
         made = dataclasses.replace(hooks.made, execution=graph)
         hooks.mark("read")
-        sites = sites_under(choices, stage, made)
+        sites = find_sites(choices, stage, made)
         hooks.mark("sites")
     line = timeline(graph)
-    ran = _ran(forward, backward)
+    ran = _statements_of(forward, backward)
     counted = _census(graph, _fusions(graph, ran))
     counts = _counts(ran, graph, made, captured.executor, captured.program.device)
     hooks.mark("predict")
@@ -212,7 +212,7 @@ def replan(
         opening=captured.stages,
         split=SplitTraces(lambda: (forward, backward)),
         counts=counts,
-        unmatched=unmatched(choices, sites),
+        unmatched=unmatched_choices(choices, sites),
         warnings=stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
         steps=LazyValue(lambda: _steps(captured, found)),
@@ -227,21 +227,21 @@ def replan(
     return planned, made
 
 
-def _steps(captured: Capture, found: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
+def _steps(captured: Capture, executed: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
     """Return the intermediate traces by name."""
     return (
         ("initial", (captured.initial,)),
         ("gradients", (captured.stage.joint,)),
         ("claimed by executors", (captured.stage.claimed,)),
-        ("choices before fusion", (found.edited,)),
-        *found.further,
+        ("choices before fusion", (executed.edited,)),
+        *executed.further,
     )
 
 
-def read_again(
+def plan_of_edited_split(
     plan: Plan,
     stage: LeverContext,
-    made: LeverOutcome,
+    outcome: LeverOutcome,
     choices: Mapping[str, str],
     split: tuple[TraceCtx, TraceCtx | None],
     begun: float,
@@ -253,7 +253,7 @@ def read_again(
     plan : Plan
         The plan before the edit.
     stage : LeverContext
-    made : LeverOutcome
+    outcome : LeverOutcome
         Results of that plan's choices.
     choices : mapping of str to str
         All choices now.
@@ -266,18 +266,18 @@ def read_again(
     validate(forward, backward)
     edited = time.perf_counter()
     graph = read_execution(forward, backward, stage)
-    made = dataclasses.replace(made, execution=graph)
-    sites = sites_under(choices, stage, made)
+    outcome = dataclasses.replace(outcome, execution=graph)
+    sites = find_sites(choices, stage, outcome)
     read = time.perf_counter()
-    line, ran = timeline(graph), _ran(forward, backward)
+    line, ran = timeline(graph), _statements_of(forward, backward)
     return dataclasses.replace(
         plan,
         graph=graph,
         timeline=line,
         census=_census(graph, _fusions(graph, ran)),
-        counts=_counts(ran, graph, made, plan.executor, plan.device),
+        counts=_counts(ran, graph, outcome, plan.executor, plan.device),
         sites=sites,
-        unmatched=unmatched(choices, sites),
+        unmatched=unmatched_choices(choices, sites),
         split=SplitTraces(lambda: split),
         stages=(
             StageTime("after split", edited - begun),
@@ -288,7 +288,7 @@ def read_again(
     )
 
 
-def _ran(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
+def _statements_of(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
     """Return the statements of both traces."""
     return [bsym for trace in (forward, backward) if trace is not None for bsym in trace.bound_symbols]
 
@@ -307,16 +307,18 @@ def _fusions(graph: Graph, ran: Sequence[BoundSymbol]) -> list[BoundSymbol]:
     return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
 
 
-def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: LeverOutcome, executor: str, device: str) -> dict[str, int]:
+def _counts(
+    ran: Sequence[BoundSymbol], graph: Graph, outcome: LeverOutcome, executor: str, device: str
+) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
-    fusions, options = [bsym for bsym in ran if bsym.sym.is_fusion], made.options
-    inside = [copy_sets.inside_of(bsym) for bsym in ran]
+    fusions, options = [bsym for bsym in ran if bsym.sym.is_fusion], outcome.options
+    inside = [copy_sets.count_copies_and_fences(bsym) for bsym in ran]
     sets = 0
     for fusion in fusions if executor_named(executor).copies == "sets" else ():
-        facts = copy_sets.facts(fusion)
+        facts = copy_sets.copy_facts(fusion)
         policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
-        sets += len(facts) - len(copy_sets.without_set(fusion, policies))
+        sets += len(facts) - len(copy_sets.copies_without_set(fusion, policies))
     packs = sum(bsym.sym.name.startswith(PACK) for bsym in ran)
     return {
         "compilations": compilations(fusions, share=options.share),
@@ -326,7 +328,7 @@ def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: LeverOutcome, execut
         "sets": sets,
         "fences": sum(count for _, count in inside),
         "buckets": packs,
-        "moved_statements": made.moved_statements,
+        "moved_statements": outcome.moved_statements,
         "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,
     }
 
@@ -353,7 +355,7 @@ def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
     if not stage.has_backward and (stage.graph.statements.flags & StatementFlag.INPLACE).any():
         return None
     made_by = {lever_of(id) for id in choices}
-    with captured.inside():
+    with captured.thunder_state():
         if not made_by:
             return stage.predictor.predict()
         levers = [lever for lever in all_levers() if lever.name in made_by]

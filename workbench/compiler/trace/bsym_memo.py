@@ -40,7 +40,7 @@ class PlanMemo:
         if self._plans % PLANS == 0:
             self._older, self._known = self._known, {}
 
-    def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+    def get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
         """Return the outcome of `make` for a key; call `make` only for a new key.
 
         Parameters
@@ -70,13 +70,13 @@ class Structure:
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def get_or_make(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return the outcome of `make` for a key; call `make` only for a new key."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
-    def known(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Any:
         """Return the cached outcome for a key; None if there is none yet."""
         return self._known.get(key)
 

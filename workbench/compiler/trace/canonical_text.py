@@ -42,7 +42,7 @@ class TextLine:
     moves: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        fields = (map(_written, self.operands), self.shares, self.output_names, *((self.moves,) if self.moves else ()))
+        fields = (map(_ref_text, self.operands), self.shares, self.output_names, *((self.moves,) if self.moves else ()))
         return "\t".join((self.call, *map(" ".join, fields)))
 
 
@@ -56,10 +56,10 @@ class Computation:
     @cached_property
     def text(self) -> str:
         """Return the text that is stored in the graph."""
-        return "\n".join((*map(str, self.steps), f"={' '.join(map(_written, self.outputs))}"))
+        return "\n".join((*map(str, self.steps), f"={' '.join(map(_ref_text, self.outputs))}"))
 
 
-def _written(ref: Ref) -> str:
+def _ref_text(ref: Ref) -> str:
     step, at = ref
     return str(at) if step < 0 else f"{step}.{at}"
 
@@ -75,7 +75,7 @@ def output_names(bsym: Any) -> list[Any]:
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in taken}.values())
 
 
-def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()) -> Computation:
+def statement_computation(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()) -> Computation:
     """Return the computation of a statement as one step.
 
     Parameters
@@ -94,10 +94,10 @@ def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()
     else:
         executor = bsym.sym.executor
         prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
-        arguments = [_static(arg, operands) for arg in _shaped(bsym)]
+        arguments = [_argument_text(arg, operands) for arg in _arguments_with_shape(bsym)]
         # PyTorch's default is left out, as Thunder's primitives leave it out.
         given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
-        arguments += [f"{key}={_static(arg, operands)}" for key, arg in given_too]
+        arguments += [f"{key}={_argument_text(arg, operands)}" for key, arg in given_too]
         symbol = _SAME.get(bsym.sym.name, bsym.sym.name)
         call = f"{prefix}{symbol}({', '.join(arguments)})"
         if _keeps_shape(bsym):
@@ -143,16 +143,16 @@ KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
 """Symbols of Thunder's PyTorch executor that change strides, but not the position of an element in the tensor."""
 
 
-def where(taken: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
+def position_text(lengths: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
     """Return the source positions of an output's elements, as if the source were contiguous."""
-    return ";".join((*(",".join(map(str, each)) for each in (taken, shape, strides)), str(offset)))
+    return ";".join((*(",".join(map(str, each)) for each in (lengths, shape, strides)), str(offset)))
 
 
 _SHAPED = ("expand", "reshape")
 """Symbols that take the shape of their output: as one argument, as several, or with one open length."""
 
 
-def _shaped(bsym: Any) -> Sequence[Any]:
+def _arguments_with_shape(bsym: Any) -> Sequence[Any]:
     """Return a statement's arguments, in which the output's shape replaces the requested shape."""
     if _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED:
         return (bsym.args[0], tuple(int(length) for length in bsym.output.shape))
@@ -168,7 +168,7 @@ def _keeps_shape(bsym: Any) -> bool:
     return shaped and tuple(bsym.args[0].shape) == tuple(bsym.output.shape)
 
 
-def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
+def composite_computation(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
     """Return the computation of a composite statement; None if its parts do not make all of its outputs."""
     known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(input_names(bsym))}
     steps: list[TextLine] = []
@@ -178,11 +178,11 @@ def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation |
             return None
         base = len(steps)
 
-        def moved(ref: Ref, inputs: Sequence[str] = inputs, base: int = base) -> Ref:
+        def shift_ref(ref: Ref, inputs: Sequence[str] = inputs, base: int = base) -> Ref:
             return known[inputs[ref[1]]] if ref[0] < 0 else (base + ref[0], ref[1])
 
-        steps += [dataclasses.replace(s, operands=tuple(map(moved, s.operands))) for s in computation.steps]
-        found = [moved(ref) for ref in computation.outputs]
+        steps += [dataclasses.replace(s, operands=tuple(map(shift_ref, s.operands))) for s in computation.steps]
+        found = [shift_ref(ref) for ref in computation.outputs]
         known.update(zip((out.name for out in output_names(part)), found, strict=True))
     outputs = output_names(bsym)
     if any(out.name not in known for out in outputs):
@@ -197,18 +197,18 @@ def _kind(proxy: Any) -> str:
     return f"{str(proxy.dtype).rsplit('.', 1)[-1]}[{shape}]@{proxy.device.device_str()}"
 
 
-def _static(tree: Any, operands: list[str]) -> str:
+def _argument_text(tree: Any, operands: list[str]) -> str:
     """Return an argument as text, and append the values in it to `operands` in order."""
     if isinstance(tree, NumberProxy):
         operands.append(tree.name)
-        return f"${type(tree).__name__}" + ("" if tree.value is None else f"={_static(tree.value, operands)}")
+        return f"${type(tree).__name__}" + ("" if tree.value is None else f"={_argument_text(tree.value, operands)}")
     if isinstance(tree, Proxy):
         operands.append(tree.name)
         return "$"
     if isinstance(tree, (tuple, list)):
-        return f"({', '.join(_static(leaf, operands) for leaf in tree)})"
+        return f"({', '.join(_argument_text(leaf, operands) for leaf in tree)})"
     if isinstance(tree, dict):
-        return f"{{{', '.join(f'{key!r}: {_static(leaf, operands)}' for key, leaf in tree.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_argument_text(leaf, operands)}' for key, leaf in tree.items())}}}"
     if isinstance(tree, float):
         return tree.hex()
     if isinstance(tree, torch.distributed.ProcessGroup):

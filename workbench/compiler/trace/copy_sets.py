@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from workbench.compiler.interop.thread_patches import ThreadPatches, wrapped
+from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
@@ -67,24 +67,24 @@ def is_fence(bsym: BoundSymbol) -> bool:
     return bool(bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES or bsym.sym.name == "update_aliases")
 
 
-def inside_of(bsym: BoundSymbol) -> tuple[int, int]:
+def count_copies_and_fences(bsym: BoundSymbol) -> tuple[int, int]:
     """Count in-place copies and fences in a statement, including the statement itself; cached with its structure."""
 
     def count() -> tuple[int, int]:
         found = list(leaves([bsym]))
         return sum(map(is_copy, found)), sum(map(is_fence, found))
 
-    counted: tuple[int, int] = structure_of(bsym).once("copies and fences", count)
+    counted: tuple[int, int] = structure_of(bsym).get_or_make("copies and fences", count)
     return counted
 
 
-def _shares(bsym: BoundSymbol) -> bool:
+def _may_share_memory(bsym: BoundSymbol) -> bool:
     """Return whether a statement or a subsymbol makes values that may share memory; cached with its structure."""
 
     def find() -> bool:
         return any(is_copy(leaf) or is_fence(leaf) or leaf.sym.id in VIEWS for leaf in leaves([bsym]))
 
-    return bool(structure_of(bsym).once("shares memory", find))
+    return bool(structure_of(bsym).get_or_make("shares memory", find))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +108,9 @@ class CopyFact:
     direct: bool
 
 
-def facts(fusion: BoundSymbol) -> list[CopyFact]:
+def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
     """Return the copies of a fusion, in order."""
-    if not inside_of(fusion)[0]:
+    if not count_copies_and_fences(fusion)[0]:
         return []
     inputs = {a.name for a in fusion.flat_proxy_args}
     members = list(leaves(fusion.subsymbols))
@@ -153,7 +153,7 @@ def has_set(policy: str, fact: CopyFact) -> bool:
     return policy == ALWAYS
 
 
-def without_set(
+def copies_without_set(
     fusion: BoundSymbol, policies: Mapping[str, str], *, unchecked: bool = False
 ) -> frozenset[tuple[str, str]]:
     """Return source and destination of copies from which the policy omits the `set`, and which stay correct.
@@ -162,7 +162,7 @@ def without_set(
     """
     return frozenset(
         (fact.source, fact.destination)
-        for fact in facts(fusion)
+        for fact in copy_facts(fusion)
         if not has_set(policies.get(fact.output, ALWAYS), fact) and (unchecked or not fact.needs_set)
     )
 
@@ -191,7 +191,7 @@ def _nvfuser() -> Any:
 
 
 def _copy_without_set(stock: Any, copy_from: Any, copy_to: Any, *, fd: Any, lc_to_nv_map: Any, **kwargs: Any) -> Any:
-    if not goes_without(copy_from.name, copy_to.name):
+    if not omits_set(copy_from.name, copy_to.name):
         return stock(copy_from, copy_to, fd=fd, lc_to_nv_map=lc_to_nv_map, **kwargs)
     getnv = _nvfuser().getnv
     source = getnv(copy_from, fd, lc_to_nv_map)
@@ -200,16 +200,16 @@ def _copy_without_set(stock: Any, copy_from: Any, copy_to: Any, *, fd: Any, lc_t
 
 
 _sets = ThreadPatches(
-    "sets of nvFuser", lambda: [wrapped(_nvfuser()._translation_map, prims.PrimIDs.COPY_, _copy_without_set)]
+    "sets of nvFuser", lambda: [wrap_function(_nvfuser()._translation_map, prims.PrimIDs.COPY_, _copy_without_set)]
 )
 
 
-def goes_without(source: str, destination: str) -> bool:
+def omits_set(source: str, destination: str) -> bool:
     """Return whether the definition that is being built leaves out the `set` of this copy."""
     return (source, destination) in _skipped.get()
 
 
-def any_left_out() -> bool:
+def may_omit_set() -> bool:
     """Return whether the definition that is being built may leave out a `set`."""
     return bool(_skipped.get())
 
@@ -271,7 +271,7 @@ class MemoryAliases:
         self._root: dict[str, str] = {}
         self._written: list[tuple[int, str]] = []
         for i, bsym in enumerate(bsyms):
-            if _shares(bsym):
+            if _may_share_memory(bsym):
                 for leaf in leaves([bsym]):
                     self._follow(leaf, i)
 
@@ -310,7 +310,7 @@ class MemoryWrites(MemoryAliases):
     """
 
     def __init__(self, trace: TraceCtx) -> None:
-        writes = any(inside_of(bsym)[0] for bsym in trace.bound_symbols)
+        writes = any(count_copies_and_fences(bsym)[0] for bsym in trace.bound_symbols)
         # Without writes, shared memory does not matter.
         super().__init__(trace.bound_symbols if writes else ())
         fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
@@ -322,7 +322,7 @@ class MemoryWrites(MemoryAliases):
             if (base := self.base(name)) in self._of_one:
                 self._of_one[base].add(name)
 
-    def between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
+    def writes_between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
         """Return the names of values whose memory is written between one fusion and the end of another."""
         if not self._written:
             return frozenset()
@@ -332,7 +332,7 @@ class MemoryWrites(MemoryAliases):
         return frozenset[str]().union(*(self._of_one[base] for base in bases))
 
 
-def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
+def deferred_results(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
     """Return the results of in-place statements that Thunder's split would put into the backward.
 
     `split_into_forward_and_backward` keeps a statement in the forward if the forward reads its result later. It keeps a
@@ -351,12 +351,12 @@ def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
     for bsym in reversed(bsyms):
         if any(out.name in names for out in bsym.flat_proxy_outs) or (is_copy(bsym) and bsym.args[1].name in names):
             names.update(a.name for a in bsym.flat_proxy_args)
-        elif inside_of(bsym)[0]:
+        elif count_copies_and_fences(bsym)[0]:
             found.update(out.name for out in bsym.flat_proxy_outs)
     return found
 
 
-def kept_in_forward(trace: TraceCtx) -> TraceCtx:
+def keep_in_forward(trace: TraceCtx) -> TraceCtx:
     """Replace forward regions that Thunder's split would put into the backward by their members.
 
     The split does not see a copy into outside memory inside a region whose outputs the forward does not read. The last
@@ -375,7 +375,7 @@ def kept_in_forward(trace: TraceCtx) -> TraceCtx:
         read = any(out.name in names for out in bsym.flat_proxy_outs)
         parts = [bsym]
         if bsym.sym.is_fusion and not read and any(map(_copies_in_forward, bsym.subsymbols)):
-            parts = _opened(bsym, {name for name, times in made.items() if times > 1}, edited)
+            parts = _open_fusion(bsym, {name for name, times in made.items() if times > 1}, edited)
         for part in reversed(parts):
             found.append(part)
             if any(o.name in names for o in part.flat_proxy_outs) or (is_copy(part) and part.args[1].name in names):
@@ -392,13 +392,13 @@ def _copies_in_forward(member: BoundSymbol) -> bool:
     return BoundSymbolTag.BACKWARD not in member.tags and any(map(is_copy, leaves([member])))
 
 
-def _opened(fusion: BoundSymbol, taken: set[str], trace: TraceCtx) -> list[BoundSymbol]:
+def _open_fusion(fusion: BoundSymbol, used_names: set[str], trace: TraceCtx) -> list[BoundSymbol]:
     """Return the members of a fusion; rename intermediate values whose names are in use."""
     handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
     swap = {}
     with tracectx(trace):
         for member in fusion.subsymbols:
             for out in member.flat_proxy_outs:
-                if out.name in taken and out.name not in handed and variableify(out) not in swap:
+                if out.name in used_names and out.name not in handed and variableify(out) not in swap:
                     swap[variableify(out)] = out.replace_name()
     return [member.from_bsym_swap_proxies(swap) if swap else member for member in fusion.subsymbols]

@@ -135,24 +135,26 @@ def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
         bsym.tags.add(Corrected(name, line))
 
 
-def is_thunders_own(made: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def is_thunders_own(
+    statements: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> bool:
     """Return whether the statements that were recorded for a call are the single one that unmodified Thunder records.
 
     Parameters
     ----------
-    made : list of BoundSymbol
+    statements : list of BoundSymbol
     target : callable
         The PyTorch function that was called.
     args, kwargs
         Its arguments.
     """
-    if len(made) != 1 or made[0].sym.name != getattr(target, "__name__", ""):
+    if len(statements) != 1 or statements[0].sym.name != getattr(target, "__name__", ""):
         return False
-    given, taken = [*args, *kwargs.values()], [*made[0].args, *made[0].kwargs.values()]
+    given, taken = [*args, *kwargs.values()], [*statements[0].args, *statements[0].kwargs.values()]
     # The statement may spell out arguments for which the call used the defaults.
-    return all(any(one is other or _equal(one, other) for other in taken) for one in given)
+    return all(any(one is other or _is_equal(one, other) for other in taken) for one in given)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _is_equal(first: Any, second: Any) -> bool:
     plain = (bool, int, float, complex, str, tuple, list)
-    return isinstance(one, plain) and type(one) is type(other) and repr(one) == repr(other)
+    return isinstance(first, plain) and type(first) is type(second) and repr(first) == repr(second)

@@ -24,23 +24,25 @@ def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> H
 class _IdentityKey:
     """An object as part of a key. It equals only itself while it is alive, and the key does not keep it alive."""
 
-    def __init__(self, what: Any) -> None:
-        self.number = identity(what)
+    def __init__(self, target: Any) -> None:
+        self.number = identity(target)
         try:
-            self.what: Callable[[], Any] = weakref.ref(what)
+            self.target: Callable[[], Any] = weakref.ref(target)
         except TypeError:
-            self.what = lambda: what
+            self.target = lambda: target
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _IdentityKey) and self.number == other.number and self.what() is other.what() is not None
+            isinstance(other, _IdentityKey)
+            and self.number == other.number
+            and self.target() is other.target() is not None
         )
 
     def __hash__(self) -> int:
         return self.number
 
     def __repr__(self) -> str:
-        return repr(str(self.what()))
+        return repr(str(self.target()))
 
 
 def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
@@ -84,7 +86,7 @@ def fusion_key(bsym: Any) -> str:
     str
         16 hexadecimal digits.
     """
-    found: str = structure_of(bsym).once("key", lambda: _fusion_key(bsym))
+    found: str = structure_of(bsym).get_or_make("key", lambda: _fusion_key(bsym))
     return found
 
 

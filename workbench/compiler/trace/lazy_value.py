@@ -21,8 +21,8 @@ class LazyValue[T]:
     @property
     def value(self) -> T:
         """Return the value; if another thread is computing it, wait."""
-        return self._made
+        return self._cached_value
 
     @planned_property
-    def _made(self) -> T:
+    def _cached_value(self) -> T:
         return self._make()

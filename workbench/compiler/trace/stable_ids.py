@@ -98,31 +98,31 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
     return tagged, tuple(origins)
 
 
-def known_file(file: str) -> str:
+def file_label(file: str) -> str:
     """Return the name of a source file for the user: a notebook cell by its number, as in tracebacks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
     return f"In[{numbers[file]}]" if file in numbers else file
 
 
-def told_place(file: str, line: int) -> str:
+def line_prefix(file: str, line: int) -> str:
     """Return the beginning of a message about a user's line: file, line number and text; empty if there is no line."""
-    return f"{known_file(file)}:{line} ({read_line(file, line)}): " if line else ""
+    return f"{file_label(file)}:{line} ({read_line(file, line)}): " if line else ""
 
 
-def told_origin(origin: Origin) -> str:
+def origin_text(origin: Origin) -> str:
     """Return the line of a statement as ``FILE:LINE TEXT``; its id if the line is not known."""
     return f"{origin.file}:{origin.line}  {origin.text}" if origin.line else origin.id
 
 
-def told_line(file: str, line: int) -> str:
-    """Return a line of a file in the format of `told_origin`; empty if the line is not known."""
-    return f"{known_file(file).rsplit('/', 1)[-1]}:{line}  {read_line(file, line)}" if line else ""
+def line_text(file: str, line: int) -> str:
+    """Return a line of a file in the format of `origin_text`; empty if the line is not known."""
+    return f"{file_label(file).rsplit('/', 1)[-1]}:{line}  {read_line(file, line)}" if line else ""
 
 
 def line_of(bsym: BoundSymbol) -> str:
-    """Return `told_origin` of a statement without tags."""
-    return told_origin(_origin(bsym, Counter()))
+    """Return `origin_text` of a statement without tags."""
+    return origin_text(_origin(bsym, Counter()))
 
 
 def class_of(bsym: BoundSymbol) -> str:
@@ -156,7 +156,7 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
         id=f"{scope}/{symbol}" + (f".{ordinal}" if ordinal else ""),
         scope=scope,
         symbol=symbol,
-        file=known_file(file).rsplit("/", 1)[-1],
+        file=file_label(file).rsplit("/", 1)[-1],
         line=line,
         text=read_line(file, line) if line else "",
     )
@@ -210,11 +210,11 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             rest = ""
             if backward or symbol_here != symbol or ordinal:
                 rest = f"{'<' if backward else '>'}{symbol_here}" + (f".{ordinal}" if ordinal else "")
-            for i, name in enumerate(_made(bsym)):
+            for i, name in enumerate(_new_names(bsym)):
                 places[name] = ValuePlace(index, of, rest + (f"[{i}]" if i else ""))
     return places
 
 
-def _made(bsym: BoundSymbol) -> list[str]:
+def _new_names(bsym: BoundSymbol) -> list[str]:
     given = read_names(bsym)
     return [name for name in made_names(bsym) if name not in given]

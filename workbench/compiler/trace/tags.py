@@ -5,11 +5,11 @@ from __future__ import annotations
 from workbench.compiler.interop.thunder_api import BoundSymbol, _vjp_impl, prims
 
 
-def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
+def has_tag(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
     """Return whether a statement or one of its subsymbols has the tag."""
     if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
         return True
-    return any(contains(sub, tag) for sub in bsym.subsymbols)
+    return any(has_tag(sub, tag) for sub in bsym.subsymbols)
 
 
 def differentiates(bsym: BoundSymbol) -> bool:

@@ -81,7 +81,7 @@ def _validate_members(bsym: object, side: str) -> None:
             raise PlanError(f"{side}: {symbol.name} returns {name}, which it does not make")
 
 
-def unequal(proof: Proof, program: str) -> str:
+def inequality_message(proof: Proof, program: str) -> str:
     """Return the error message for a plan that is not proven equal to the stock plan."""
     return (
         f"{proof.message}. The plan under these choices would not compute what {program} does; nothing is changed. "

@@ -483,7 +483,7 @@ def compile_unmodified(callable_: Callable[..., Any], variant: str = THUNDER) ->
     # Imported here, because only an actual check needs Thunder.
     from workbench.compiler import api
 
-    return api.unmodified(callable_, ways=(variant,))
+    return api.unmodified(callable_, entry_points=(variant,))
 
 
 def _reference(
