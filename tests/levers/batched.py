@@ -1,7 +1,7 @@
-"""Compile many regions with one call of the C++ compiler, whose start takes most of the time for a region.
+"""Compile many regions with one call of the C++ compiler: its start takes most of the time that one region needs.
 
-Regions first run as the PyTorch functions they consist of. Meanwhile Inductor lowers them as usual, but its kernels are
-collected instead of compiled. Then all collected kernels are compiled together.
+Regions first run as the PyTorch functions they consist of. During these runs, Inductor lowers the regions as usual, but
+its kernels are collected instead of compiled. Then one call compiles all collected kernels.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _now = AsyncCompile.cpp_pybinding
 
 
 class NoCppError(Exception):
-    """The C++ compiler refuses Inductor's code for a region, also when it is compiled alone."""
+    """The C++ compiler refuses Inductor's code for a region, even if only this region is compiled."""
 
 
 class Kernel:
-    """One of Inductor's C++ kernels, which does nothing until it is compiled."""
+    """A C++ kernel by Inductor. Calls do nothing until the kernel is compiled."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -54,7 +54,7 @@ def _c_argument(arg: Any) -> Any:
 
 
 class Region:
-    """A region that Inductor lowers. It runs uncompiled until its kernels are compiled."""
+    """A region that Inductor lowers. It runs as PyTorch functions until its kernels are compiled."""
 
     def __init__(self, plain: Callable[..., Any], compiled: Callable[..., Any]) -> None:
         self.plain = plain
@@ -65,7 +65,7 @@ class Region:
         if self.ready:
             return self.compiled(*args)
         laid_out = None
-        # A fallback op reads values that no kernel has written yet, and may refuse them.
+        # A fallback op may raise an error: the values that it reads are not written, because no kernel is compiled yet.
         with contextlib.suppress(IndexError, RuntimeError):
             laid_out = self.compiled(*map(_copy, args))
         results = self.plain(*args)
@@ -78,15 +78,16 @@ class Region:
 def _copy(arg: Any) -> Any:
     if not isinstance(arg, torch.Tensor):
         return arg
-    # Lowering depends on these and on requires_grad. Shared memory is separated.
+    # Lowering depends on shape, strides, type and requires_grad. Copies share no memory.
     copy = torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype)
     copy = copy.zero_() if 0 in arg.stride() else copy.copy_(arg.detach())
     return copy.requires_grad_(arg.requires_grad)
 
 
 def _like(layout: Any, result: Any, held: set[int]) -> Any:
-    """Return a result in the memory layout that Inductor gives it: later regions are lowered for the layout of their
-    inputs.
+    """Return a result in the memory layout that Inductor gives it.
+
+    Later regions are lowered for the layouts of their inputs.
     """
     own = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in held
     if not own or 0 in layout.stride():
@@ -102,7 +103,7 @@ class Regions:
     compiled : bool
         Whether the regions will be compiled.
     one_by_one : bool
-        Compile each when it first runs.
+        Compile each region when it first runs.
     """
 
     def __init__(self, *, compiled: bool, one_by_one: bool) -> None:
@@ -117,7 +118,7 @@ class Regions:
         made.flat_proxy_args, made.flat_proxy_outs = inputs, outputs
         key = fusion_key(made)
         if key not in self._known:
-            # The workbench's compile options, and the cases that it leaves to PyTorch, apply here too.
+            # The workbench's compile options apply here too. PyTorch runs the same regions as in the workbench.
             asked = torch.compile
             torch.compile = proof.uncompiled
             plain = make_compiled(members, inputs, outputs, mode=mode)
@@ -131,7 +132,7 @@ class Regions:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Compile all regions lowered inside the block together. Later ones are compiled one by one."""
+        """Compile all regions that are lowered inside the block together, and later regions one by one."""
         kernels: list[Kernel] = []
 
         def collect(_: Any, argtypes: list[str], source: str) -> Kernel:
@@ -165,7 +166,7 @@ def _build(kernels: list[Kernel]) -> None:
         includes.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         bodies.append(f"namespace n{i} {{\n{re.sub(r'\bkernel\(', f'kernel_{i}(', body)}\n}}")
-    # In Inductor's own way for one kernel: its precompiled headers are there.
+    # Inductor's own function for one kernel compiles them, because it has precompiled headers.
     bodies.append('extern "C" void kernel() {}')
     loaded = CppPythonBindingsCodeCache.load_pybinding([], "\n".join((*includes, *bodies)))
     library = ctypes.CDLL(loaded.__self__.__file__)
@@ -175,7 +176,7 @@ def _build(kernels: list[Kernel]) -> None:
 
 @contextlib.contextmanager
 def regions(*, compiled: bool, one_by_one: bool = False) -> Iterator[Regions]:
-    """Make regions once for each structure inside the block. They run uncompiled until they are compiled."""
+    """Make one region for each structure inside the block. A region runs as PyTorch functions until it is compiled."""
     made = Regions(compiled=compiled, one_by_one=one_by_one)
     executors.make_compiled = made.make
     try:

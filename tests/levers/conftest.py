@@ -1,4 +1,4 @@
-"""Fixtures of the lever tests: regions that run uncompiled, and built-in programs captured once."""
+"""Fixtures of the lever tests: regions run uncompiled, and tests run with one thread."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.levers.proof import uncompiled
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run regions as the PyTorch functions they consist of: the tests are about the contents of regions."""
+    """Run regions as the PyTorch functions they consist of: tests with this fixture check only what regions contain."""
     monkeypatch.setattr(torch, "compile", uncompiled)
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Callable[[], None]:
-    """Run with one thread: programs here are tiny, and reductions give the same sums each time."""
+    """Run with one thread: programs here are tiny, and with one thread reductions give the same sums each time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,11 +1,11 @@
-"""Random programs under random choices of every lever, compared with unmodified Thunder and double precision.
+"""Run random programs under random choices of every lever; compare with unmodified Thunder and double precision.
 
-``python -m tests.levers.fuzz --out FILE`` is the full run. It resumes where FILE ends. ``--replay MODE SEED CHOICES``
-runs a single case. A case is one program with one set of choices whose plan differs from the plan without choices, and
-from those of the sets before.
+``python -m tests.levers.fuzz --out FILE`` starts the full run, or resumes it after the last seed in FILE. ``--replay
+MODE SEED CHOICES`` runs a single case. A case is one program with one set of choices. The plan of a case differs from
+the plan without choices and from the plans of earlier sets for the same program.
 
-The required accuracy follows from the plan. If all its kernels are unmodified Thunder's, all bits must be equal. If
-not, the distance to double precision must be within `allowed`.
+The required accuracy depends on the plan. If unmodified Thunder uses all kernels of the plan, all bits must equal those
+of unmodified Thunder. Otherwise, the distance from the results in double precision must be at most `allowed`.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from workbench.runs.measure.tensor_diff import RecordedTensor
 
 SEED = 3
 TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
-"""The torch executor; torch.compile regions run uncompiled, as PyTorch functions; compiled regions."""
+"""Modes: the torch executor; regions of torch.compile that run as PyTorch functions; regions that Inductor compiles."""
 MODES = (TORCH, REGIONS, INDUCTOR)
 EXECUTORS = {TORCH: "torch", REGIONS: "torchcompile", INDUCTOR: "torchcompile"}
 SETS = {TORCH: 24, REGIONS: 32, INDUCTOR: 16}
 """Number of random sets of choices for each program of a mode."""
 IN_VAIN = 6
-"""Number of useless sets in a row after which a program is left."""
+"""Number of consecutive sets without a new plan after which no more sets of a program are tried."""
 INPUT_SEEDS = 8
 FACTOR = 32.0
-"""Allowed distance of a changed region from double precision, as a multiple of unmodified Thunder's."""
+"""Allowed distance of a changed region from double precision, as a multiple of unmodified Thunder's distance."""
 COARSE = 0.1
-"""Upper limit of that distance, as a share of the size, unless unmodified Thunder's is over a quarter of it."""
+"""Upper limit of that distance, as a share of the size; no limit if Thunder's distance is over a quarter of it."""
 
 type Step = dict[str, RecordedTensor]
 
 
 class Unusable(Exception):
-    """No reference exists to compare with. The message gives a short reason."""
+    """The program has no reference. The message gives a short reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A wrong case."""
+    """A case whose results are wrong."""
 
     mode: str
     seed: int
@@ -83,19 +83,27 @@ class Found:
 
 
 def drawn_program(mode: str, seed: int) -> RandomProgram:
-    """Return the program of a seed. Programs for compiled regions are small."""
+    """Return the program of a seed; a smaller program if its regions are compiled."""
     lines = 6 if mode == INDUCTOR else 8
     return drawn(Random(f"program {seed}"), draws=seed % 3 == 0, writes=seed % 2 == 0, most_lines=lines)
 
 
 def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, Step]:
-    """Return the program with inputs whose eager results show differences, and the results, plain and in double
-    precision.
+    """Find inputs with which errors are visible in a program's results.
+
+    Returns
+    -------
+    RandomProgram
+        The program with these inputs.
+    Step
+        The results of eager PyTorch.
+    Step
+        The results of eager PyTorch in double precision.
 
     Raises
     ------
     Unusable
-        If PyTorch refuses the program, or no inputs were found.
+        If PyTorch refuses the program, or no such inputs were found.
     """
     for i in range(INPUT_SEEDS):
         tried = dataclasses.replace(program, input_seed=program.input_seed + i)
@@ -118,7 +126,7 @@ def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, St
 
 
 def tells(step: Step) -> bool:
-    """Return whether all results are finite and not too large, with a nonzero output and a nonzero gradient."""
+    """Return whether errors would be visible: results are finite, not too large, and include nonzero numbers."""
     by_kind: dict[str, list[float]] = {}
     for entry in step.values():
         if entry.value is not None and entry.value.is_floating_point():
@@ -130,7 +138,7 @@ def tells(step: Step) -> bool:
 
 
 class Known:
-    """A program with its results by unmodified Thunder, by eager PyTorch and in double precision.
+    """A program and its results: of unmodified Thunder, of eager PyTorch, and of eager PyTorch in double precision.
 
     Parameters
     ----------
@@ -152,13 +160,13 @@ class Known:
             raise Unusable(f"Thunder refuses: {type(error).__name__}") from error
         self.kernels = set(kernel_identity.kernels_of(self.jitted))
         if self.jitted.way != "thunder.jit":
-            # A plan runs in place of the two traces of the whole program. ThunderFX keeps traces of graphs only.
+            # A plan replaces the two traces of the whole program. ThunderFX has no such traces, only traces of graphs.
             raise Unusable(f"unmodified Thunder accepts it only by {self.jitted.way}")
         self.entry = self.jitted._lc_cs.interpreter_cache[-1]
         self.share = max((self.share_of(name, self.stock) for name in self.double), default=0.0)
 
     def share_of(self, name: str, step: Step) -> float:
-        """Return the distance to double precision as a share of the size."""
+        """Return a tensor's distance from its value in double precision, as a share of the tensor's size."""
         exact_value, value = self.double[name].value, step[name].value if name in step else None
         if exact_value is None and value is None:
             return 0.0
@@ -173,8 +181,9 @@ class Known:
 
     @cached_property
     def sizes(self) -> dict[str, float]:
-        """Return the largest element, but at least a share of the largest of all tensors of a kind: some are only
-        rounding errors.
+        """Sizes of the tensors: the largest element, or a share of the largest element of its kind if that is more.
+
+        Without this share, a tensor of only rounding errors would have a tiny size.
         """
         largest: dict[str, float] = {}
         own = {}
@@ -188,17 +197,17 @@ class Known:
 
     @property
     def comparable(self) -> bool:
-        """True if unmodified Thunder is right, so that double precision is a fair reference."""
+        """True if unmodified Thunder is close to double precision, so that a plan must be close to it too."""
         return 4 * self.share <= COARSE
 
     @property
     def allowed(self) -> float:
-        """Largest distance to double precision of results that are not bitwise equal, as a share of the size."""
+        """Largest allowed distance from double precision, as a share of the size."""
         least = torch.finfo(torch.float32).eps
         return max(min(FACTOR * max(self.share, least), COARSE), 4 * self.share)
 
     def run(self, plan: api.Plan) -> Step:
-        """Run one step of a plan in place of unmodified Thunder's traces: same prologue, autograd and epilogue."""
+        """Run one step of a plan with the prologue, autograd function and epilogue of unmodified Thunder."""
         split = plan.split
         _inplace_copy_sanity_check(split.forward)
         forward = transform_to_torch_types(split.forward)
@@ -211,7 +220,7 @@ class Known:
         return accuracy.first_step(stepper, SEED)
 
     def far(self, step: Step) -> str:
-        """Return the tensors whose distance to double precision exceeds the limit, as text."""
+        """Return the tensors whose distance from double precision is not allowed, as text."""
         shares = {name: self.share_of(name, step) for name in self.double}
         return ", ".join(
             f"{name} is {share:.3g} of its size from double precision, {self.allowed:.3g} allowed"
@@ -220,7 +229,7 @@ class Known:
         )
 
     def other(self, step: Step) -> str:
-        """Return the tensors that differ from unmodified Thunder's, as text."""
+        """Return the tensors that differ from unmodified Thunder's results, as text."""
         return ", ".join(
             f"{error.name} is {error.max_rel_error:.3g} of its size from unmodified Thunder"
             for error in tensor_diff.compare_tensors(step, self.stock, "unmodified Thunder")
@@ -229,7 +238,7 @@ class Known:
 
 
 class Subject:
-    """A bench on a known program, for running its plans.
+    """A bench that makes plans for a `Known` program, which runs them.
 
     Parameters
     ----------
@@ -244,12 +253,12 @@ class Subject:
         self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], capture="interpreter", **kwargs)
 
     def run(self, plan: api.Plan) -> Step:
-        """Return the results of one step of a plan."""
+        """Run one step of a plan; return its results."""
         return self.known.run(plan)
 
     @cached_property
     def base(self) -> Step:
-        """Results of the plan without choices, with its regions."""
+        """Results of the plan without choices under this executor."""
         return self.run(self.bench.stock_plan)
 
     @cached_property
@@ -257,9 +266,9 @@ class Subject:
         return set(kernels(self.bench.stock_plan))
 
     def wrong(self, plan: api.Plan) -> tuple[str, str]:
-        """Return the requirement on a plan, and its violation as text (empty if it holds)."""
+        """Run a plan; return which accuracy is required, and where the results miss it (empty if nowhere)."""
         known, ran, step = self.known, set(kernels(plan)), self.run(plan)
-        # Uncompiled regions run the same functions that they consist of.
+        # Regions that are not compiled run the same PyTorch functions as unmodified Thunder.
         if ran <= known.kernels or self.mode == REGIONS:
             return "bitwise", other_bits(step, known.stock, "unmodified Thunder")
         if plan is not self.bench.stock_plan and ran <= self.base_kernels:
@@ -274,13 +283,13 @@ def kernels(plan: api.Plan) -> dict[str, str]:
 
 
 def other_bits(step: Step, expected: Step, against: str) -> str:
-    """Return the names of tensors that are not bitwise equal, as text."""
+    """Return the names of tensors with other bits, as text."""
     names = sorted(tensor_diff.tensors_with_other_bits(step, expected))
     return f"{', '.join(names)} has other bits than under {against}" if names else ""
 
 
 def signature(plan: api.Plan) -> tuple[Any, ...]:
-    """Return a key that is equal for plans that run the same."""
+    """Return a key that is equal for plans that execute the same statements."""
     traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
     statements = tuple(
         (
@@ -295,7 +304,7 @@ def signature(plan: api.Plan) -> tuple[Any, ...]:
 
 
 def choose(bench: Workbench, wanted: dict[str, str], counts: Counter[str]) -> bool:
-    """Make as many of the choices as are accepted together, and drop the others."""
+    """Make the choices; drop each choice that is refused, until the rest is accepted."""
     while wanted:
         try:
             bench.choose(wanted)
@@ -310,7 +319,7 @@ def choose(bench: Workbench, wanted: dict[str, str], counts: Counter[str]) -> bo
 
 @functools.lru_cache(maxsize=1)
 def known(program: RandomProgram) -> Known | Unusable:
-    """Return the `Known` of a program, or the reason why it has none. Modes that share a program share it."""
+    """Return the `Known` of a program, or the reason why it has none. Modes with the same program share the result."""
     try:
         return Known(program)
     except Unusable as reason:
@@ -318,7 +327,7 @@ def known(program: RandomProgram) -> Known | Unusable:
 
 
 def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tuple[Found, RandomProgram]]:
-    """Run and count the cases of a seed; yield the wrong ones."""
+    """Run and count the cases of a seed; yield the cases whose results are wrong."""
     given = known(drawn_program(mode, seed))
     if isinstance(given, Unusable):
         counts[f"programs unusable: {given}"] += 1
@@ -332,13 +341,13 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
         if mode == INDUCTOR:
             with made.together():
                 for choices in ({}, *drawn_sets):
-                    # An error here repeats when the case runs.
+                    # If this raises an error, the run of the case below raises it too and reports it.
                     with contextlib.suppress(Exception):
                         subject.run(subject.bench.plan_under(choices))
         try:
             what = tried(subject, {}, counts)
         except NoCppError:
-            # The compiler refuses Inductor's code for unmodified Thunder's regions, so no reference exists.
+            # The C++ compiler refuses Inductor's code for the plan without choices, so no reference exists.
             counts["programs for which Inductor writes no C++"] += 1
             return
         if what:
@@ -359,7 +368,7 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
 
 
 def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> Iterator[dict[str, str]]:
-    """Yield sets of choices whose plans differ from the plan without choices, and from each other."""
+    """Yield sets of choices; their plans differ from the plan without choices and from each other."""
     bench, in_vain = subject.bench, 0
     seen = {signature(bench.stock_plan)}
     for i in range(sets):
@@ -367,7 +376,7 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
             return
         in_vain += 1
         random = Random(f"choices {subject.mode} {seed} {i}")
-        # Every third set is made on top of the one before.
+        # Every third set adds choices to the set before it.
         if i % 3 != 2:
             while bench.choices:
                 bench.undo()
@@ -376,7 +385,7 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
             if not choose(bench, choices, counts):
                 continue
         except PlanError:
-            # An option was offered, but its plan is refused. The run of the case refuses it again.
+            # The proof refuses the plan of an option that was offered as legal. The case of this set reports that.
             yield {**bench.choices, **choices}
             continue
         if (found := signature(bench.plan)) in seen:
@@ -388,12 +397,12 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
 
 
 def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | None = None) -> str:
-    """Return the fault of a set of choices as text; empty if it is right.
+    """Run a set of choices; return what is wrong with the results as text (empty if nothing).
 
     Raises
     ------
     NoCppError
-        If the C++ compiler refuses Inductor's code for one of its regions.
+        If the C++ compiler refuses Inductor's code for a region.
     """
     try:
         kind, what = subject.wrong(subject.bench.plan_under(choices))
@@ -409,7 +418,7 @@ def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | N
 
 
 def minimal(subject: Subject, found: Found) -> Found:
-    """Return the case with as few choices as still fail."""
+    """Remove choices from a wrong case as long as it stays wrong; return the rest."""
     for id in list(found.choices):
         fewer = {other: option for other, option in found.choices.items() if other != id}
         try:
@@ -422,7 +431,7 @@ def minimal(subject: Subject, found: Found) -> Found:
 
 
 def quick_compiler() -> None:
-    """Let Inductor compile in this process, with a linker that takes half the time if there is one."""
+    """Let Inductor compile in this process, and link with `ld.gold`, if installed, which takes half the time."""
     torch._inductor.config.compile_threads = 1
     torch._dynamo.config.automatic_dynamic_shapes = False
     if gold := shutil.which("ld.gold"):
@@ -434,13 +443,13 @@ def quick_compiler() -> None:
 
 
 def cpu_s() -> float:
-    """Return the CPU seconds of this process and of its finished children."""
+    """Return the CPU seconds of this process and its finished child processes."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def full(path: Path, wanted: Mapping[str, int], sets: Mapping[str, int], begin: int) -> Counter[str]:
-    """Run until there are the wanted numbers of cases of each mode."""
+    """Run seeds until each mode has the wanted number of cases."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {(line["mode"], line["seed"]): line for line in lines}
     total: dict[str, Counter[str]] = {mode: Counter() for mode in MODES}
@@ -475,7 +484,7 @@ def told(total: Mapping[str, Counter[str]]) -> str:
 
 
 def replay(mode: str, seed: int, choices: Mapping[str, str]) -> str:
-    """Run a single case; return its fault, or an empty string."""
+    """Run a single case; return what is wrong with its results, or an empty string."""
     with regions(compiled=mode == INDUCTOR, one_by_one=True):
         subject = Subject(mode, Known(drawn_program(mode, seed)))
         print(subject.known.program)

@@ -1,4 +1,4 @@
-"""Assertions that must hold for every program under every legal choice."""
+"""Assertions that hold for every program under every legal choice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
 
 SEED = 3
 FLOOR_BYTES = 1024
-"""Memory that kernels of tiny programs may take in addition. The figures here are a few KiB."""
+"""Allowance for memory that kernels take in addition: 1 % of a tiny program's few KiB is less."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Reference:
     Attributes
     ----------
     expected : dict
-        Results by reference: unmodified Thunder always, and eager if nothing is random.
+        Results of each reference: always of unmodified Thunder, and of eager PyTorch if `build_eager` is given.
     exhibit : str
-        The difference between unmodified Thunder and eager, or an empty string.
+        How unmodified Thunder's results differ from those of eager PyTorch; empty if they do not.
     """
 
     expected: dict[str, dict[str, RecordedTensor]]
@@ -51,17 +51,17 @@ class Reference:
 
 
 class Unusable(Exception):
-    """PyTorch, or unmodified Thunder, refuses the program: no reference exists to compare with."""
+    """PyTorch or unmodified Thunder refuses the program, so it has no reference."""
 
 
 def first_step(build: Build, compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, RecordedTensor]:
-    """Return the results of one step of a fresh program, and the values that it changes."""
+    """Build a program and run one step; return the results and the values that the step changes."""
     function, args, kwargs = build()
     return accuracy.first_step(accuracy.Stepper(function, args, kwargs, compile(function), seed=SEED), SEED)
 
 
 def differences(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedTensor], against: str) -> str:
-    """Return the tensors that are not equal within their tolerance, as text."""
+    """Return the tensors whose difference exceeds their tolerance, as text."""
     # Programs here mix precisions: a float64 result may have been computed as float32.
     allowed = RELATIVE_TOLERANCE[torch.float32] / RELATIVE_TOLERANCE[torch.float64]
     wrong = [
@@ -73,12 +73,12 @@ def differences(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedT
 
 
 def reference(build: Build, build_eager: Build | None) -> Reference:
-    """Run the program through unmodified Thunder and, if it can be built for that, eagerly.
+    """Run a program with unmodified Thunder and, if `build_eager` is given, with eager PyTorch.
 
     Raises
     ------
     Unusable
-        If one of them refuses.
+        If Thunder or PyTorch refuses the program.
     """
     try:
         eager = {"eager": first_step(build_eager, lambda function: function)} if build_eager is not None else {}
@@ -90,18 +90,18 @@ def reference(build: Build, build_eager: Build | None) -> Reference:
 
 
 def statements(trace: Any) -> list[str]:
-    """The statements of a trace as text."""
+    """Return the statements of a trace as text."""
     return [str(bsym) for bsym in trace.bound_symbols]
 
 
 def replayed(bench: Workbench) -> Any:
-    """Return the config in force, written to a file and read back."""
+    """Export the config in force to a file; return the config that is read from the file."""
     with tempfile.TemporaryDirectory() as folder:
         return workbench.load(bench.export(Path(folder) / "choices.py"))
 
 
 def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = True) -> None:
-    """Assert that the plan in force, exported and run, is right, runs as planned, and takes the predicted memory."""
+    """Export and run the plan in force; assert that results, traces and memory are as expected."""
     plan = bench.plan
     config = replayed(bench)
     assert config.choices == bench.choices
@@ -129,11 +129,11 @@ def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = T
 
 
 def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes: int) -> None:
-    """Assert that a step takes the predicted memory above its baseline, within 1 %.
+    """Assert that a step's measured peak above its baseline equals the predicted one, within 1 %.
 
-    After the backward, autograd copies gradients that are not plain tensors of their own, and adds cotangents of
-    returned inputs. No trace shows either. With such copies the measured figure must lie between the limits. The same
-    applies if the peak is the start of the backward, which no statement represents: then `stepped_bytes` is the limit.
+    The measured peak may be higher for three reasons, each with a limit of its own. After the backward, autograd copies
+    gradients that share memory or are not contiguous. Autograd adds cotangents of inputs that the program returns. The
+    peak may be at the start of the backward, where the plan has no statement: `stepped_bytes` includes this moment.
     """
     plan = bench.plan
     measured = memory_meter.measure_peak(run)
@@ -148,14 +148,14 @@ def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes
 
 
 def _handed_back(bench: Workbench) -> int:
-    """Return the bytes of cotangents of inputs that the program returns unchanged, and of sums with them."""
+    """Return the bytes of cotangents of inputs that the program returns, and of the sums that autograd adds them to."""
     values = bench.plan.graph.values
     flags = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.REQUIRES_GRAD
     return 2 * int(values.bytes[(values.flags & flags) == flags].sum())
 
 
 def _copied_after(bench: Workbench) -> int:
-    """Return the bytes of gradients that autograd copies, as far as the traces show it."""
+    """Return the bytes of gradients that autograd copies after the backward, as far as the traces show this."""
     split, graph = bench.plan.split, bench.plan.graph
     if split.backward is None:
         return 0
@@ -166,24 +166,24 @@ def _copied_after(bench: Workbench) -> int:
     copied = 0
     gradients = [g for g in split.backward.bound_symbols[-1].flat_proxy_args if isinstance(g, TensorProxy)]
     held = np.flatnonzero(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT))
-    # Without values that no statement reads, and without gradients that wait outside the trace.
+    # Excluded are values that no statement reads, and gradients that wait outside the trace.
     names = [values.name[v] for v in held if values.name[v] in found.storage_of]
     holders = Counter([*(found.storage_of[name] for name in names), *(found.storage_of[g.name] for g in gradients)])
     for gradient in gradients:
         nbytes = int(values.bytes[graph.value_index[gradient.name]])
         storage = found.storage_of[gradient.name]
         strides = torch.empty(tuple(gradient.shape), device="meta").stride()
-        # Once as a gradient and once as a held value. Any further reference is another owner.
+        # A gradient is counted as a gradient and as a held value. A third reference is another owner of its storage.
         if holders[storage] > 2 or found.storage_bytes[storage] != nbytes or found.strides[gradient.name] != strides:
             copied += nbytes
     return copied
 
 
 def predicted_as_stepped(bench: Workbench) -> int | None:
-    """Assert that the plan's figures are those of a step with fake tensors, plus values that no statement reads.
+    """Assert that the plan's memory equals that of a step with fake tensors, plus values that no statement reads.
 
-    Returns that step's peak; None if Thunder declares a value too small, because then all figures from its traces are
-    too small.
+    Returns the peak of that step; None if Thunder declares a value smaller than it is, because then the plan's figures
+    are too small.
     """
     split, stage = bench.plan.split, bench._captured.stage
     stepped = fake_execution.step(split.forward, split.backward, arguments=stage.arguments, beside=stage.beside)
@@ -194,8 +194,8 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
         if currently_in_test_context():
             event("misdeclared by Thunder")
         return None
-    # Zeros for outputs without a gradient exist when the backward starts, and all but one are freed before it does
-    # anything. The plan has no statement for that moment, nor one for a backward that only passes gradients on.
+    # When the backward starts, zeros exist for outputs without a gradient. All but one are freed before the first
+    # statement, so no statement of the plan counts them. A backward that only passes gradients on has no statement.
     outputs = plan.graph.values.flags & ValueFlag.OUTPUT != 0
     unseen = _without_gradient(split) > 1 or not (plan.graph.statements.side == BACKWARD).any()
     passing = int(plan.graph.values.bytes[outputs].sum()) if unseen else 0
@@ -207,17 +207,17 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
 
 
 def _without_gradient(split: Any) -> int:
-    """Return how many outputs the backward takes no gradient for."""
+    """Return the number of outputs whose gradient the backward does not take."""
     return 0 if split.backward is None else sum(not isinstance(c, TensorProxy) for c in split.backward.args[1])
 
 
 def state(bench: Workbench) -> tuple[Any, ...]:
-    """Return all state that a choice may change, as values."""
+    """Return copies of all state that a choice may change."""
     return _state(bench.choices, bench.plan)
 
 
 def planned_anew(bench: Workbench) -> tuple[Any, ...]:
-    """Return the state of the choices in force without any cache: a plan is never compared with itself."""
+    """Plan the choices in force without any cache; return the state, so that no plan is compared with itself."""
     return _state(bench.choices, api.replan(bench._captured, bench.choices)[0])
 
 
@@ -230,7 +230,7 @@ def _state(choices: Mapping[str, str], plan: api.Plan) -> tuple[Any, ...]:
 def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
     """Make choices; return whether they were accepted. Assert that a refusal changes nothing.
 
-    A choice that the proof refuses was offered by a faulty lever: that error fails the test.
+    If the proof refuses the plan, a lever offered a wrong option: its `PlanError` fails the test.
     """
     before = state(bench)
     try:
@@ -242,7 +242,7 @@ def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
 
 
 def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
-    """Assert that every option listed as illegal is refused with that reason."""
+    """Assert that the bench refuses options that its sites list as illegal, with the listed reason."""
     for id, option, reason in refused_choices(bench.sites())[:most]:
         assert reason
         before = bench.choices
@@ -252,7 +252,7 @@ def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
 
 
 def undoes(bench: Workbench, before: tuple[Any, ...]) -> None:
-    """Assert that undo and redo restore the states before and after, and that planning without a cache gives both."""
+    """Assert that undo and redo restore the states before and after a choice, and that uncached plans equal both."""
     after = state(bench)
     assert planned_anew(bench) == after
     bench.undo()
@@ -267,8 +267,8 @@ COMPILE = torch.compile
 
 
 def uncompiled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """Replace `torch.compile`: regions run as the PyTorch functions they consist of.
+    """Replace `torch.compile`, so that regions run as the PyTorch functions they consist of.
 
-    Programs are still captured by Dynamo, which passes its graphs to a backend of the workbench's own.
+    Calls with a function as backend still reach `torch.compile`: with them, the workbench captures programs by Dynamo.
     """
     return COMPILE(function, *args, **kwargs) if callable(kwargs.get("backend")) else function

@@ -1,4 +1,4 @@
-"""PyTorch runs a region that writes into the base of several of its inputs, because Inductor gets it wrong."""
+"""PyTorch runs a region that writes into memory which two of its inputs share, because Inductor gets it wrong."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ pytestmark = pytest.mark.slow
 
 
 def drawn(x: torch.Tensor) -> torch.Tensor:
-    """Found among random programs."""
+    """Return a view of rows that an in-place update reads; a random program of the fuzz run."""
     rows = x.unsqueeze(0).expand(8, -1)
     x.mul_(x)
     x.mul_(0.9).add_(rows.detach().mean(0) * 0.1)
     return rows
 
 
-def test_a_write_into_memory_of_two_inputs_is_right() -> None:
+def test_a_region_that_writes_into_memory_of_two_inputs_is_right() -> None:
     bench = workbench.open(drawn, torch.ones(16), device="cpu", executor="torchcompile", capture="interpreter")
     bench.choose({"copies:drawn/add_": "out", "copies:drawn/mul_": "out"})
     expected, found = torch.linspace(-1, 1, 16), torch.linspace(-1, 1, 16)
@@ -27,7 +27,7 @@ def test_a_write_into_memory_of_two_inputs_is_right() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_plain_torch_compile_gets_it_wrong() -> None:
+def test_plain_torch_compile_fails_on_such_a_region() -> None:
     def region(rows: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         scaled = x.mul_(0.9)
         return rows.detach(), rows, x, scaled + rows.mean(0) * 0.1

@@ -1,4 +1,4 @@
-"""In-place copies on a CPU: inside torch.compile's regions or outside, for all or for one."""
+"""In-place copies on a CPU: all copies, or a single copy, inside or outside of torch.compile's regions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def writes_as_eager(bench: Workbench) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
-def test_copies_outside_split_an_optimizer_step_into_many_regions() -> None:
+def test_copies_outside_regions_split_an_optimizer_step_into_many_regions() -> None:
     bench = opened("adam", parameters=2, size=4)
     copies = bench.plan.counts["copies"]
     assert copies == 12
@@ -54,7 +54,7 @@ def test_a_single_copy_can_be_taken_out_of_its_region() -> None:
     assert writes_as_eager(bench)
 
 
-def test_settings_of_other_executors_are_refused_with_the_reason() -> None:
+def test_a_setting_of_another_executor_is_refused_with_the_reason() -> None:
     with pytest.raises(ChoiceError, match=r"torch\.compile puts no set before a copy"):
         opened("sgd").choose({"copies.policy": "never"})
     with pytest.raises(ChoiceError, match="the torch executor makes no fusions"):
@@ -68,7 +68,7 @@ def reads_before_a_write_through_views(a: torch.Tensor, b: torch.Tensor) -> torc
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_value_read_before_a_write_through_views_is_not_recomputed_after_it() -> None:
+def test_if_a_write_through_views_follows_a_read_the_value_is_not_recomputed_after_the_write() -> None:
     arguments = torch.rand(4, 4), torch.rand(4, 4)
     bench = workbench.open(reads_before_a_write_through_views, *arguments, device="cpu", executor="torchcompile")
     (site,) = bench.sites("copies")[-1:]
@@ -90,7 +90,7 @@ def writes_last(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
 
 
 def writes_last_without_gradients(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    # Thunder prepares for gradients first, and only then sees that nothing here has one.
+    # Thunder prepares for gradients before it finds that no value here needs a gradient.
     y = x.detach().sin() * state.sum()
     part = state.view(-1)
     part.mul_(0.5)
@@ -98,7 +98,7 @@ def writes_last_without_gradients(x: torch.Tensor, state: torch.Tensor) -> torch
 
 
 @pytest.mark.parametrize("program", [writes_last, writes_last_without_gradients])
-def test_a_copy_that_thunder_would_put_into_the_backward_stays_inside(program: Any) -> None:
+def test_a_copy_that_thunder_would_put_into_the_backward_stays_in_its_region(program: Any) -> None:
     arguments = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4)
     bench = workbench.open(program, *arguments, device="cpu", executor="torchcompile", capture="interpreter")
     (site,) = [site for site in bench.sites("copies") if site.id.startswith("copies:")]
@@ -209,9 +209,9 @@ WRITES = {
     computed: [],
     averaged_with_decay: [],
 }
-"""Programs that write in place, with those of their copies that stay out of regions."""
+"""Programs that write in place, and for each program the copies that stay out of regions."""
 COMPILED = (swapped_with_zeros, swapped_with_ones, swapped_with_cat, handed_on, shifted_in_place, returned_old)
-"""Programs that Inductor gets wrong, each in another way, if it gets the whole program."""
+"""Programs that Inductor gets wrong if one region contains the whole program, each for another reason."""
 
 
 def four(seed: int) -> list[torch.Tensor]:
@@ -220,7 +220,7 @@ def four(seed: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("program", WRITES, ids=lambda program: program.__name__)
-def test_copies_of_values_that_may_be_overwritten_stay_out_and_others_share_a_region(program: Any) -> None:
+def test_only_copies_of_values_that_may_be_overwritten_stay_out_of_the_region(program: Any) -> None:
     bench = workbench.open(program, *four(0), device="cpu", executor="torchcompile")
     sites = [site for site in bench.sites("copies") if site.id.startswith("copies:")]
     assert [s.id.rpartition("/")[2] for s in sites if s.choice == "out"] == WRITES[program]

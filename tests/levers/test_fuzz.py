@@ -1,4 +1,4 @@
-"""The fuzz harness: a sample of its cases of each kind, and its report of a wrong plan."""
+"""The fuzz run: a sample of its cases in each mode, and its report of a wrong plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.compiler.memory import offload
 
 SETS = 4
 SEED = 3002
-"""A program of which each mode has several cases. The full run has thousands of others."""
+"""Seed of a program with several cases in each mode. The full run has thousands of other programs."""
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def test_sampled_cases_have_the_bits_of_unmodified_thunder(mode: str) -> None:
 
 
 @pytest.mark.slow
-def test_sampled_cases_with_regions_compiled_together_are_right() -> None:
+def test_sampled_cases_are_right_if_their_regions_are_compiled_together() -> None:
     counts: Counter[str] = Counter()
     assert list(fuzz.cases(INDUCTOR, SEED, 2, counts)) == []
     assert counts["cases"] > 0
@@ -36,7 +36,7 @@ def test_sampled_cases_with_regions_compiled_together_are_right() -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_plan_is_found_reported_with_few_choices_and_replayable(
+def test_a_wrong_plan_is_reported_with_few_choices_and_can_be_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wait = offload.arrive
@@ -52,12 +52,12 @@ def test_a_wrong_plan_is_found_reported_with_few_choices_and_replayable(
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == found["what"]
     monkeypatch.setattr(offload, "arrive", wait)
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == ""
-    # It resumes where it ended: nothing runs again.
+    # A second run resumes after the last case, so no case runs again.
     monkeypatch.setattr(fuzz, "cases", None)
     assert fuzz.full(out, {TORCH: 12}, {TORCH: 6}, SEED) == total
 
 
-def test_inputs_are_searched_until_differences_show() -> None:
+def test_inputs_are_searched_until_errors_would_be_visible() -> None:
     given = Input("x0", (8, 8), "float32", requires_grad=True)
     _, eager, _ = fuzz.with_telling_inputs(RandomProgram((given,), ("v0 = torch.relu(x0)",), ("v0",)))
     assert fuzz.tells(eager)
@@ -66,7 +66,7 @@ def test_inputs_are_searched_until_differences_show() -> None:
             fuzz.with_telling_inputs(RandomProgram((given,), (line,), ("v0",)))
 
 
-def test_a_region_with_an_op_that_dynamo_does_not_trace_is_not_made() -> None:
+def test_an_op_that_dynamo_does_not_trace_stays_outside_of_regions() -> None:
     given = Input("x0", (4,), "float32", requires_grad=True)
     program = RandomProgram((given,), ("v0 = torch.tanh(x0).detach() * x0",), ("v0",))
     with fuzz.regions(compiled=False):

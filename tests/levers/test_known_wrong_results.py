@@ -1,6 +1,6 @@
-"""Wrong results of Thunder or Inductor. Each is shown to be wrong there, and right, refused or warned of here.
+"""Programs with wrong results by Thunder or Inductor; the workbench gives right results, or names the difference.
 
-A test fails if it finds unmodified Thunder or Inductor right: then the exhibit and its workaround can be removed.
+If a later Thunder or Inductor is right, a test fails: then the program and the workbench's workaround can be removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SWAP = ("swap", {})
 
 
 def stock_nvfuser_differs(name: str, settings: dict[str, Any]) -> list[str]:
-    """Return the values that unmodified Thunder with nvFuser, planned and replayed, gets wrong."""
+    """Plan and replay a program with unmodified Thunder and nvFuser; return the names of wrong values."""
     known = replays.eager(name, **settings)
     program = resolve(name, device="planned", **settings)
     assert isinstance(program.fake_mode, FakeTensorMode)
@@ -44,7 +44,7 @@ def stock_nvfuser_differs(name: str, settings: dict[str, Any]) -> list[str]:
 def wrong_on_the_cpu(
     name: str, settings: dict[str, Any], compile: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> bool:
-    """Return whether the result of `compile` for a program that writes in place differs from eager PyTorch's."""
+    """Compile a program that writes in place; return whether it writes other values than eager PyTorch."""
     function, args, _ = resolve(name, device="cpu", **settings).build()
     expected = [tensor.clone() for tensor in args]
     function(*expected)
@@ -54,7 +54,7 @@ def wrong_on_the_cpu(
 
 @needs_nvfuser
 @pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
-def test_unmodified_thunder_with_nvfuser_writes_other_values(name: str, settings: dict[str, Any]) -> None:
+def test_unmodified_thunder_with_nvfuser_writes_wrong_values(name: str, settings: dict[str, Any]) -> None:
     assert stock_nvfuser_differs(name, settings)
 
 
@@ -63,7 +63,7 @@ def test_unmodified_thunder_with_nvfuser_writes_other_values(name: str, settings
 @pytest.mark.parametrize("policy", ["always", "alias_aware"])
 @pytest.mark.parametrize("fences", ["keep", "drop"])
 @pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
-def test_the_workbenchs_plan_for_nvfuser_is_right(
+def test_a_plan_of_the_workbench_for_nvfuser_is_right(
     name: str, settings: dict[str, Any], fences: str, policy: str
 ) -> None:
     bench = replays.planned(name, **settings)
@@ -73,7 +73,7 @@ def test_the_workbenchs_plan_for_nvfuser_is_right(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), LOST)
-def test_thunders_switch_for_no_fences_loses_updates(name: str, settings: dict[str, Any]) -> None:
+def test_thunders_option_without_fences_loses_updates(name: str, settings: dict[str, Any]) -> None:
     assert wrong_on_the_cpu(
         name,
         settings,
@@ -92,7 +92,7 @@ def test_a_fence_between_views_of_one_tensor_cannot_be_dropped(name: str, settin
 
 
 @pytest.mark.slow
-def test_inductor_swaps_wrong_although_its_input_graph_is_right() -> None:
+def test_inductor_gets_a_swap_wrong_although_its_input_graph_is_right() -> None:
     assert wrong_on_the_cpu(*SWAP, torch.compile)
     assert not wrong_on_the_cpu(*SWAP, lambda function: torch.compile(function, backend="aot_eager"))
     assert wrong_on_the_cpu(*SWAP, lambda function: thunder.jit(function, executors=[torch_compile_ex]))
@@ -100,7 +100,7 @@ def test_inductor_swaps_wrong_although_its_input_graph_is_right() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
-def test_the_workbenchs_regions_are_right(name: str, settings: dict[str, Any]) -> None:
+def test_regions_of_the_workbench_are_right(name: str, settings: dict[str, Any]) -> None:
     config = workbench.open(name, device="cpu", executor="torchcompile", settings=settings).config
     assert not wrong_on_the_cpu(name, settings, config.jit)
 
@@ -114,7 +114,7 @@ def test_the_copy_that_inductor_gets_wrong_stays_out_of_its_region_with_the_reas
 
 
 class RecomputeAll(Transform):
-    """Tags all values with Thunder's own request for recomputation."""
+    """Tags the results of dropout with Thunder's tag for recomputation in the backward."""
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         for bsym in computation.bound_symbols:
@@ -126,7 +126,7 @@ class RecomputeAll(Transform):
 
 
 def step(name: str, *transforms: Transform, **settings: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return output and gradients of unmodified Thunder at one seed."""
+    """Return the output and the gradients of one step of unmodified Thunder at a fixed seed."""
     program = resolve(name, device="cpu", **settings)
     module = program.callable
     assert isinstance(module, torch.nn.Module)
@@ -138,7 +138,7 @@ def step(name: str, *transforms: Transform, **settings: Any) -> tuple[torch.Tens
 
 
 @pytest.mark.slow
-def test_thunders_tags_and_checkpoints_repeat_draws_and_only_gradients_show_it() -> None:
+def test_thunders_tags_and_checkpoints_draw_new_numbers_and_only_gradients_differ() -> None:
     output, gradients = step("checkpoint_dropout", checkpointed=False)
     for wrong_output, wrong in (
         step("checkpoint_dropout", checkpointed=True),
@@ -149,7 +149,7 @@ def test_thunders_tags_and_checkpoints_repeat_draws_and_only_gradients_show_it()
 
 
 @pytest.mark.slow
-def test_recomputing_everything_recomputable_keeps_the_draws() -> None:
+def test_recomputing_every_legal_storage_keeps_the_random_draws() -> None:
     bench = workbench.open("checkpoint_dropout", device="cpu", executor="torch", checkpointed=False)
     bench.choose({site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options})
     output, gradients = step("checkpoint_dropout", checkpointed=False)
@@ -167,7 +167,7 @@ def test_recomputing_everything_recomputable_keeps_the_draws() -> None:
 
 
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_a_checkpoint_around_a_dropout_differs_from_unmodified_thunder_with_the_cause(executor: str) -> None:
+def test_a_plan_names_the_correction_of_a_checkpoint_around_a_dropout(executor: str) -> None:
     bench = workbench.open("checkpoint_dropout", device="cpu", executor=executor)
     (correction,) = bench.plan.corrections
     for part in ("computed again in the backward", "preserve_rng_state", "saves the draw", "(exhibits.py:"):

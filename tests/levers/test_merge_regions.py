@@ -1,4 +1,4 @@
-"""Regions merged past statements outside regions: the order stays legal, and the peak does not rise."""
+"""Merging regions moves them past other statements: the order stays legal, and the peak does not rise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
 
 
 def regions(function: Callable[..., Any], args: tuple[Any, ...], executor: str = EXECUTOR) -> list[set[str]]:
-    """Return the contents of each fusion of the stock plan."""
+    """Return the names of the statements in each fusion of the stock plan."""
     statements = workbench.open(function, *args, device="cpu", executor=executor).plan.graph.statements
     fusions = [row for row, name in enumerate(statements.name) if name.startswith("TorchCompile")]
     return [
@@ -47,7 +47,7 @@ def fusions(plan: Plan) -> int:
 
 
 def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
-    """Return the plan with regions as Thunder's partition gives them."""
+    """Return the plan with the regions of Thunder's partition, none merged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executors, "merge_regions", apart)
         return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)
@@ -67,24 +67,24 @@ def test_a_region_moves_past_an_independent_matmul_to_its_reader() -> None:
 
 
 def narrow_to_wide(x: torch.Tensor, w: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
-    """Between the two regions only the row of sums is alive. Either region beside the other needs far more memory."""
+    """Between the two regions only the row of sums is alive. Moving one region to the other needs far more memory."""
     sums = torch.tanh(x @ w).sum(0, keepdim=True)
     other = back @ back @ back
     return torch.exp(sums).expand(WIDE, WIDE) * 2 + other
 
 
-def test_regions_stay_apart_if_merging_keeps_more_alive() -> None:
+def test_regions_stay_apart_if_merging_would_raise_the_live_bytes() -> None:
     args = drawn(WIDE, NARROW, seed=0), drawn(NARROW, WIDE, seed=1), drawn(WIDE, WIDE, seed=2)
     assert len(regions(narrow_to_wide, args)) == 2
 
 
 def in_order(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """The matmul reads a result of one region, and the other reads the matmul: neither region can move."""
+    """The matmul reads the first region, and the second region reads the matmul: neither region can move past it."""
     first = torch.sin(x)
     return first * (first @ w)
 
 
-def test_regions_stay_apart_around_a_statement_that_depends_on_one_and_feeds_the_other() -> None:
+def test_regions_stay_apart_if_a_statement_reads_one_and_is_read_by_the_other() -> None:
     assert len(regions(in_order, (drawn(NARROW, NARROW, seed=0), drawn(NARROW, NARROW, seed=1)))) == 2
 
 
@@ -95,7 +95,7 @@ def written_between(x: torch.Tensor, w: torch.Tensor, kept: torch.Tensor) -> tor
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_nothing_moves_past_an_in_place_write() -> None:
+def test_regions_around_an_in_place_write_give_the_results_of_eager() -> None:
     def args() -> tuple[torch.Tensor, ...]:
         return tuple(drawn(NARROW, NARROW, seed=seed) for seed in range(3))
 
@@ -106,7 +106,7 @@ def test_nothing_moves_past_an_in_place_write() -> None:
 
 
 def of_primitives(*calls: Callable[[dict[str, Any]], Any]) -> tuple[dict[str, Any], Groups]:
-    """Return the numbered results of calls of primitives, with `x` and `kept`, and one group of statements per call."""
+    """Trace calls of primitives; return `x`, `kept` and the numbered results, and a group of statements per call."""
     trace, groups = TraceCtx(), []
     with tracectx(trace):
         x, kept = (
@@ -122,7 +122,7 @@ def of_primitives(*calls: Callable[[dict[str, Any]], Any]) -> tuple[dict[str, An
 
 
 def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
-    """Return the names of statements by group, with some groups being regions."""
+    """Merge groups, of which those at `regions_at` are regions; return the names of statements in each group."""
     are_regions = [groups[at] for at in regions_at]
     held = [{p.name for b in group for p in (*b.flat_proxy_args, *b.flat_proxy_outs)} for group in groups]
     return [
@@ -131,7 +131,7 @@ def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
 
 
 def test_no_region_moves_past_an_in_place_write() -> None:
-    """Without the memory that the first region reads, either region could move to the other."""
+    """If the copy wrote to other memory, one region could move to the other."""
     _, groups = of_primitives(
         lambda made: prims.sin(made["kept"]),
         lambda made: prims.copy_(made["x"], made["kept"], grad_enabled=False),
@@ -147,7 +147,7 @@ def test_no_region_moves_past_an_in_place_write() -> None:
 
 
 def test_a_region_that_writes_in_place_does_not_move() -> None:
-    """It does not need the matmul, which reads the written memory."""
+    """The region does not read the matmul, but the matmul reads memory that the region writes."""
 
     def written(made: dict[str, Any]) -> Any:
         return prims.mul(made["0"], prims.copy_(made["x"], made["kept"], grad_enabled=False))
@@ -159,7 +159,7 @@ def test_a_region_that_writes_in_place_does_not_move() -> None:
 
 
 def two_blocks(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    """The backward peaks where GELU's result is alive for a weight's gradient: GELU's own gradient can wait."""
+    """At the backward's peak, GELU's result is alive for the gradient of a weight. GELU's gradient can run later."""
     linear, gelu = torch.nn.functional.linear, torch.nn.functional.gelu
     for up, bias, down, other in zip(*(weights[at::4] for at in range(4)), strict=True):
         x = x + linear(gelu(linear(x, up, bias)), down, other)
@@ -172,7 +172,7 @@ TWO_BLOCKS = tuple(drawn(*shape, seed=seed).requires_grad_() for seed, shape in 
 
 @pytest.mark.slow
 def test_merging_regions_never_raises_a_peak_under_recomputation() -> None:
-    """Values inside a region, or recomputed in it, take no memory: there is far more of them than is alive."""
+    """Values inside a region, or recomputed in it, take no memory. They are many times larger than the live values."""
     bench = workbench.open(two_blocks, *TWO_BLOCKS, device="cpu", executor=EXECUTOR)
     sites = [s for s in bench.plan.sites if s.lever == "saved" and s.values and s.default == "save"]
     open_ = [site.id for site in sites if "recompute" in site.options and "recompute" not in site.illegal]
@@ -198,7 +198,7 @@ def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_predicted_peak_of_merged_regions_equals_the_measured_one() -> None:
+def test_with_merged_regions_the_predicted_peak_equals_the_measured_peak() -> None:
     program = resolve("llama", device="cpu", layers=1)
     plan = assert_arithmetic_equals_stepper(api.capture(program, EXECUTOR), {})
     assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)

@@ -1,4 +1,4 @@
-"""An executor is one file: as a module of its own it plans, replays and works on the command line."""
+"""One file adds an executor: plans, replays and the command line can use it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tanhs(Executor):
 
 @pytest.fixture
 def tanhs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An executor in a file of its own."""
+    """Register an executor from a file of its own."""
     (tmp_path / "tanhs_executor.py").write_text(TOY)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("tanhs_executor")
@@ -80,7 +80,7 @@ def test_a_new_executor_reports_where_it_cannot_be_used(tanhs: None) -> None:
         workbench.open("residual_chain", device="planned", executor="tanhs")
 
 
-def test_an_unknown_executor_is_refused_with_all_known_ones(tanhs: None) -> None:
+def test_an_unknown_executor_is_refused_with_the_names_of_all_executors(tanhs: None) -> None:
     known = "nvfuser, torchcompile, torchcompile_aten, torch, tanhs"
     with pytest.raises(ConfigError, match=f"no executor 'xla'; legal: {known}"):
         workbench.Config(program="mlp", executor="xla", device="cpu")

@@ -1,4 +1,4 @@
-"""A lever is one file: as a module of its own it appears in the sites, the config, the command line and the app."""
+"""One file adds a lever: it appears in the sites, the config, the command line and the app."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Toy(Lever):
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A lever in a file of its own."""
+    """Register a lever from a file of its own."""
     (tmp_path / "toy_lever.py").write_text(textwrap.dedent(TOY))
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("toy_lever")
@@ -177,7 +177,7 @@ def test_rewrites_of_a_new_lever_are_proven_or_refused(bench: Workbench) -> None
     assert bench.choices == {"toy.all": "hand_on"}
 
 
-def test_a_new_lever_replans_quick_changes_from_the_split(bench: Workbench) -> None:
+def test_a_quick_change_of_a_new_lever_equals_a_full_replan(bench: Workbench) -> None:
     bench.choose({"toy.all": "hand_on"})
     before = bench.plan
     bench.choose({"toy.free": "late"})
@@ -192,7 +192,7 @@ def test_a_new_lever_replans_quick_changes_from_the_split(bench: Workbench) -> N
     assert bench.plan.proof.proven
 
 
-def test_choices_that_no_lever_predicts_are_planned(bench: Workbench) -> None:
+def test_if_no_lever_predicts_a_choice_the_bench_plans_it(bench: Workbench) -> None:
     saved = {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
     assert not isinstance(bench.predict(saved), Plan)
     assert isinstance(bench.predict({"toy.all": "hand_on"}), Plan)
@@ -219,7 +219,7 @@ def test_the_command_line_makes_choices_of_a_new_lever(bench: Workbench, capfd: 
     assert sites[place(bench)]["illegal"] == {"forget": "the program needs it"}
 
 
-def test_the_app_shows_a_new_lever_in_graph_and_inspector_and_toggles_it(bench: Workbench) -> None:
+def test_the_app_shows_and_changes_choices_of_a_new_lever(bench: Workbench) -> None:
     app = App(bench)
     try:
         app.graph._receive(None, {"type": "turn", "id": place(bench)}, [])

@@ -1,4 +1,4 @@
-"""Faults found by random programs: options that were offered although the proof then refused their plans."""
+"""Options that were once offered although the proof refused their plans. Random programs found these faults."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def opened(function: Callable[..., Any], *args: torch.Tensor, executor: str = "t
 
 
 def squared_then_normalized(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """No statement reads the values that a batch norm writes, by name."""
+    """A batch norm writes values whose names no statement reads."""
     x.mul_(x)
     return F.batch_norm(torch.stack((x, x + 1.0)), mean, var, training=True) * w
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_value_that_only_a_copy_reads_is_passed_to_its_region() -> None:
+def test_a_value_that_only_a_copy_reads_is_an_output_of_its_region() -> None:
     def given() -> tuple[torch.Tensor, ...]:
         return torch.linspace(0.5, 2, 4), torch.zeros(4), torch.ones(4), torch.rand(4, requires_grad=True)
 
@@ -41,7 +41,7 @@ def test_a_value_that_only_a_copy_reads_is_passed_to_its_region() -> None:
 
 
 def normalized_twice(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
-    """Nothing reads the results of the second batch norm, except the values that it writes."""
+    """Only the copies into the running statistics read the results of the second batch norm."""
     first = F.batch_norm(x, mean, var, training=True)
     F.batch_norm(x, mean, var, training=True)
     return first
@@ -87,7 +87,7 @@ def around_a_product(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> tuple
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_value_recomputed_in_a_region_does_not_replace_the_one_brought_back() -> None:
+def test_a_value_recomputed_in_a_region_does_not_replace_the_offloaded_value() -> None:
     vector, matrix = torch.linspace(1, 2, 8, requires_grad=True), torch.eye(8, requires_grad=True)
     bench = opened(around_a_product, torch.linspace(-1, 2, 8), vector, matrix)
     gelu = [site for site in bench.sites("remat") if site.id.startswith("remat:around_a_product/gelu")]
@@ -99,7 +99,7 @@ def test_a_value_recomputed_in_a_region_does_not_replace_the_one_brought_back() 
 
 
 def normalized_beside(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
-    """Without gradients a batch norm runs as PyTorch's single function, inside a region too."""
+    """Without gradients, a batch norm is a single PyTorch function, even inside a region."""
     both = torch.cat((mean, var))
     cubed = torch.addcmul(both, both, both, value=0.5)
     F.batch_norm(x, mean, var, training=True)
@@ -107,7 +107,7 @@ def normalized_beside(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) ->
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_single_pytorch_function_that_writes_leaves_its_region_complete() -> None:
+def test_a_single_pytorch_function_that_writes_can_leave_its_region() -> None:
     def given() -> tuple[torch.Tensor, ...]:
         return torch.arange(12.0).reshape(4, 3) / 7, torch.zeros(3), torch.ones(3)
 
@@ -118,14 +118,14 @@ def test_a_single_pytorch_function_that_writes_leaves_its_region_complete() -> N
     assert bench.plan.proof.proven
     found, expected = given(), given()
     torch.testing.assert_close(bench.config.jit(normalized_beside)(*found), normalized_beside(*expected))
-    # It runs as in PyTorch.
+    # PyTorch runs the same function, so all bits are equal.
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def normalized_after_an_update(
     x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """In one region, Inductor would get the update wrong beside the normalization."""
+    """Inductor would get the update wrong if one region contained it and the normalization."""
     kept = mean.exp() * w
     mean.copy_(var)
     F.batch_norm(x, mean, var, training=True)

@@ -1,4 +1,4 @@
-"""Lever `order`: plans peak no higher than stock, run bitwise equal to it, and replay."""
+"""Lever `order`: a reordered plan has no higher peak than the stock plan, and every bit of its results is equal."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.slow
 
 
 def branches(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Four wide values are computed first, and each is summed later: the sums, which free memory, can run earlier."""
+    """Compute four wide values first, and sum each later. A sum frees a wide value, so it can run earlier."""
     wide = [torch.outer(x * k, w) for k in (1.0, 2.0, 3.0, 4.0)]
     return torch.stack([torch.cos(one).sum() for one in wide]).sum()
 
 
 def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """A wide value that is read early and late in the backward."""
+    """Compute a wide value that the backward reads early and late."""
     wide = torch.tanh(torch.outer(x, w))
     return (wide * torch.cos(wide * w)).sum() + torch.sin(wide).sum()
 
@@ -72,7 +72,7 @@ def test_reordering_keeps_the_random_draws() -> None:
     assert bench.plan.proof.proven
 
 
-def test_recomputation_just_in_time_works_beside_choices_to_recompute() -> None:
+def test_recomputing_just_in_time_never_raises_the_peak_of_choices_to_recompute() -> None:
     bench = workbench.open("mlp", layers=2, executor="torch")
     recomputed = {s.id: "recompute" for s in bench.sites("saved") if "recompute" in s.options and not s.illegal}
     bench.choose(recomputed)
@@ -84,7 +84,7 @@ def test_recomputation_just_in_time_works_beside_choices_to_recompute() -> None:
     assert bench.plan.peak_bytes <= before_bytes
 
 
-def test_each_side_has_its_own_order() -> None:
+def test_forward_and_backward_have_separate_orders() -> None:
     bench = opened()
     moved, peaks = {}, {}
     for side in ("forward", "backward"):
@@ -99,7 +99,7 @@ def test_each_side_has_its_own_order() -> None:
     assert bench.plan.peak_bytes == peaks["backward"]
 
 
-def test_the_recomputed_part_of_a_layer_is_a_site_with_a_reason_to_stay() -> None:
+def test_the_recomputed_part_of_a_layer_is_a_site_that_says_why_it_cannot_move() -> None:
     bench = workbench.open("mlp", layers=2, executor="torch", device="cpu")
     assert not bench.sites("order")[5:]
     again = {s.id: "recompute" for s in bench.sites("saved") if "recompute" in s.options and not s.illegal}
@@ -116,7 +116,7 @@ def test_the_recomputed_part_of_a_layer_is_a_site_with_a_reason_to_stay() -> Non
     assert "order.backward is least peak" in site.illegal["stock"]
 
 
-def test_a_recomputation_far_from_its_reader_moves_to_it_layer_by_layer() -> None:
+def test_recomputing_just_in_time_keeps_every_bit_if_early_and_late_statements_read_a_value() -> None:
     bench = workbench.open(twice, *given(), device="cpu", executor="torch", capture="interpreter")
     stock = gradients(bench.config.jit(twice))
     bench.choose({s.id: "recompute" for s in bench.sites("saved") if "recompute" in {*s.options} - {*s.illegal}})
@@ -126,7 +126,7 @@ def test_a_recomputation_far_from_its_reader_moves_to_it_layer_by_layer() -> Non
         assert torch.equal(one, other)
 
 
-def test_gradients_and_updates_run_at_once_if_there_are_any() -> None:
+def test_gradients_and_updates_run_at_once_in_programs_that_have_them() -> None:
     adam = workbench.open("torch_adam", executor="torch", device="cpu")
     stock_bytes = adam.plan.peak_bytes
     adam.choose({"order.updates": "at once"})
@@ -173,7 +173,7 @@ def test_the_optimizer_of_a_whole_step_updates_one_parameter_after_the_other() -
 
 
 class Wide(torch.nn.Module):
-    """`branches` with two parameters."""
+    """`branches` of two parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,12 +181,12 @@ class Wide(torch.nn.Module):
         self.x, self.w = torch.nn.Parameter(torch.randn(32)), torch.nn.Parameter(torch.randn(32))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` of shape (32,)."""
+        """Return the sum of `branches` for ``x`` of shape (32,)."""
         return branches(self.x * x, self.w)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
-def test_reordering_beside_collectives_runs_on_two_ranks_bitwise_equal(parallel: str, tmp_path: Path) -> None:
+def test_reordering_keeps_collectives_and_every_bit_on_two_ranks(parallel: str, tmp_path: Path) -> None:
     bench = workbench.open(Wide(), torch.ones(32), ranks=2, parallel=parallel, device="cpu", executor="torch")
     stock_bytes, stock = bench.plan.peak_bytes, communication(bench)
     bench.choose({"order.statements": "least peak", "order.gradients": "at once"})
@@ -204,12 +204,12 @@ def test_reordering_beside_collectives_runs_on_two_ranks_bitwise_equal(parallel:
 
 
 def communication(bench: Workbench) -> list[str]:
-    """Return the collectives of the ranks in their order."""
+    """Return the names of collectives in the order of the plan."""
     statements = bench.plan.graph.statements
     return [name for name, kind in zip(statements.name, statements.kind, strict=True) if kind == Kind.COLLECTIVE]
 
 
-def test_the_site_shows_the_gain_of_the_order() -> None:
+def test_the_site_of_an_order_shows_what_the_stock_order_would_cost() -> None:
     bench = opened()
     bench.choose({"order.statements": "least peak"})
     site = bench.sites("order")[0]
@@ -227,8 +227,8 @@ def test_a_run_measures_the_predicted_peak() -> None:
     assert run.accuracy.bitwise
 
 
-def test_the_executed_order_equals_the_plans_for_a_non_contiguous_input() -> None:
-    """A product copies a non-contiguous input, and so changes the order with the least peak."""
+def test_for_a_non_contiguous_input_the_executed_order_equals_the_planned_order() -> None:
+    """A matrix product copies a non-contiguous input; this changes which order has the least peak."""
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         mean = x.view(-1).mean(0, keepdim=True)

@@ -1,6 +1,6 @@
-"""Overlapping calls under every lever: several in flight, a second backward, other strides, shapes and gradients.
+"""Overlapping calls under every lever: several forwards before a backward, a second backward, other shapes and strides.
 
-Each gives the results of eager PyTorch and unmodified Thunder, or is refused with a clear error.
+Each call gives the results of eager PyTorch and unmodified Thunder, or is refused with an error that says why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ type Outcome = list[torch.Tensor]
 
 
 def branches(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Save a storage and a view of it that other strides turn into a copy; write in place outside of it."""
+    """Save a storage and a reshape of it (a view or a copy, by the strides of `x`); write `seen` in place."""
     seen.mul_(0.5).add_(x.detach().sum())
     t = torch.tanh(torch.sin(x))
     flat = t.reshape(-1)
@@ -112,7 +112,7 @@ def other_requirements(call: Call) -> Outcome:
 
 
 def other_shapes(call: Call) -> Outcome:
-    """Compile again for other shapes while the first call waits for its backward, and return to the first shapes."""
+    """Call with other shapes while the first call waits for its backward; then call with the first shapes."""
     first, w = argument(1), argument(3)
     larger, v = argument(2, 8, 8, transposed=True), argument(4, 8, 8)
     one, other = call(first, w), call(larger, v)
@@ -124,7 +124,7 @@ def other_shapes(call: Call) -> Outcome:
 
 
 def in_threads(call: Call) -> Outcome:
-    """Run three threads with steps of their own, after one step that compiles."""
+    """Compile in a first step; then run six steps in each of three threads."""
     call(argument(1), argument(3)).backward()
     found: dict[int, Outcome] = {}
 
@@ -160,12 +160,12 @@ SEQUENCES = (
 
 
 def every(lever: str, option: str, bench: Any) -> dict[str, str]:
-    """Return the option at every site of a lever where it is legal."""
+    """Return the choice of an option at every site of a lever at which it is legal."""
     return {s.id: option for s in bench.sites(lever) if "." not in s.id.partition(":")[0] and option not in s.illegal}
 
 
 def saved_mixed(bench: Any) -> dict[str, str]:
-    """Return choices that recompute every second storage and offload the others."""
+    """Return choices that recompute every second storage if legal, and offload all other storages."""
     ids = list(every("saved", "offload", bench))
     again = every("saved", "recompute", bench)
     return {id: "recompute" if at % 2 and id in again else "offload" for at, id in enumerate(ids)}
@@ -207,7 +207,7 @@ def config(executor: str, lever: str) -> Config:
 
 
 def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
-    """Return the results of a sequence of calls, and the values written in place."""
+    """Run a sequence of calls; return its results and the values that they write in place."""
     seen: dict[tuple[int, ...], torch.Tensor] = {}
     guard = threading.Lock()
 
@@ -221,7 +221,7 @@ def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
 
 @functools.cache
 def expected() -> dict[str, Outcome]:
-    """Results by eager PyTorch, which equal those of unmodified Thunder."""
+    """Return the results of eager PyTorch; assert that unmodified Thunder gives the same."""
     stock = thunder.jit(branches, executors=[thunder.pytorch_executor])
     known = {sequence.__name__: outcome(sequence, branches) for sequence in SEQUENCES}
     for sequence in SEQUENCES:
@@ -249,7 +249,7 @@ def in_the_store() -> int:
 
 
 @pytest.mark.slow
-def test_a_missing_backward_leaves_nothing_in_the_store() -> None:
+def test_if_a_backward_never_runs_its_offloaded_storages_are_freed() -> None:
     jitted = config("torch", "offload").jit(branches)
     gc.collect()
     before = in_the_store()
@@ -262,7 +262,7 @@ def test_a_missing_backward_leaves_nothing_in_the_store() -> None:
 
 
 def penalty(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """The second derivative has a term that autograd sees without a graph of the backward, and one that it does not."""
+    """The second derivative has two terms. Without a graph of the backward, autograd sees only one of them."""
     return (torch.sin(x) * x * w).sum() + (seen * x).sum()
 
 
@@ -286,7 +286,7 @@ def compiled(way: str) -> Call:
         *("torchcompile, every second fusion", "torchcompile, shared, offloaded"),
     ],
 )
-def test_a_second_derivative_is_refused_before_terms_are_lost(way: str, request: pytest.FixtureRequest) -> None:
+def test_a_second_derivative_is_refused_because_terms_would_be_lost(way: str, request: pytest.FixtureRequest) -> None:
     if way.startswith("torchcompile"):
         request.getfixturevalue("no_compiler")
     call, known = compiled(way), argument(1)
@@ -295,7 +295,7 @@ def test_a_second_derivative_is_refused_before_terms_are_lost(way: str, request:
     (gradient,) = torch.autograd.grad(out, x, create_graph=True)
     (expected,) = torch.autograd.grad(penalty(known, w, seen), known)
     torch.testing.assert_close(gradient.detach(), expected)
-    # Thunder's own gradient is a constant to autograd: the first of these terms would be lost.
+    # For autograd, Thunder's gradient is a constant: it would lose the gradient of the first term.
     loss = gradient.square().sum() + x.square().sum()
     with pytest.raises(GradientError, match="call the function itself, uncompiled") as refusal:
         loss.backward()
@@ -305,7 +305,7 @@ def test_a_second_derivative_is_refused_before_terms_are_lost(way: str, request:
 
 
 @pytest.mark.slow
-def test_choices_that_fit_the_first_call_give_no_warning_at_calls_with_fewer_gradients() -> None:
+def test_if_choices_fit_the_program_calls_with_fewer_gradients_give_no_warning() -> None:
     jitted = config("torch", "recompute").jit(branches)
     args = argument(1), argument(3), argument(5, requires_grad=False)
     with torch.no_grad():
@@ -316,7 +316,7 @@ def test_choices_that_fit_the_first_call_give_no_warning_at_calls_with_fewer_gra
 
 
 @pytest.mark.slow
-def test_choices_that_fit_nothing_give_one_warning() -> None:
+def test_a_choice_without_a_site_gives_one_warning_for_all_calls() -> None:
     made = config("torch", "recompute")
     jitted = dataclasses.replace(made, choices={**made.choices, "saved:nowhere/sin": "recompute"}).jit(branches)
     args = argument(1), argument(3), argument(5, requires_grad=False)
@@ -330,13 +330,13 @@ def test_choices_that_fit_nothing_give_one_warning() -> None:
 
 
 class Counted:
-    """Records the fusions compiled: their indices and counts."""
+    """Records the index and the count of each fusion that is compiled."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Ignored."""
+        """Ignore it."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
         self.begun.append((index, count))
@@ -344,7 +344,7 @@ class Counted:
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Ignored."""
+        """Ignore it."""
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
-"""All options that the workbench offers as legal are right: random programs and choices against PyTorch and Thunder.
+"""Every option that the workbench offers as legal gives right results, tested with random programs and choices.
 
 Each set of choices is written to a file, read back and run as `workbench.load(...).jit(fn)`. Outputs, gradients and
-in-place writes must equal those of eager PyTorch, and of unmodified Thunder at the same seed. If Thunder itself differs
-from eager, the program is an exhibit: see `test_reference_results.py`. `fuzz.py` runs far more cases, bit by bit.
+in-place writes must equal those of eager PyTorch, and of unmodified Thunder at the same seed. If unmodified
+Thunder differs from eager PyTorch, the results are not compared: `test_reference_results.py` has such programs.
+`fuzz.py` runs far more cases and compares every bit.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from workbench.programs import resolve
 FULL = settings.default.max_examples > 100
 MANY = settings(
     max_examples=amount(2, 3, 150),
-    # Shrinking runs Thunder hundreds of times, and a failing program of a dozen lines is readable as it is.
+    # No shrinking: it would run Thunder hundreds of times, and programs have at most a dozen lines.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
         HealthCheck.filter_too_much,
-        # The changes of the fixtures hold for all examples.
+        # What the fixtures change is the same for all examples.
         HealthCheck.function_scoped_fixture,
     ],
 )
 SETS_PER_PROGRAM = 4 if FULL else 2
-"""The full run has 150 programs under each of four headings with four sets of choices each, and 1,120 sets further
-down.
+"""Number of sets of choices for each random program.
+
+The full run tests 150 programs in each of the first four tests, and 1,120 sets of choices in the tests after them.
 """
 pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if FULL else 1800)]
 
@@ -63,7 +65,7 @@ def check_program(program: RandomProgram, executor: str, data: st.DataObject) ->
         if accepted and bench.choices:
             proof.holds(bench, program.build, known)
             proof.undoes(bench, before)
-    # The choices left nothing in the bench: it equals a bench without any history.
+    # After undo, nothing of the choices is left: the bench equals a new bench.
     assert proof.state(opened(program, executor)) == before
 
 
@@ -117,7 +119,7 @@ def builtin(name: str, executor: str) -> tuple[Workbench, proof.Reference]:
 
 @functools.cache
 def known_of(name: str) -> proof.Reference:
-    """Return the reference of a program, which does not depend on the executor."""
+    """Return the reference of a builtin program; the executor does not matter."""
     build = resolve(name, device="cpu", settings=BUILTIN[name]).build
     return proof.reference(build, None if name in RANDOM else build)
 

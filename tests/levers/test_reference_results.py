@@ -1,7 +1,7 @@
-"""The references for choices, eager PyTorch and unmodified Thunder, and small programs for which the two differ.
+"""The two references for choices, eager PyTorch and unmodified Thunder, and small programs for which they differ.
 
-A test fails as soon as Thunder fixes its program, which can then be removed. Larger programs are in
-`test_known_wrong_results.py`.
+If a later Thunder gives a program's right results, the test fails, and the program can be removed. Larger programs are
+in `test_known_wrong_results.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from tests.strategies import Input, RandomProgram
 MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 
 EXHIBITS = {
-    # The mean that the backward reads is the same tensor as the written one. Eager counts versions; Thunder does not.
+    # The backward reads the mean, which is then written in place. Eager PyTorch notices the write by the tensor's
+    # version; Thunder does not.
     "what the backward reads is written in place": RandomProgram(
         (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
     ),
-    # The gradient of the scalar, whose data type differs from the matrix's, keeps the matrix's shape, and the gradient
-    # of the other output is added to each of its elements. For other programs autograd's final sum hides this.
+    # The scalar's data type differs from the matrix's. Thunder leaves the scalar's gradient in the shape of the
+    # matrix, and adds the gradient of the other output to each element. Without another output, autograd's final sum
+    # hides this.
     "a scalar of one data type multiplies a matrix of another": RandomProgram(
         (Input("x0", (), "float32", requires_grad=True), Input("x1", (8, 8), "float64", requires_grad=True)),
         ("v0 = x0 + x0", "v1 = (v0 * x1).mean()"),
@@ -41,7 +43,7 @@ def test_a_program_that_thunder_gets_right_is_not_an_exhibit() -> None:
     assert proof.reference(program.build, program.build_eager).exhibit == ""
 
 
-def test_dropout_for_eager_draws_as_thunder_does() -> None:
+def test_eager_uses_the_dropout_masks_that_thunder_draws() -> None:
     program = RandomProgram((MATRIX,), ("v0 = F.dropout(x0, 0.5)", "v1 = F.dropout(torch.sin(v0), 0.25)"), ("v1",))
     known = proof.reference(program.build, program.build_eager)
     assert known.exhibit == ""

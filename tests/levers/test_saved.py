@@ -1,4 +1,4 @@
-"""Lever `saved`: the effect of each option on the plan, the placement of recomputation, and the return of storages."""
+"""Lever `saved`: how each option changes the plan, where values are recomputed, and when offloaded storages return."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.errors import ChoiceError
 
 
 class Block(nn.Module):
-    """Two norms with statements between them."""
+    """Two layer norms with statements between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def test_an_effect_equals_the_result_of_the_choice(executor: str) -> None:
             bench.undo()
 
 
-def test_recomputing_one_tensor_can_cost_memory_and_the_effect_shows_it() -> None:
+def test_the_effect_of_recomputing_shows_if_more_bytes_are_saved() -> None:
     def sum_of_two(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.sin(x @ w + y @ w).sum()
 
@@ -89,7 +89,7 @@ def test_recomputation_before_and_after_fusion_differ_and_both_are_right() -> No
 
 
 @pytest.mark.slow
-def test_offloaded_storages_are_reported_in_bytes_and_time_at_the_measured_bandwidth() -> None:
+def test_a_plan_reports_offloaded_bytes_and_their_time_at_the_measured_bandwidth() -> None:
     bench = opened("torch")
     chosen = storages(bench)[:2]
     bench.choose({site.id: "offload" for site in chosen})
@@ -100,7 +100,7 @@ def test_offloaded_storages_are_reported_in_bytes_and_time_at_the_measured_bandw
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [0, 3, 1000])
-def test_a_storage_returns_a_number_of_statements_ahead_or_at_the_start_of_the_backward(ahead: int) -> None:
+def test_an_offloaded_storage_returns_ahead_of_its_reader_but_not_before_the_backward(ahead: int) -> None:
     bench = opened("torch")
     site = next(s for s in storages(bench) if s.id == "saved:norm/layer_norm>sub")
     bench.choose({site.id: "offload", "saved.ahead": str(ahead)})
@@ -150,7 +150,7 @@ def test_views_of_one_storage_are_one_site() -> None:
 
 
 @pytest.mark.slow
-def test_offloading_everything_takes_twice_the_calls_for_twice_the_layers() -> None:
+def test_for_twice_the_layers_planning_all_offloads_takes_twice_the_calls() -> None:
     calls = []
     for layers in (6, 12):
         bench = workbench.open("llama", device="planned", executor="torch", layers=layers)
@@ -163,7 +163,7 @@ def test_offloading_everything_takes_twice_the_calls_for_twice_the_layers() -> N
 
 
 @pytest.mark.slow
-def test_after_fusion_the_fusion_that_returns_a_value_is_repeated() -> None:
+def test_recomputing_after_fusion_repeats_the_fusion_that_returns_the_value() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(Over, 2), batch()
     bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
@@ -184,7 +184,7 @@ def test_after_fusion_the_fusion_that_returns_a_value_is_repeated() -> None:
 
 
 @pytest.mark.slow
-def test_an_internal_duplicate_of_a_fusion_replaces_no_other_value() -> None:
+def test_a_duplicate_inside_a_fusion_replaces_no_value_outside() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(stacks.Normed, 3), batch()
     bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")

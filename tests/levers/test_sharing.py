@@ -1,4 +1,4 @@
-"""Identical fusions compiled once give the same results as fusions compiled one by one."""
+"""If identical fusions are compiled only once, results are the same."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ pytestmark = pytest.mark.slow
 
 
 class Counting:
-    """Counts actual compilations."""
+    """Records the names of fusions that are compiled."""
 
     def __init__(self) -> None:
         self.compiled: list[str] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Ignored."""
+        """Ignore it."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Ignored."""
+        """Ignore it."""
 
     def fusion_end(self, name: str, index: int, count: int, seconds: float, *_: Any, **__: Any) -> None:
         self.compiled.append(name)
@@ -37,7 +37,7 @@ def gradients(program: Any, compiled: Any) -> list[torch.Tensor]:
     return [output.detach(), *(argument.grad for argument in args)]
 
 
-def test_shared_regions_are_right_and_each_structure_is_compiled_once() -> None:
+def test_sharing_compiles_each_structure_once_and_gives_right_results() -> None:
     bench = workbench.open("residual_chain", device="cpu", executor="torchcompile", layers=3, grad=True)
     fusions = bench.plan.census.count
     moved = bench.choose({"sharing.identical": "shared"})
@@ -55,7 +55,7 @@ def test_sharing_changes_only_compilation() -> None:
     bench = workbench.open("residual_chain", device="planned", executor="nvfuser", layers=32, grad=True)
     before = bench.plan
     bench.choose({"sharing.identical": "shared"})
-    # Fusions are identical if they differ only in the inputs that need gradients: no compiler reads that.
+    # Fusions count as identical even if other inputs need gradients, because no compiler reads that.
     assert before.census.unique == bench.plan.census.unique == 6
     assert (before.counts["compilations"], bench.plan.counts["compilations"]) == (129, 6)
     assert str(before.split.forward.bound_symbols) == str(bench.plan.split.forward.bound_symbols)

@@ -1,4 +1,4 @@
-"""Attention, `addmm` and `log_softmax` as PyTorch differentiates them: claimed where that is right."""
+"""Executor `torchcompile_aten` claims attention, `addmm` and `log_softmax` where PyTorch's own gradients are right."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def crossed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def turned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Return operands whose last dimension is not contiguous."""
+    """Attend with operands whose last dimension is not contiguous."""
     q, k, v = (a.transpose(2, 3) for a in (q, k, v))
     return attend(q, k, v)
 
@@ -91,7 +91,7 @@ CLAIMED: dict[str, Made] = {
 
 @pytest.mark.parametrize("name", CLAIMED)
 @pytest.mark.usefixtures("no_compiler")
-def test_attention_runs_pytorchs_kernel_with_its_results(name: str) -> None:
+def test_attention_runs_the_kernel_of_pytorch_and_gives_its_results(name: str) -> None:
     made = CLAIMED[name]
     bench = opened(made)
     assert {ATTENTION, f"{ATTENTION}_backward"} <= set(symbols(bench))
@@ -103,7 +103,7 @@ def test_attention_runs_pytorchs_kernel_with_its_results(name: str) -> None:
 
 
 def told(*shape: int) -> torch.Tensor:
-    """Return booleans with arbitrary bytes, as a view of numbers has."""
+    """Return booleans whose bytes are not only 0 and 1: a view of integers."""
     numbers = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
     return numbers.view(torch.bool)
 
@@ -121,7 +121,7 @@ def told(*shape: int) -> torch.Tensor:
     ],
     ids=["of a batch", "transposed", "every second", "expanded", "nothing seen", "other bytes"],
 )
-def test_an_additive_mask_equals_where_bitwise(mask: torch.Tensor, dtype: torch.dtype) -> None:
+def test_a_mask_converted_to_numbers_equals_masked_fill_bitwise(mask: torch.Tensor, dtype: torch.dtype) -> None:
     found = aten_cpu.additive_mask(mask, torch.empty(0, dtype=dtype))
     wanted = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask.clone(), -torch.inf)
     assert found.dtype is wanted.dtype
@@ -142,7 +142,7 @@ def test_a_mask_is_saved_as_booleans_and_converted_inside_regions() -> None:
 
     graph = workbench.open(twice, *heads(), mask, device="cpu", executor=EXECUTOR).plan.graph
     rows = [row for row, name in enumerate(graph.statements.name) if name == MASK]
-    # For each attention and for each of its gradients.
+    # One for each of the two attentions, and one for the gradient of each.
     assert len(rows) == 4
     assert all(graph.statements.parent[row] >= 0 for row in rows)
     made = {value for row in rows for value in graph.statements.outputs[row].tolist()}
@@ -151,7 +151,7 @@ def test_a_mask_is_saved_as_booleans_and_converted_inside_regions() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_with_a_mask_converted_by_inductor_equals_eager(dtype: torch.dtype) -> None:
+def test_if_inductor_converts_the_mask_attention_equals_eager(dtype: torch.dtype) -> None:
     made = (masked(visible(2, 1, 6, 1).expand(2, 1, 6, 6)), heads(dtype=dtype))
     run = opened(made).config.jit(made[0])
     eager = steps_of(made[0], made)
@@ -192,7 +192,7 @@ def weighted(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tens
     ("function", "bias", "claimed"), [(affine, (5,), True), (weighted, (5,), False), (affine, (4, 5), False)]
 )
 @pytest.mark.usefixtures("no_compiler")
-def test_addmm_is_differentiated_by_two_products_where_that_is_right(
+def test_addmm_is_claimed_where_two_products_are_its_gradient(
     function: Callable[..., torch.Tensor], bias: tuple[int, ...], claimed: bool
 ) -> None:
     made = (function, (drawn(*bias, seed=0), drawn(4, 3, seed=1), drawn(3, 5, seed=2)))
@@ -267,7 +267,7 @@ def test_saved_values_of_attention_can_be_recomputed() -> None:
 
 
 class Attending(torch.nn.Module):
-    """Attention on inputs long enough to show the kernel's workspace."""
+    """Attention over enough inputs that the kernel needs a measurable workspace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +279,7 @@ class Attending(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_the_predicted_peak_of_attention_equals_the_measured_one() -> None:
+def test_for_attention_the_predicted_peak_equals_the_measured_peak() -> None:
     program = resolve(Attending(), drawn(2, 64, 32, seed=0), visible(2, 1, 64, 64))
     plan = assert_arithmetic_equals_stepper(api.capture(program, EXECUTOR), {})
     assert ATTENTION in plan.graph.statements.name
