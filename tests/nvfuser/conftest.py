@@ -1,4 +1,4 @@
-"""nvFuser plans and builds its definitions without a GPU. Without its wheel these tests cannot run."""
+"""Skip the tests of nvFuser if it is not installed. They need no GPU: plans and definitions are made without one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Compare a planned nvFuser plan with eager PyTorch: it validates, its definitions build, and its replay agrees."""
+"""Check plans for nvFuser: traces are valid, definitions build, and replays on the CPU equal eager PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.programs import resolve
 
 @dataclasses.dataclass(frozen=True)
 class Eager:
-    """A program's tensors under Thunder's names, before and after eager PyTorch."""
+    """One step of eager PyTorch: arguments before and after it, outputs, and gradients. Names are Thunder's."""
 
     before: dict[str, torch.Tensor]
     outputs: list[torch.Tensor]
@@ -29,7 +29,7 @@ class Eager:
 
 
 def eager(program: Any, *args: Any, **settings: Any) -> Eager:
-    """Run a program's step on the CPU."""
+    """Run one step of a program with eager PyTorch on the CPU."""
     made = resolve(program, *args, device="cpu", **settings)
     named = api.capture(made, "torch").stage.arguments
     before = {name: tensor.detach().clone() for name, tensor in named.items()}
@@ -44,7 +44,7 @@ def eager(program: Any, *args: Any, **settings: Any) -> Eager:
 
 
 def planned(program: Any, *args: Any, **settings: Any) -> Workbench:
-    """Plan the same program for an absent GPU, captured with the tensor names of `eager`."""
+    """Plan a program for an absent GPU, with the same tensor names as in `eager`."""
     return workbench.open(program, *args, device="planned", executor="nvfuser", capture="interpreter", **settings)
 
 
@@ -55,14 +55,14 @@ def fusions(bench: Workbench) -> list[Any]:
 
 
 def replayed(bench: Workbench, known: Eager) -> ReplayResult:
-    """Replay the plan in force on the values of eager PyTorch."""
+    """Replay the plan in force with the arguments that eager PyTorch got."""
     plan = bench.plan
     bare = {name for site in plan.sites if site.lever == "copies" and site.outcome == "no set" for name in site.values}
     return replay(plan.split.forward, plan.split.backward, known.before, without_set=bare)
 
 
 def differences(found: ReplayResult, known: Eager) -> list[str]:
-    """Return the names of values that differ."""
+    """Return the names of values in which a replay differs from eager PyTorch."""
     pairs = [(f"output {i}", found.outputs[i], output) for i, output in enumerate(known.outputs)]
     pairs += [(f"gradient of {name}", found.gradients.get(name), tensor) for name, tensor in known.gradients.items()]
     pairs += [(name, found.arguments[name], tensor) for name, tensor in known.after.items()]
@@ -74,7 +74,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def holds(bench: Workbench, known: Eager) -> None:
-    """Assert that the plan in force is right."""
+    """Assert that the plan in force is valid, and that its replay gives the results of eager PyTorch."""
     plan = bench.plan
     validate(plan.split.forward, plan.split.backward)
     assert sum(count_sets(fusion) for fusion in fusions(bench)) == plan.counts["sets"]

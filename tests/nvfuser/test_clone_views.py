@@ -1,4 +1,4 @@
-"""nvFuser returns a view instead of a clone. A replay shows it, and clones for which it matters are left to PyTorch."""
+"""nvFuser returns a view instead of a clone. A replay shows this, and PyTorch runs the clones for which it matters."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_clone_keeps_its_value_when_the_original_is_written(program: Callable[
 
 
 def test_unmodified_thunder_with_nvfuser_overwrites_a_clone() -> None:
-    """When this test fails, `workbench.compiler.fusion.nvfuser_clone_hazards` can be removed."""
+    """If a later Thunder is right, this test fails. Then `workbench.compiler.fusion.nvfuser_clone_hazards` can go."""
     known = replays.eager(of_what_is_written, *given())
     program = resolve(of_what_is_written, *given(), device="planned")
     assert program.fake_mode is not None
@@ -85,7 +85,7 @@ def given_back(a: torch.Tensor, b: torch.Tensor) -> Outputs:
 
 
 @pytest.mark.parametrize("program", [both_returned, given_back])
-def test_a_clone_returned_beside_its_original_has_memory_of_its_own(
+def test_a_returned_clone_shares_no_memory_with_its_original(
     program: Callable[..., Outputs],
 ) -> None:
     known = replays.eager(program, *given())
@@ -98,7 +98,7 @@ def stays_inside(a: torch.Tensor, b: torch.Tensor) -> Outputs:
     return (torch.sin(a.clone()) * b,)
 
 
-def test_an_internal_clone_stays_in_its_fusion() -> None:
+def test_a_clone_that_only_a_fusion_reads_stays_in_it() -> None:
     (fusion,) = replays.fusions(replays.planned(stays_inside, *given()))
     assert "clone" in [member.sym.name for member in fusion.subsymbols]
 
@@ -122,9 +122,7 @@ def of_what_the_fusion_reads(a: torch.Tensor, b: torch.Tensor) -> Outputs:
     ("program", "shared"),
     [(in_one_memory, [0, 0, 2]), (in_parts, [0, 0, 2]), (of_what_the_fusion_reads, [0, 1, 1])],
 )
-def test_a_replay_puts_outputs_into_the_memory_that_the_plan_names(
-    program: Callable[..., Outputs], shared: list[int]
-) -> None:
+def test_outputs_share_memory_in_a_replay_as_in_the_plan(program: Callable[..., Outputs], shared: list[int]) -> None:
     known = replays.eager(program, *given())
     bench = replays.planned(program, *given())
     graph, found = bench.plan.graph, replays.replayed(bench, known)

@@ -1,4 +1,4 @@
-"""nvFuser plans of losses that its own `cross_entropy` does not support: sums, weights, no reduction."""
+"""Plans for nvFuser of losses that nvFuser's `cross_entropy` does not support: sums, weights, no reduction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def given(dtype: torch.dtype = torch.float32, *, ignored: int = -100) -> tuple[t
 
 
 def eager(program: Callable[..., torch.Tensor], arguments: tuple[torch.Tensor, ...]) -> replays.Eager:
-    """Return eager PyTorch's results by parameter names. Thunder's interpreter would refuse the program."""
+    """Return the results of eager PyTorch. `replays.eager` cannot: Thunder's interpreter refuses these programs."""
     names = list(inspect.signature(program).parameters)
     given = {name: tensor.detach().clone() for name, tensor in zip(names, arguments, strict=True)}
     asked = {n: given[n].clone().requires_grad_() for n, t in zip(names, arguments, strict=True) if t.requires_grad}
@@ -46,7 +46,7 @@ def eager(program: Callable[..., torch.Tensor], arguments: tuple[torch.Tensor, .
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_loss_plans_and_its_gradients_equal_eager_pytorchs(name: str, weighed: bool, reduction: str) -> None:
+def test_a_planned_loss_has_the_gradients_of_eager_pytorch(name: str, weighed: bool, reduction: str) -> None:
     options = OPTIONS[name]
 
     def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -62,7 +62,7 @@ def test_a_loss_plans_and_its_gradients_equal_eager_pytorchs(name: str, weighed:
 
 @pytest.mark.parametrize("shape", [(2, 4, 10), (2, 10, 4), (8, 10)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_loss_divided_by_a_count_plans(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_a_sum_of_losses_divided_by_a_count_is_planned(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     def program(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         logits = (x * 2).float()
         if target.ndim == 2 and target.shape[1] != x.shape[2]:
@@ -76,7 +76,7 @@ def test_a_loss_divided_by_a_count_plans(shape: tuple[int, ...], dtype: torch.dt
 
 
 @pytest.mark.slow
-def test_a_causal_model_with_a_number_of_items_plans() -> None:
+def test_a_causal_model_called_with_num_items_in_batch_is_planned() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
@@ -90,7 +90,7 @@ def test_a_causal_model_with_a_number_of_items_plans() -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_nvfusers_own_loss_is_used_where_it_is_right(reduction: str) -> None:
+def test_only_a_mean_of_losses_uses_the_cross_entropy_of_nvfuser(reduction: str) -> None:
     def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(x @ w, target, reduction=reduction)
 
@@ -100,7 +100,7 @@ def test_nvfusers_own_loss_is_used_where_it_is_right(reduction: str) -> None:
 
 
 @pytest.mark.parametrize("executor", ["torch", "nvfuser"])
-def test_thunders_own_gradient_of_a_sum_is_refused_by_line(executor: str) -> None:
+def test_the_interpreter_refuses_a_sum_of_losses_by_line(executor: str) -> None:
     def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(x @ w, target, reduction="sum")
 

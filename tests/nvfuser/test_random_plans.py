@@ -1,7 +1,6 @@
-"""Random programs and choices, planned for nvFuser: plans validate, definitions build, replays agree with eager.
+"""Random programs and choices for nvFuser: plans are valid, definitions build, and replays equal eager PyTorch.
 
-The plans are for an absent GPU. PyTorch runs their statements on the CPU, a fusion statement by statement. A copy reads
-its source before anything is written.
+The plans are for an absent GPU. A replay runs their statements by PyTorch on the CPU; `cpu_replay.py` says how.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if 
 
 
 def check(program: RandomProgram, data: st.DataObject) -> None:
-    # Eager sums gradients in another order, which is visible in bfloat16.
+    # Eager PyTorch sums gradients in another order. In bfloat16 this changes more digits than `replays` allows.
     assume("bfloat16" not in repr(program))
-    # For a tensor that is passed twice, eager has one gradient, and a replay has one for each name.
+    # If a tensor is passed twice, eager PyTorch has one gradient; a replay has a gradient for each of the two names.
     assume("the last is the first" not in repr(program))
-    # Dynamo's graph, and so the replay, does not contain an input that is returned.
+    # Dynamo's graph does not contain an input that the program returns, so the replay does not contain it either.
     assume(not any(input.name in program.returned for input in program.inputs))
     try:
         known = proof.reference(program.build, program.build_eager)
     except proof.Unusable:
         assume(False)
-    # Unmodified Thunder is not a reference where it is wrong.
+    # If unmodified Thunder differs from eager PyTorch, it is no reference.
     assume(not known.exhibit)
     function, args, _ = program.build()
     eager = replays.eager(function, *args)

@@ -1,4 +1,4 @@
-"""A plan for nvFuser gives eager PyTorch's results under all choices."""
+"""A plan for nvFuser gives the results of eager PyTorch under every choice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def opened(name: str) -> tuple[Workbench, replays.Eager]:
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
-def test_unmodified_plans_are_right(name: str) -> None:
+def test_stock_plans_are_right(name: str) -> None:
     bench, known = opened(name)
     assert not bench.choices
     replays.holds(bench, known)
@@ -71,7 +71,7 @@ def test_every_legal_choice_is_right(name: str) -> None:
 @pytest.mark.parametrize("policy", ["always", "never", "direct_only", "alias_aware"])
 @pytest.mark.parametrize("fences", ["keep", "drop"])
 @pytest.mark.parametrize("name", WRITING)
-def test_every_policy_is_right_with_fences_and_without(name: str, fences: str, policy: str) -> None:
+def test_every_copy_policy_is_right_with_and_without_fences(name: str, fences: str, policy: str) -> None:
     bench, known = opened(name)
     before = bench._history.at
     bench.choose({"copies.policy": policy, "copies.fences": fences})
@@ -81,7 +81,7 @@ def test_every_policy_is_right_with_fences_and_without(name: str, fences: str, p
 
 
 def unchecked(name: str) -> tuple[replays.ReplayResult, replays.Eager]:
-    """Return a step without any `set`, as nvFuser would execute it without refusals."""
+    """Replay a step without any `set`, as nvFuser would execute it if the workbench refused nothing."""
     bench, known = opened(name)
     before = bench._history.at
     bench.choose({"copies.fences": "drop"})
@@ -94,11 +94,11 @@ def unchecked(name: str) -> tuple[replays.ReplayResult, replays.Eager]:
             bench.undo()
 
 
-def test_a_value_for_two_destinations_would_reach_only_one() -> None:
+def test_without_a_set_a_value_reaches_only_one_of_two_destinations() -> None:
     assert replays.differences(*unchecked("two_destinations")) == ["c"]
 
 
-def test_a_returned_value_would_be_the_written_memory() -> None:
+def test_without_a_set_a_returned_value_shares_memory_with_the_written_argument() -> None:
     found, _ = unchecked("return_source")
     assert found.outputs[0].data_ptr() == found.arguments["a"].data_ptr()
 

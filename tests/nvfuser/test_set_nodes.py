@@ -1,4 +1,4 @@
-"""The number of `set` nodes under each policy, counted case by case in nvFuser's definitions."""
+"""The number of `set` nodes in nvFuser's definitions, for each program under each policy."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def fusions(bench: Workbench) -> list[Any]:
 
 
 def sets(bench: Workbench, policy: str | None = None) -> int:
-    """Count the sets in the math of the definitions: those that run, or those of an unchecked policy."""
+    """Count the sets in the definitions of the plan's fusions, as planned or under an unchecked policy."""
     return sum(count_sets(fusion, policy) for fusion in fusions(bench))
 
 
@@ -92,17 +92,17 @@ def outputs(math: str) -> set[str]:
     return set(math.partition("Outputs:")[2].partition("%kernel_math")[0].split())
 
 
-# Case, fences, fusions, and sets under the four unchecked policies.
+# Columns: case, option for fences, number of fusions, and number of sets under each unchecked policy.
 TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
     ("add", "keep", 1, (1, 0, 0, 0)),
     ("add, cast", "keep", 1, (1, 0, 0, 0)),
     ("add, bf16", "keep", 1, (1, 0, 0, 0)),
     ("batch norm", "drop", 1, (2, 0, 0, 0)),
-    # Its backward is the second fusion.
+    # The second fusion is the backward.
     ("batch norm that counts its batches", "drop", 2, (3, 0, 0, 0)),
     ("two destinations", "drop", 1, (2, 0, 0, 1)),
     ("return and copy", "drop", 1, (1, 0, 0, 1)),
-    # nvFuser inserts one itself where an input is written into another one, as a clone by PyTorch is.
+    # nvFuser itself inserts a set if a fusion copies one of its inputs into another. PyTorch's clone is such an input.
     ("swap", "drop", 1, (2, 2, 2, 2)),
     ("chain", "drop", 1, (2, 0, 0, 1)),
     ("copy of a cast to the same type", "drop", 1, (1, 1, 1, 1)),
@@ -187,7 +187,7 @@ def beside_a_view(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return view + 1.0
 
 
-def test_a_fence_that_keeps_another_fences_view_out_of_a_fusion_stays() -> None:
+def test_a_fence_that_keeps_a_view_out_of_a_fusion_stays() -> None:
     bench = workbench.open(beside_a_view, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     bench.choose({"copies.fences": "drop"})
     assert bench.plan.proof.proven
@@ -195,7 +195,7 @@ def test_a_fence_that_keeps_another_fences_view_out_of_a_fusion_stays() -> None:
 
 
 def test_policies_of_two_programs_do_not_mix() -> None:
-    """Definitions are built late. Each uses its own plan's policy, whatever is built meanwhile."""
+    """A definition is built when it is first needed. It has its own plan's policy, even if another plan came later."""
     one = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     other = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     one.choose({"copies.policy": "never"})
@@ -205,7 +205,7 @@ def test_policies_of_two_programs_do_not_mix() -> None:
     assert [count_sets(fusion) for fusion in (second, first, second)] == [1, 0, 1]
 
 
-def test_shared_definitions_keep_separate_policies() -> None:
+def test_sharing_fusions_leaves_the_policy_of_each_copy_unchanged() -> None:
     bench = opened("Adam, 3 parameters")
     bench.choose({"copies.policy": "always", "copies.fences": "keep", "sharing.identical": "shared"})
     changed = next(site for site in bench.sites("copies") if "never" in site.options and ":" in site.id)
@@ -217,7 +217,7 @@ def test_shared_definitions_keep_separate_policies() -> None:
         bench.choose({changed.id: "always", "sharing.identical": "separate"})
 
 
-def test_an_nvfuser_refusal_is_reported_in_one_line_without_output(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_by_nvfuser_is_reported_in_one_line_and_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     bench = workbench.open(expanded, ones(4, 4), ones(4), device="planned", executor="nvfuser")
     bench.choose({"copies.fences": "drop"})
     with pytest.raises(PlanError, match="nvFuser refuses nvFusion0") as refusal:

@@ -1,4 +1,4 @@
-"""Benches on programs with ranks, opened once: a planned GPU under nvFuser, and a CPU; and two ranks that run."""
+"""Fixtures: benches on programs with ranks, for a planned GPU and for a CPU, and results of two ranks that run."""
 
 import importlib.util
 import sys
@@ -23,7 +23,7 @@ def planned() -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def alone() -> wb.Workbench:
-    """A program for one process."""
+    """A bench on a program for one process."""
     return wb.open("mlp", device="cpu", executor="torch", settings={"layers": 1})
 
 
@@ -34,7 +34,7 @@ def replicated() -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def programs() -> ModuleType:
-    """The modules that `on_ranks.py` trains, and its cases."""
+    """`on_ranks.py` as a module: it has the modules that ranks train, and the cases."""
     spec = importlib.util.spec_from_file_location("on_ranks", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules["on_ranks"] = module
@@ -54,7 +54,7 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
-    """Results of two ranks on this machine for each case: an error, or a traceback."""
+    """Results of two ranks on this machine: for each case, the distance from PyTorch or a traceback."""
     folder = tmp_path_factory.mktemp("ranks")
     names = list(programs.CASES)
     names = amount(list(programs.IN_TEST), names, names)

@@ -17,7 +17,7 @@ from typing import Any
 def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
     """Start a script that calls `be_ranks`; return the JSON documents that the ranks write into the folder, by rank.
 
-    The script's arguments are the folder, the number of ranks, and those given here.
+    The script's arguments are the folder, the number of ranks, and `arguments`.
     """
     started = subprocess.Popen(
         [sys.executable, str(script), str(folder), str(count), *map(str, arguments)],
@@ -39,7 +39,7 @@ def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: f
 
 
 def be_ranks(count: int, be: Callable[[int], None]) -> None:
-    """Fork this process, which must have one thread, into ranks. At the first failure all are ended."""
+    """Fork this process into ranks; the process must have only one thread. If a rank fails, all ranks are ended."""
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: only one of them would be in the ranks"
     left = {_fork(rank, be) for rank in range(count)}

@@ -1,7 +1,7 @@
-"""One of two ranks on a CPU: trains small modules, sharded under choices, and reports its distance from PyTorch.
+"""Train small modules on ranks of a CPU, each under a parallel mode and choices; report the distance from PyTorch.
 
-``python on_ranks.py FOLDER RANKS CASE…``: the ranks meet through a file in the folder, and each writes its results
-there.
+``python on_ranks.py FOLDER RANKS CASE…`` forks the ranks. They meet through a file in FOLDER, and each rank writes its
+results into FOLDER.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEFORE = {"waits.stage": "before_fusion"}
 
 
 class Blocks(nn.Module):
-    """Residual blocks with feature counts that two ranks do not divide, an in-place write and a weight used twice."""
+    """Residual blocks. Some numbers of features are odd, a buffer is written in place, and a weight is used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Blocks(nn.Module):
         self.register_buffer("seen", torch.zeros(6))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of ``x``, of shape (batch, 5)."""
+        """Return the loss for ``x`` of shape (batch, 5)."""
         x = self.embed(x)
         self.seen.add_(x.detach().sum(0))
         for layer in self.layers:
@@ -46,19 +46,19 @@ class Blocks(nn.Module):
 
 
 class Normed(nn.Module):
-    """Batch norm, whose statistics are written in place, between convolutions."""
+    """Two convolutions, and between them a batch norm that writes its statistics in place."""
 
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 2, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of ``x``, of shape (batch, 10), seen as images."""
+        """Return the loss for ``x`` of shape (batch, 10), which is viewed as images."""
         return self.inner(x.view(-1, 2, 5, 1)).square().mean()
 
 
 class Tied(nn.Module):
-    """A weight under two names, and a buffer that is replaced by another."""
+    """Linears of which two share a weight, and a buffer that each call replaces by a new tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,20 +67,20 @@ class Tied(nn.Module):
         self.register_buffer("calls", torch.ones((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of ``x``, of shape (batch, 5)."""
+        """Return the loss for ``x`` of shape (batch, 5)."""
         self.calls = self.calls + 1
         return (self.last(torch.tanh(self.between(self.first(x)))) / self.calls).square().mean()
 
 
 class Split(nn.Module):
-    """Blocks of two linears, each with a bias, on a residual stream."""
+    """Residual blocks of two linears, each with a bias."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 5)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of ``x``, of shape (batch, 5)."""
+        """Return the loss for ``x`` of shape (batch, 5)."""
         for layer in self.layers:
             x = x + layer(x)
         return x.square().mean()
@@ -88,7 +88,7 @@ class Split(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A module's parallel mode, choices, executor and front end."""
+    """A module, and the parallel mode, choices, executor and front end with which it is trained."""
 
     module: type[nn.Module]
     parallel: str
@@ -114,7 +114,7 @@ CASES = {
     "ddp, tied, by Dynamo": Case(Tied, "ddp", {"waits.bucket": "1MiB"}, capture="dynamo"),
     "tensor, by Dynamo": Case(Split, "tensor", ORDER, capture="dynamo"),
 }
-"""Cases by name. A rank of `Normed` uses its own batch's statistics, as its copy in `expected` does."""
+"""Cases by name. In `Normed`, each rank uses the statistics of its own batch, as each copy in `expected` does."""
 
 
 IN_TEST = (
@@ -128,11 +128,11 @@ IN_TEST = (
     "ddp, tied, by Dynamo",
     "tensor, by Dynamo",
 )
-"""Cases for `make test`: each parallel mode, and each kind of choice. `make long` runs all."""
+"""Cases for `make test`: each parallel mode, and each kind of choice. `make long` runs all cases."""
 
 
 def inputs(module: type[nn.Module], rank: int) -> list[Tensor]:
-    """Return a batch for each step."""
+    """Return the batches of a rank, one for each step."""
     generator = torch.Generator().manual_seed(rank)
     features = 10 if module is Normed else 5
     return [torch.randn(4, features, dtype=torch.float64, generator=generator) for _ in range(STEPS)]
@@ -148,7 +148,7 @@ def step(parameters: list[nn.Parameter]) -> None:
 
 
 def expected(module: nn.Module, parallel: str) -> dict[str, Tensor]:
-    """Return the parameters after the steps, by PyTorch alone: gradients are averaged over all ranks."""
+    """Train a copy of the module for each rank by eager PyTorch with averaged gradients; return the parameters."""
     seen = range(RANKS) if parallel != "tensor" else range(1)
     copies = [copy.deepcopy(module) for _ in seen]
     batches = [inputs(type(module), rank) for rank in seen]
@@ -165,7 +165,7 @@ def expected(module: nn.Module, parallel: str) -> dict[str, Tensor]:
 
 
 def difference(full: Tensor, mine: Tensor, rank: int) -> float:
-    """Return the distance of this rank's part of a parameter from that of `full`, without Thunder's padding."""
+    """Return how far this rank's part of a parameter is from the same part of `full`, ignoring Thunder's padding."""
     for dim in range(full.ndim):
         if mine.shape[dim] != full.shape[dim]:
             size = mine.shape[dim]
@@ -175,7 +175,7 @@ def difference(full: Tensor, mine: Tensor, rank: int) -> float:
 
 
 def error(case: Case, rank: int) -> float:
-    """Return the largest difference of a parameter after the steps, relative to its change."""
+    """Train under a case; return the largest difference from `expected`, relative to the largest change by training."""
     import workbench as wb
 
     torch.manual_seed(7)
@@ -200,13 +200,13 @@ def error(case: Case, rank: int) -> float:
 
 
 def main() -> None:
-    """Run the ranks through the cases. A rank that fails reports it and ends, and with it the other one."""
-    # Once, before the ranks are forked: each would import them at its first case.
+    """Run the cases on all ranks. Each rank writes the distance, or the traceback, of each case."""
+    # Import these once, before the ranks are forked. Otherwise each rank would import them in its first case.
     from tests.waits import forked
     from workbench.compiler import api  # noqa: F401
 
     folder, count, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    # Regions run as the functions they consist of: the tests are about the statements between regions, and their order.
+    # Regions run as the functions they consist of: the cases test the order of statements, not the compiler.
     stock = torch.compile
     torch.compile = lambda function, **options: stock(function, **options) if "backend" in options else function
 

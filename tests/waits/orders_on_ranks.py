@@ -1,9 +1,9 @@
-"""A rank on a CPU: trains a small module under many orders of its collectives, and compares each with stock and eager.
+"""Train a small module on ranks of a CPU under many orders of its collectives; compare each with stock and eager.
 
-``python orders_on_ranks.py FOLDER RANKS TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED`` tries this many policies and
-random legal placements by hand: under each parallel mode of TOGETHER on all ranks, then under those of IN_PAIRS,
-divided among the pairs of ranks. Both numbers of ranks share one start of the processes. Each rank writes its results
-into the folder: for each order, the tensor nearest to its tolerance, or farthest beyond.
+``python orders_on_ranks.py FOLDER RANKS TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED`` tries POLICIES policies and
+PLACEMENTS random legal placements under each parallel mode. First, all ranks train together under each mode in
+TOGETHER. Then the same processes train in pairs, and the modes in IN_PAIRS are divided among the pairs. Each rank
+writes its results into FOLDER: for each order, the tensor that is nearest to its tolerance or farthest beyond it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ KINDS = "fsdp,fsdp_zero3,ddp"
 PAIR = 2
 POLICIES = len(ISSUE) * len(WAIT) * len(GRADIENTS) * len(BUCKET)
 ALONE = "not shared"
-"""Each rank trains by itself: the comparison must detect this."""
+"""Name of the outcome if each rank trains without the others. The comparison must find this outcome wrong."""
 
 
 class Net(nn.Module):
-    """Writes batch norm's statistics and a counter in place. No number of ranks divides 5 or 7."""
+    """A module that writes batch norm's statistics and a buffer in place. Neither 2 nor 4 divides its 5 and 7 features."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def build(rank: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
 
 
 class Reordered:
-    """A module compiled once, with collectives that are put into one order after another.
+    """A module that is compiled once. Its collectives are then reordered without compiling again.
 
     Parameters
     ----------
@@ -97,18 +97,18 @@ class Reordered:
         return itertools.chain(self.jitted.named_parameters(), self.jitted.named_buffers())
 
     def under(self, choices: dict[str, str]) -> Callable[..., Any]:
-        """Return the compiled module under other choices, with its initial state."""
+        """Apply choices and restore the initial parameters and buffers; return the compiled module."""
         self.order(choices)
         for name, tensor in self._state():
             tensor.data = self._start[name].clone()
         return self.jitted
 
     def order(self, choices: dict[str, str]) -> None:
-        """Use other choices in the next calls."""
+        """Apply choices to the next calls."""
         self.jitted._lc_cs.interpreter_cache[-1] = self.entry_of(choices)
 
     def entry_of(self, choices: dict[str, str]) -> Any:
-        """Return the compiled module under other choices as an entry of Thunder's cache."""
+        """Return an entry for Thunder's cache with collectives in the order of the choices."""
         lever = Waits()
         forward, made = lever.after_split(self.entry.computation_traces[-1], choices, self.stage, self.made)
         backward, self.made = lever.after_split(self.entry.backward_traces[-1], choices, self.stage, made)
@@ -119,7 +119,7 @@ class Reordered:
         )
 
     def placement(self, draw: random.Random) -> dict[str, str]:
-        """Return a random legal place for each collective and its wait."""
+        """Return choices: a random legal place for each collective and its wait."""
         self.order({})
         choices = {}
         for schedule in self.made.communication.values():
@@ -138,7 +138,7 @@ def compared(
     *,
     exact: bool = False,
 ) -> dict[str, Any]:
-    """Return the outcome of one order; with `exact`, every bit must equal unmodified Thunder's."""
+    """Compare one order with the references; if `exact`, every bit must equal unmodified Thunder's result."""
     errors = [
         error
         for against, expected in references.items()
@@ -158,7 +158,7 @@ def compared(
 
 
 def orders(compiled: Reordered, policies: int, placements: int, seed: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield policies (a random sample of all combinations, or all), then random placements by hand."""
+    """Yield policies (all combinations, or a random sample of them), then random placements."""
     draw = random.Random(seed)
     every = list(itertools.product(ISSUE if compiled.gathers else ISSUE[:1], WAIT, GRADIENTS, BUCKET))
     for options in draw.sample(every, min(policies, len(every))):
@@ -170,27 +170,27 @@ def orders(compiled: Reordered, policies: int, placements: int, seed: int) -> It
 
 
 def under(compiled: Reordered, choices: dict[str, str], _: nn.Module) -> Callable[..., Any]:
-    """Return the compiled module instead of compiling it again."""
+    """Return the module that is already compiled, under other choices."""
     return compiled.under(choices)
 
 
 def join(meeting: Path, rank: int, count: int) -> None:
     """Join the process group of `count` ranks through a file."""
-    # An order that differs between ranks hangs, so the timeout is short.
+    # If ranks disagree about the order, their collectives hang, so the timeout is short.
     patience = datetime.timedelta(seconds=120)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)
 
 
 def leave() -> None:
-    """Wait for the others: messages in transit are lost when their sender ends."""
+    """Wait for the other ranks, because messages in transit are lost if their sender ends."""
     dist.barrier()
     dist.destroy_process_group()
 
 
 def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[dict[str, Any]]:
-    """Return the outcome of each of the `orders` under each parallel mode, among the ranks that this one has joined.
+    """Train under each parallel mode and order, with the ranks of this process group; return the outcomes.
 
-    ZeRO-3 is compared with stock Thunder's ZeRO-2: Thunder has no other.
+    The reference for ZeRO-3 is ZeRO-2 of unmodified Thunder, which has no ZeRO-3.
     """
     rank, count = dist.get_rank(), dist.get_world_size()
     build_own = functools.partial(build, rank)
@@ -213,7 +213,7 @@ def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[d
         assert ("all_gather" in compiled.entry.backward_traces[-1].python()) == (kind == fake_process_group.ZERO3)
         for name, choices in orders(compiled, *drawn):
             ours = rank_training.train(functools.partial(under, compiled, choices), build_own)
-            # Only buckets send other messages.
+            # Without buckets, ranks send the messages of unmodified Thunder, so every bit must be equal.
             exact = "waits.bucket" not in choices
             outcome = compared(name, ours, {accuracy.THUNDER: stocks[sharded], "eager": eager}, exact=exact)
             found.append({"ranks": count, "kind": kind, **outcome})
@@ -221,7 +221,7 @@ def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[d
 
 
 def main() -> None:
-    """Run the ranks through parallel modes and orders, on all ranks and on pairs of them."""
+    """Train under parallel modes and orders, first on all ranks, then on pairs of ranks."""
     folder, count = Path(sys.argv[1]), int(sys.argv[2])
     together, in_pairs = (kinds.split(",") for kinds in sys.argv[3:5])
     drawn = [int(argument) for argument in sys.argv[5:]]

@@ -1,4 +1,4 @@
-"""The lever `waits` before fusion: it splits fusions, the effect counts them, and an exported config replays it."""
+"""The lever `waits` before fusion: waits split fusions, and an exported config compiles to the planned traces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def collectives(plan: Plan) -> list[str]:
     return [name for name, kind in zip(statements.name, statements.kind, strict=True) if kind == Kind.COLLECTIVE]
 
 
-def test_waits_before_fusion_split_fusions_and_the_effect_counts_them(planned: wb.Workbench) -> None:
+def test_waits_before_fusion_split_fusions_and_the_effect_counts_the_new_fusions(planned: wb.Workbench) -> None:
     planned.choose(ORDER)
     try:
         after, extra = planned.plan, planned.effects("waits.stage")["before_fusion"].fusions
@@ -42,8 +42,8 @@ def test_waits_before_fusion_split_fusions_and_the_effect_counts_them(planned: w
     assert before.overlap.order.inversions == 0
 
 
-def test_late_waits_before_fusion_stand_right_before_their_reader(planned: wb.Workbench) -> None:
-    """After fusion, a fusion waits for all its inputs first. Before fusion, the part that reads them is split off."""
+def test_a_late_wait_before_fusion_comes_right_before_its_reader(planned: wb.Workbench) -> None:
+    """Placed after fusion, waits for all inputs of a fusion precede it. Placed before fusion, they split the fusion."""
     late = {"waits.wait": "late"}
     most = [in_a_row(planned._planner.plan(choices)) for choices in (late, late | BEFORE)]
     assert most == [2, 1]
@@ -56,7 +56,7 @@ def in_a_row(plan: Plan) -> int:
     return max(len(list(run)) for kind, run in itertools.groupby(kinds) if kind == Kind.WAIT)
 
 
-def test_without_a_policy_nothing_changes(planned: wb.Workbench) -> None:
+def test_without_a_policy_the_stage_of_waits_changes_nothing(planned: wb.Workbench) -> None:
     assert planned._planner.plan(BEFORE).text() == planned.stock_plan.text()
 
 
@@ -73,7 +73,7 @@ def test_every_joint_order_keeps_all_dependencies(planned: wb.Workbench, issue: 
     assert compute == sorted(compute)
 
 
-def test_a_place_by_hand_applies_after_the_split_too(planned: wb.Workbench) -> None:
+def test_if_waits_are_placed_before_fusion_a_place_by_hand_still_applies(planned: wb.Workbench) -> None:
     id = "waits:lm_head_weight>all_gather!wait"
     choices = {**ORDER, **BEFORE}
     moved = planned._planner.plan({**choices, id: "early"})
@@ -82,7 +82,7 @@ def test_a_place_by_hand_applies_after_the_split_too(planned: wb.Workbench) -> N
     assert moved.unmatched == ()
 
 
-def test_the_search_orders_after_fusion(planned: wb.Workbench) -> None:
+def test_the_search_for_an_order_places_waits_after_fusion(planned: wb.Workbench) -> None:
     planned.choose({**ORDER, **BEFORE})
     try:
         found = planned.search_waits()
@@ -95,7 +95,7 @@ def test_the_search_orders_after_fusion(planned: wb.Workbench) -> None:
         planned.undo()
 
 
-def test_the_option_is_refused_without_fusions(sharded: wb.Workbench) -> None:
+def test_placing_waits_before_fusion_is_refused_without_fusions(sharded: wb.Workbench) -> None:
     with pytest.raises(ChoiceError, match="the torch executor makes no fusions"):
         sharded.choose(BEFORE)
 

@@ -1,4 +1,4 @@
-"""Buckets of collectives: their contents and costs, and equal training with and without them."""
+"""Buckets of collectives: their contents and copies. Training with buckets equals training by PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=2), min_size=1, max_size=
 
 
 def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor]:
-    """Return full tensors whose rows the ranks share, some of them not contiguous."""
+    """Return tensors whose rows can be divided among the ranks; some tensors are not contiguous."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for at, shape in enumerate(shapes):
@@ -88,7 +88,7 @@ def test_a_layer_is_the_outermost_numbered_module(place: str, layer: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 150, 400, 10**6])
-def test_no_bucket_exceeds_the_limit_or_could_take_the_next_collective(sharded: wb.Workbench, limit: int) -> None:
+def test_no_bucket_exceeds_the_limit_and_no_collective_is_in_two_buckets(sharded: wb.Workbench, limit: int) -> None:
     for schedule in schedules(sharded):
         found = group_collectives(schedule, BucketRule(limit_bytes=limit))
         places = [c.place for bucket in found for c in bucket]
@@ -104,18 +104,18 @@ def test_a_bucket_per_layer_leaves_one_collective_per_layer(sharded: wb.Workbenc
     stock = sharded.stock_plan
     assert stock.overlap is not None
     assert plan.overlap is not None
-    # Two layers and the embedding have several parameters each; the head has one.
+    # Each of the two layers, and the embedding, has several parameters. The head has one.
     assert (stock.overlap.order.collectives, plan.overlap.order.collectives) == (2 * 9, 2 * 4)
     places = {site.id for site in plan.sites if site.lever == "waits" and not site.id.endswith("!wait")}
     assert {"waits:layers_0_2_weight+2<reduce_scatter", "waits:head_weight>all_gather"} <= places
 
 
-def test_the_copies_are_counted(sharded: wb.Workbench) -> None:
+def test_a_plan_counts_the_bytes_that_buckets_copy(sharded: wb.Workbench) -> None:
     plan = planned_under(sharded, {"waits.bucket": "1MiB"})
     shapes = [p.shape for p in sharded.program.callable.parameters()]
     padded = 4 * sum(math.ceil(s[0] / 2) * 2 * math.prod(s[1:]) for s in shapes)
     assert plan.counts["buckets"] == 2
-    # Each shard in and all full tensors out; then all full gradients in, and views out.
+    # The gather copies shards in and full tensors out. The reduction copies full gradients in; its outputs are views.
     assert plan.counts["bucket_copied_bytes"] == padded // 2 + padded + padded
     assert sharded.stock_plan.counts["bucket_copied_bytes"] == sharded.stock_plan.counts["buckets"] == 0
     assert plan.peak_bytes > sharded.stock_plan.peak_bytes

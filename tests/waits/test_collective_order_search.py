@@ -1,4 +1,4 @@
-"""The search for the best order of collectives, and the effect of each policy on layers as large as Llama-2-7B's."""
+"""The search for the best order of collectives, and the effect of each policy on layers as wide as in Llama-2-7B."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def wide() -> wb.Workbench:
-    """Two layers as wide as Llama-2-7B's: kernels and collectives take as long as in that model."""
+    """A model of two layers as wide as in Llama-2-7B, so that kernels and collectives take as long as in Llama-2-7B."""
     sizes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "batch": 2, "sequence": 4096}
     return wb.open(
         "fsdp_llama",
@@ -44,11 +44,11 @@ def overlap(bench: wb.Workbench, choices: dict[str, str]) -> Overlap:
     return found
 
 
-def test_stock_orders_by_name_and_hides_nothing(wide: wb.Workbench) -> None:
+def test_the_stock_order_hides_almost_no_communication(wide: wb.Workbench) -> None:
     stock = overlap(wide, {})
     assert stock.order.inversions > 0
     reductions = sum("reduce_scatter" in site.id and not site.id.endswith("!wait") for site in wide.sites("waits"))
-    # Every gather is waited for before the first matmul, and every reduction is issued after the last.
+    # All gathers are waited for before the first matmul, and all reductions are issued after the last matmul.
     gathered = sum(bar.end_s - bar.start_s for bar in stock.simulation.bars if bar.stream == "communication")
     assert stock.simulation.exposed_communication_s > 0.8 * gathered
     assert reductions > 0
@@ -59,37 +59,39 @@ def test_late_waits_alone_gain_nothing_in_the_forward(wide: wb.Workbench) -> Non
     assert late.stall_s[0] == pytest.approx(stock.stall_s[0], rel=0.1)
 
 
-def test_consumer_order_removes_the_forwards_stall(wide: wb.Workbench) -> None:
+def test_consumer_order_cuts_the_stall_of_the_forward_below_a_third(wide: wb.Workbench) -> None:
     stock, ordered = overlap(wide, {}).simulation, overlap(wide, {**LATE, "waits.issue": "consumer"}).simulation
     assert ordered.stall_s[0] < stock.stall_s[0] / 3
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
-def test_k_in_flight_caps_the_bytes(wide: wb.Workbench, limit: int) -> None:
+def test_a_limit_of_gathers_in_flight_limits_their_bytes(wide: wb.Workbench, limit: int) -> None:
     capped = overlap(wide, {**LATE, "waits.issue": f"in_flight({limit})"}).simulation
     largest = sorted((site.bytes for site in wide.sites("waits") if site.id.endswith("gather")), reverse=True)
     assert capped.ahead_peak_bytes <= sum(largest[:limit])
 
 
 @pytest.mark.parametrize("limit", [256, 300, 600])
-def test_a_limit_in_bytes_is_kept(wide: wb.Workbench, limit: int) -> None:
-    """The largest gathers, of the embedding and the head, take 250 MiB."""
+def test_an_order_obeys_a_limit_in_bytes(wide: wb.Workbench, limit: int) -> None:
+    """The gathers of the embedding and of the head are the largest: each takes 250 MiB."""
     capped = overlap(wide, {**LATE, "waits.issue": f"in_flight({limit}MiB)"}).simulation
     assert 0 < capped.ahead_peak_bytes <= limit * MIB
 
 
-def test_the_order_found_is_close_to_the_bound_and_no_worse_than_a_preset(wide: wb.Workbench, found: Search) -> None:
+def test_the_search_finds_an_order_close_to_the_bound_and_as_fast_as_every_preset(
+    wide: wb.Workbench, found: Search
+) -> None:
     assert found.machine == H100
     presets = ({}, LATE, *({**LATE, "waits.issue": p} for p in ("consumer", "just_in_time", "in_flight(4)")))
     for preset in presets:
         simulated = overlap(wide, preset)
         assert simulated.lower_bound_s == pytest.approx(found.lower_bound_s)
         assert found.best.step_s <= simulated.simulation.step_s * (1 + CLOSE)
-    # The start and end of a step are a larger part of two layers than of 32: see benchmarks/test_waits.py.
+    # With two layers, the start and the end of a step are a larger part than with 32: see benchmarks/test_waits.py.
     assert 0 <= found.over_bound < 0.03
 
 
-def test_the_order_found_can_be_chosen(wide: wb.Workbench, found: Search) -> None:
+def test_choosing_the_order_of_the_search_gives_its_simulated_step(wide: wb.Workbench, found: Search) -> None:
     wide.choose({"waits:lm_head_weight>all_gather": "earliest"})
     again = wide.search_waits()
     assert again.best.step_s == pytest.approx(found.best.step_s)
@@ -103,18 +105,18 @@ def test_the_order_found_can_be_chosen(wide: wb.Workbench, found: Search) -> Non
     assert again.now.step_s > again.best.step_s
 
 
-def test_the_order_found_keeps_a_limit(wide: wb.Workbench, found: Search) -> None:
+def test_the_search_obeys_a_limit_in_bytes(wide: wb.Workbench, found: Search) -> None:
     limited = wide.search_waits(limit_bytes=300 * MIB)
     assert limited.best.in_flight_peak_bytes <= 300 * MIB
     assert limited.best.step_s >= found.best.step_s * (1 - CLOSE)
 
 
-def test_an_impossible_limit_is_refused_with_the_least(wide: wb.Workbench) -> None:
+def test_an_impossible_limit_is_refused_with_the_least_possible_bytes(wide: wb.Workbench) -> None:
     with pytest.raises(PlanError, match=r"no order keeps 1000 bytes in flight; the least that one needs is \d+"):
         wide.search_waits(limit_bytes=1000)
 
 
-def test_unknown_machines_buckets_and_programs_without_collectives_are_refused(
+def test_the_search_refuses_unknown_machines_and_buckets_and_programs_without_collectives(
     planned: wb.Workbench, alone: wb.Workbench
 ) -> None:
     with pytest.raises(ConfigError, match="there is no machine 'H1000'; legal: H100, "):
@@ -125,8 +127,8 @@ def test_unknown_machines_buckets_and_programs_without_collectives_are_refused(
         alone.search_waits()
 
 
-def test_buckets_are_searched_on_request(planned: wb.Workbench) -> None:
-    """With small layers a collective takes only latency, and fewer collectives are faster."""
+def test_the_search_chooses_buckets_if_asked_to(planned: wb.Workbench) -> None:
+    """Collectives of small layers take only latency, so fewer collectives are faster."""
     alone, together = planned.search_waits(), planned.search_waits(buckets=("none", "layer"))
     assert together.best.step_s < alone.best.step_s
     assert together.choices["waits.bucket"] == "layer"

@@ -1,4 +1,4 @@
-"""Another order of collectives, planned in milliseconds from the split traces, equals the full replan."""
+"""A quick replan, which only reorders collectives in the split traces, gives the same plan as a full replan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELETES = ("python_del", "clear_mutable_collection")
 
 
 def told(graph: Graph) -> list[tuple]:
-    """Return the statements in order: kind, and the names they read, make and free."""
+    """Return the statements in order: the columns of each, and the names of values that it reads, makes and frees."""
     statements, name = graph.statements, graph.values.name
     columns = zip(
         statements.name,
@@ -66,13 +66,13 @@ def values(graph: Graph) -> dict[str, tuple]:
 
 
 def deleted(bsym: BoundSymbol) -> tuple[str, list[str], list[str]]:
-    """Return the statement's name, and the names it deletes, as arguments and as printed."""
+    """Return a statement's name and arguments, and its text if it deletes values."""
     gone = bsym.sym.name in DELETES
     return bsym.sym.name, [a.name for a in bsym.flat_proxy_args], bsym.python(0) if gone else []
 
 
 def printed(plan: Plan) -> str:
-    """Print the traces. The objects in them get new numbers at each print."""
+    """Return the text of the traces without the numbers of objects, which change each time."""
     return re.sub(r"(ProcessGroup|ReduceOps_SUM)_\d+", r"\1", plan.text())
 
 
@@ -92,7 +92,7 @@ def assert_same(quick: Plan, anew: Plan) -> None:
 
 
 @pytest.mark.parametrize("choices", POLICIES, ids=str)
-def test_a_quick_policy_equals_the_full_replan(planned: wb.Workbench, choices: dict[str, str]) -> None:
+def test_the_quick_replan_of_a_policy_equals_the_full_replan(planned: wb.Workbench, choices: dict[str, str]) -> None:
     quick = api.plan(planned._captured, choices)
     assert quick.unordered is planned.stock_plan
     assert_same(quick, api.replan(planned._captured, choices)[0])
@@ -100,7 +100,7 @@ def test_a_quick_policy_equals_the_full_replan(planned: wb.Workbench, choices: d
 
 @given(data=st.data())
 @settings(max_examples=4, phases=[Phase.generate])
-def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.DataObject) -> None:
+def test_the_quick_replan_of_places_by_hand_equals_the_full_replan(planned: wb.Workbench, data: st.DataObject) -> None:
     made = planned._captured.planned.bases[()].made.value
     choices = {}
     for schedule in made.communication.values():
@@ -139,7 +139,7 @@ def test_quick_orders_on_top_of_buckets_equal_the_full_replan(
 def test_an_order_takes_the_smallest_key_of_the_ready_statements(planned: wb.Workbench, seed: int, spread: int) -> None:
     draw = random.Random(seed)
     for schedule in planned._captured.planned.bases[()].made.value.communication.values():
-        # Some near what is legal, so that sorting is enough, some not.
+        # If the spread is small, sorting by key gives an order that is almost legal; otherwise it does not.
         keys = [(slot + draw.randrange(spread), 0, 0, 1.0, 0) for slot in schedule.slot]
         order, left = [], set(range(len(keys)))
         while left:
@@ -184,7 +184,7 @@ def test_an_unknown_site_is_unmatched_as_in_the_full_replan(planned: wb.Workbenc
     assert api.replan(planned._captured, choices)[0].unmatched == tuple(choices)
 
 
-def test_effects_equal_the_simulation(planned: wb.Workbench) -> None:
+def test_the_effect_of_an_order_equals_the_change_of_the_simulation(planned: wb.Workbench) -> None:
     choices = {"waits.issue": "in_flight(2)", "waits.wait": "late", "waits.gradients": "earliest"}
     before, after = planned.plan.overlap, planned.plan_under({**planned.choices, **choices}).overlap
     assert before is not None

@@ -1,4 +1,4 @@
-"""Programs on ranks captured by Dynamo: the same statements, plans and configs as by Thunder's interpreter."""
+"""Programs on ranks: capture by Dynamo gives the same statements, plans and configs as Thunder's interpreter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHOICES: list[dict[str, str]] = [
 
 
 class Tied(nn.Module):
-    """More layers than sort by the letters of their numbers, and a weight under two names."""
+    """Eleven layers, whose names sort as text in another order than as numbers, and a weight under two names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Tied(nn.Module):
         self.unused = nn.Linear(3, 3)
 
     def forward(self, tokens: Tensor, scale: float = 1.0) -> Tensor:
-        """Return the loss of ``tokens``, of shape (batch, sequence)."""
+        """Return the loss for ``tokens`` of shape (batch, sequence)."""
         x = self.embed(tokens)
         for layer in self.layers:
             x = torch.tanh(layer(x))
@@ -49,7 +49,7 @@ class Tied(nn.Module):
 
 
 def executed(plan: Plan) -> list[tuple[str, ...]]:
-    """Return the executed statements, with values numbered by appearance."""
+    """Return the executed statements; values are numbered in the order in which they appear."""
     numbers: dict[str, int] = {}
 
     def text(leaf: Any) -> str:
@@ -95,7 +95,7 @@ IN_TEST = (
     *(("fsdp_llama", "fsdp"), ("tensor_parallel_mlp", "tensor"), ("tied", "fsdp_zero3")),
     *(("blocks", "ddp"), ("normed", "fsdp"), ("split", "tensor")),
 )
-"""Each program, and each parallel mode of one. `make long` runs all pairs."""
+"""Pairs of program and parallel mode for `make test`. `make long` runs all pairs."""
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def small(kind: type[Small], **given: Any) -> wb.Workbench:
         (Keeps, r"it gives its parameter inner\.bias back, or keeps it, and each rank has a part of that"),
     ],
 )
-def test_a_module_that_dynamo_cannot_shard_goes_to_the_interpreter_with_a_reason(
+def test_if_dynamo_cannot_shard_a_module_the_interpreter_captures_it_and_the_reason_is_given(
     kind: type[Small], reason: str
 ) -> None:
     bench = small(kind)
@@ -174,7 +174,7 @@ def test_a_module_that_dynamo_cannot_shard_goes_to_the_interpreter_with_a_reason
         small(kind, capture="dynamo")
 
 
-def test_a_returned_parameter_is_refused_by_name() -> None:
+def test_a_module_that_returns_a_parameter_is_refused_with_its_name() -> None:
     with pytest.raises(ProgramError, match=r"it gives its parameter inner\.weight back, or keeps it, and each rank"):
         small(GivesBack)
     config = small(Counts).config
@@ -185,12 +185,12 @@ def test_a_returned_parameter_is_refused_by_name() -> None:
             jitted(torch.ones(2, 4))
 
 
-def test_parts_are_refused_on_several_ranks() -> None:
+def test_capture_in_parts_is_refused_on_several_ranks() -> None:
     with pytest.raises(ProgramError, match=r"capture='parts' is for programs of one process.*use capture='auto'"):
         small(Counts, capture="parts")
 
 
-def test_a_replaced_buffer_is_read_and_saved() -> None:
+def test_a_buffer_that_each_call_replaces_is_in_the_state_dict() -> None:
     config, module = small(Counts).config, Counts()
     with fake_process_group.fake_group(fake_process_group.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
@@ -205,7 +205,7 @@ def test_a_replaced_buffer_is_read_and_saved() -> None:
         assert [tuple(p.shape) for p in jitted.parameters()] == [(2, 4), (2,)]
 
 
-def test_tensors_that_a_rank_moves_to_its_device_are_left_to_the_interpreter() -> None:
+def test_a_transform_that_moves_tensors_to_another_device_is_noticed() -> None:
     module = Counts()
     elsewhere = SimpleNamespace(device=torch.device("meta"))
     here = [SimpleNamespace(device=torch.device("cpu")), SimpleNamespace(device=None), SimpleNamespace()]

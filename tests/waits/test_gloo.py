@@ -1,4 +1,4 @@
-"""Programs on ranks, run for real with gloo: every order of the collectives, and every end of a rank."""
+"""Programs run on ranks with gloo: orders of collectives train equally, and every failure of a rank is reported."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ TAKES_MORE_THAN_THERE_IS = """
 
 
 def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
-    """Start a small module on two ranks; its factory first executes `here`."""
+    """Start a run of a small module on two ranks; the module's factory first executes `here`."""
     program = File(MODULE.format(here=here.strip()))
     return follow_run.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
 
@@ -94,7 +94,7 @@ def assert_nothing_left(run: Run) -> None:
 
 
 def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
-    """Return the addresses at which a run's processes listen, as long as the condition holds."""
+    """Collect the addresses at which a run's processes listen while the condition holds."""
     assert run._worker is not None
     found: set[str] = set()
     while while_():
@@ -115,7 +115,7 @@ def free_port() -> int:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
-    """A sample of orders. benchmarks/bench_gloo.py has all, under each parallel mode on 2 and on 4 ranks."""
+    """This tries a sample. benchmarks/bench_gloo.py tries all orders, under each parallel mode on 2 and on 4 ranks."""
     told = forked.run(tmp_path, 4, SCRIPT, "fsdp_zero3", "fsdp,ddp", POLICIES, PLACEMENTS, 0)
     for rank in told:
         orders = rank["orders"]
@@ -157,7 +157,7 @@ def test_a_users_module_runs_on_two_ranks(tmp_path: Path) -> None:
         assert [event.proven for event in log if isinstance(event, events.Compiled)] == [True]
     assert run.to_json()["ranks"] == run.ranks
     assert_nothing_left(run)
-    # External ranks have no merged log: the logs of the ranks alone give the same.
+    # Ranks that are started manually have no merged log. The logs of the ranks give the same figures.
     (run.run_dir / event_log.LOG_FILE).unlink()
     again = run_store.open(run.run_dir)
     assert (again.state, again.step_s, again.ranks) == (run.state, run.step_s, run.ranks)
@@ -190,7 +190,7 @@ def test_builtin_programs_run_on_ranks_that_other_machines_cannot_reach(
     assert_nothing_left(run)
 
 
-def test_a_rank_killed_during_a_step_ends_the_others_and_is_named(tmp_path: Path) -> None:
+def test_if_a_rank_is_killed_during_a_step_the_others_end_and_the_error_names_the_rank(tmp_path: Path) -> None:
     run = begin(tmp_path, DIES_WHILE_IT_IS_TIMED, LONG).wait(200)
     assert run.state == "failed"
     assert run.error == "rank 1: was killed by SIGKILL, by hand or by the system when memory ran out"

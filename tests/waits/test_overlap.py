@@ -1,4 +1,4 @@
-"""The simulation against schedules computed by hand, the order report, and the lower bound."""
+"""The simulation gives the times that are computed by hand. No schedule beats the lower bound."""
 
 import dataclasses
 import itertools
@@ -56,7 +56,7 @@ def test_one_gather_and_one_matmul_run_one_after_the_other() -> None:
     ]
 
 
-def test_compute_before_the_wait_hides_as_much_of_the_gather() -> None:
+def test_compute_between_issue_and_wait_hides_part_of_the_gather() -> None:
     made = graph(("gather", "w", "f"), ("other", "x", "z"), ("wait", "f", "g"), ("matmul", "z g", "y"))
     found = simulate(made, seconds(made))
     assert (found.step_s, found.exposed_communication_s) == (14.0, 6.0)
@@ -69,12 +69,12 @@ def test_a_gather_starts_when_the_compute_before_its_issue_is_done() -> None:
     assert lower_bound(made, seconds(made)) == 14.0
 
 
-def test_gathers_share_one_stream_in_the_order_of_their_issue() -> None:
+def test_gathers_run_one_after_the_other_in_the_order_of_their_issue() -> None:
     first, second = ("gather", "w1", "f1"), ("gather", "w2", "f2")
     use = (("wait", "f1", "g1"), ("matmul", "x g1", "y"), ("wait", "f2", "g2"), ("matmul", "y g2", "z"))
     in_order, inverted = graph(first, second, *use), graph(second, first, *use)
     assert (issue_order(in_order).inversions, issue_order(inverted).inversions) == (0, 1)
-    # The first matmul hides as much of the second gather as it can. Inverted, both matmuls follow both gathers.
+    # In order, the first matmul overlaps with the second gather. Inverted, both matmuls run after both gathers.
     assert simulate(in_order, seconds(in_order)).step_s == 24.0
     assert simulate(inverted, seconds(inverted)).step_s == 28.0
 
@@ -110,7 +110,7 @@ def test_a_program_without_collectives_has_no_overlap() -> None:
 
 
 @pytest.mark.parametrize(("name", "factor"), [("gather.all_gather", 1), ("reduce.all_reduce", 2)])
-def test_a_ring_moves_all_but_one_part_per_pass(name: str, factor: int) -> None:
+def test_a_gather_sends_all_but_one_shard_and_an_all_reduce_twice_as_much(name: str, factor: int) -> None:
     machine = dataclasses.replace(MACHINES["H100"], latency_s=0.0, link_bytes_per_s=1.0)
     made = graph((name, "w", "f"), sizes={"w": 100, "f": 800})
     assert costs(made, machine, ranks=8).communication_s[0] == pytest.approx(factor * 700.0)
@@ -128,7 +128,7 @@ def test_half_precision_runs_at_its_own_rate() -> None:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> tuple[Graph, StatementSeconds]:
-    """Draw a chain of matmuls, each with its own gather, issued at any place before its wait, in any order."""
+    """Draw a chain of matmuls, each of which reads its own gather. A gather is issued anywhere before its wait."""
     count = draw(st.integers(1, 6))
     slots = [draw(st.integers(0, i)) for i in range(count)]
     lines: list[tuple[str, str, str]] = []
@@ -163,7 +163,7 @@ def test_every_stream_does_one_thing_at_a_time(given_: tuple[Graph, StatementSec
 
 
 def test_measured_kernel_times_replace_the_machines_rates() -> None:
-    """Kernel times of that run apply in any order. Collectives keep the machine's rates."""
+    """Kernel times that were measured in one order apply in every order. Collectives still use the machine's rates."""
     made = graph(("gather", "w", "f"), ("early", "x", "z"), ("wait", "f", "g"), ("matmul", "z g", "y"))
     machine = MACHINES["H100"]
     names, took_s = made.statements.name, [1e-6, 0.25, 1e-6, 0.5]

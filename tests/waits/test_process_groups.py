@@ -1,4 +1,4 @@
-"""Several process groups: one communication stream each, compared with longest paths, and a program with two."""
+"""Several process groups: each has a communication stream of its own. Also programs with two groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from workbench.ui.tabs.timeline_tab import simulated_lanes
 
 
 def grouped(made: Graph, groups: list[int], ranks: tuple[int, ...]) -> Graph:
-    """Return the graph with its collectives, in program order, in these groups."""
+    """Return the graph with a group for each collective; `groups` is in program order."""
     column = np.full(len(made.statements), -1, np.int32)
     column[made.statements.kind == Kind.COLLECTIVE] = groups
     return dataclasses.replace(made, statements=dataclasses.replace(made.statements, group=column), groups=ranks)
@@ -56,7 +56,7 @@ def several(draw: st.DrawFn) -> tuple[Graph, StatementSeconds]:
 
 
 def by_paths(made: Graph, cost: StatementSeconds) -> tuple[float, dict[int, float]]:
-    """Return the step time and each statement's end by longest paths: it starts when its last dependency ends."""
+    """Compute the step time and each statement's end by longest paths: a statement starts when its dependencies end."""
     statements = made.statements
     # Host and device work of a statement are two nodes. A wait is a node of the compute stream without duration.
     nodes: dict[tuple[str, int], tuple[float, list[tuple[str, int]]]] = {}
@@ -71,7 +71,7 @@ def by_paths(made: Graph, cost: StatementSeconds) -> tuple[float, dict[int, floa
         if kind == Kind.WAIT:
             needs.append(("device", int(made.values.producer[statements.inputs[row][0]])))
         took = {Kind.COLLECTIVE: cost.communication_s[row], Kind.WAIT: 0.0}.get(Kind(kind), cost.compute_s[row])
-        # A finished wait, and a kernel without duration, delay nothing.
+        # A wait whose collective has finished, and a kernel without duration, delay no later node.
         nodes["device", row] = (float(took), needs)
         last[stream] = ("device", row)
     ends: dict[tuple[str, int], float] = {}
@@ -145,7 +145,7 @@ def test_json_of_a_graph_without_groups_is_still_read() -> None:
 
 @contextlib.contextmanager
 def four_ranks() -> Iterator[tuple[dist.ProcessGroup, dist.ProcessGroup]]:
-    """Simulate rank 0 of four absent ranks: the pair that it shards with, and the pair that it computes with."""
+    """Act as rank 0 of four absent ranks; yield its group for sharding and its group for tensor parallelism."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     try:
         yield dist.new_group([0, 1]), dist.new_group([0, 2])
@@ -154,9 +154,7 @@ def four_ranks() -> Iterator[tuple[dist.ProcessGroup, dist.ProcessGroup]]:
 
 
 def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
-    """Weights are gathered in one group and partial products summed in the other, as in sharding plus tensor
-    parallelism.
-    """
+    """One group gathers weights, and the other sums partial products, as in sharding with tensor parallelism."""
     with four_ranks() as (sharded, split):
 
         def step(x, up, down, more):
@@ -187,8 +185,8 @@ def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
         assert found.lower_bound_s <= found.simulation.step_s + 1e-12
 
 
-def test_a_step_of_two_groups_trains_and_its_bars_are_distinct() -> None:
-    """Weights sharded in both groups, and a linear split by rows: all cases with a backward in Thunder."""
+def test_a_training_step_of_two_groups_has_lanes_and_bars_for_each_group() -> None:
+    """Both groups shard weights, and one splits a linear by rows: for these cases Thunder has a backward."""
     with four_ranks() as (sharded, split):
 
         def step(x, up, down, more):
@@ -214,7 +212,7 @@ def test_a_step_of_two_groups_trains_and_its_bars_are_distinct() -> None:
         assert found.lower_bound_s <= found.simulation.step_s + 1e-12
     stock, late, _ = plans
     assert stock.overlap.order.distances != late.overlap.order.distances
-    # Two collectives of one group form a bucket; those of different groups cannot.
+    # Collectives of one group can share a bucket. Collectives of different groups cannot.
     issued = [plan.graph.statements.group[plan.graph.statements.kind == Kind.COLLECTIVE].tolist() for plan in plans]
     assert list(map(Counter, issued)) == [{0: 4, 1: 3}, {0: 4, 1: 3}, {0: 2, 1: 3}]
     layout = compute(stock.graph, stock.sites)

@@ -85,19 +85,19 @@ def test_the_timeline_shows_three_simulated_lanes_in_order(planned: wb.Workbench
     assert "simulated on 8 × H100" in content["head"]
 
 
-def test_a_bar_runs_from_issue_to_wait_beside_its_column(planned: wb.Workbench) -> None:
+def test_a_bar_runs_from_issue_to_wait_down_in_the_forward_and_up_in_the_backward(planned: wb.Workbench) -> None:
     plan = planned.plan
     layout = compute(plan.graph, plan.sites, unfolded={"transformer.h"})
     found = bars(plan.graph, layout, plan.sites)
     assert sum(found.count) == 34
-    # Forward downwards, backward upwards.
+    # Bars run down in the forward and up in the backward.
     assert (found.y0 <= found.y1)[found.side == 0].all()
     assert (found.y0 >= found.y1)[found.side == 1].all()
     assert set(found.side.tolist()) == {0, 1}
 
 
-def test_an_end_is_put_before_the_statement_of_a_node(planned: wb.Workbench) -> None:
-    """A drag does this: the site's range gives the legal places, and others are refused with the bound."""
+def test_dragging_the_end_of_a_bar_to_a_node_moves_the_wait_before_its_statement(planned: wb.Workbench) -> None:
+    """The site's range gives the legal places. A drag to another place is refused with the bound."""
     id = "waits:lm_head_weight>all_gather!wait"
     said: list[tuple[str | None, bool]] = []
     app = App(planned)
@@ -125,11 +125,11 @@ def test_an_end_is_put_before_the_statement_of_a_node(planned: wb.Workbench) -> 
     ("device", "executor", "parameter", "layers", "place"),
     [
         ("cpu", "torch", "attn_proj", range(2), "at(transformer.h.{}.attn/scaled_dot_product_attention>matmul.1)"),
-        # The first layer has other fusions: the bar's end is put before the heading of a fusion.
+        # The fusions of the first layer differ, so it is not folded. The bar ends at the heading of a fusion.
         ("planned", "nvfuser", "mlp_proj", range(1, 3), "at(transformer.h.{}.mlp/mul)"),
     ],
 )
-def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded(
+def test_dragging_a_bar_of_folded_layers_moves_it_in_each_layer_and_they_stay_folded(
     device: str, executor: str, parameter: str, layers: range, place: str
 ) -> None:
     bench = wb.open("fsdp_llama", device=device, executor=executor, ranks=8, settings={"layers": layers.stop})
@@ -186,7 +186,7 @@ def ask(app: App, **message: str) -> None:
     until(lambda: not app.controls.content["busy"])
 
 
-def test_the_machine_applies_to_everything_simulated(app: App, planned: wb.Workbench) -> None:
+def test_choosing_a_machine_changes_every_simulated_figure(app: App, planned: wb.Workbench) -> None:
     app.tabs.selected_index = app.tabs.titles.index("Timeline")
     before = planned.overlap()
     assert app.controls.content["machines"] == [*MACHINE_NAMES]
@@ -211,7 +211,7 @@ def test_the_machine_applies_to_everything_simulated(app: App, planned: wb.Workb
     assert planned.search_waits().machine.name == "PCIe box"
 
 
-def test_an_unknown_machine_is_refused_with_the_known_ones(app: App, planned: wb.Workbench) -> None:
+def test_an_unknown_machine_is_refused_with_the_names_of_all_machines(app: App, planned: wb.Workbench) -> None:
     with pytest.raises(ConfigError, match="no machine 'h100'; legal: H100, H200, A100, PCIe box, this CPU"):
         planned.machine = "h100"
     with pytest.raises(ConfigError, match="no machine 'TPU'"):
@@ -221,17 +221,17 @@ def test_an_unknown_machine_is_refused_with_the_known_ones(app: App, planned: wb
     assert planned.machine.name == "H100"
 
 
-def test_this_cpu_is_measured_and_shared_by_its_ranks() -> None:
+def test_ranks_on_this_cpu_share_its_measured_rates() -> None:
     whole, half = machine_by_name(THIS_CPU), machine_by_name(THIS_CPU, 2)
     assert "measured here" in half.source
     assert half.bytes_per_s == pytest.approx(whole.bytes_per_s / 2)
     assert half.link_bytes_per_s == pytest.approx(whole.link_bytes_per_s / 2)
-    # A CPU that runs these tests is between 0.1 GFLOP/s and a GPU.
+    # A CPU that runs these tests is faster than 0.1 GFLOP/s and slower than an H100.
     assert 1e8 < whole.flops_per_s["float32"] < 67e12
     assert 0 < whole.launch_s < whole.latency_s < 0.1
 
 
-def test_the_best_order_is_searched_for_and_can_be_undone(app: App, planned: wb.Workbench) -> None:
+def test_the_app_searches_for_the_best_order_and_undo_reverts_it(app: App, planned: wb.Workbench) -> None:
     before = planned.overlap()
     ask(app, type="search", limit="")
     after = planned.overlap()

@@ -52,7 +52,7 @@ class Reversed(Two):
 
 
 class Gated(nn.Module):
-    """SwiGLU: the second linear's result is multiplied with the first's, which is complete on every rank."""
+    """SwiGLU: it multiplies the second linear's result with the first linear's result, which every rank has whole."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Twice(Two):
         return self.down(F.relu(self.up(x)) + F.relu(self.up(x + 1))).mean()
 
 
-def test_a_layer_sends_its_result_and_the_gradient_of_its_input(split: wb.Workbench) -> None:
+def test_ranks_sum_the_result_of_a_layer_and_the_gradient_of_its_input(split: wb.Workbench) -> None:
     places = [s.id for s in split.sites("waits") if ":" in s.id and not s.id.endswith("!wait")]
     assert places == [
         "waits:layers.0.down/linear>all_reduce",

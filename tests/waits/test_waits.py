@@ -39,7 +39,7 @@ def statements(trace: TraceCtx) -> list[str]:
 
 
 def in_flight(trace: TraceCtx) -> int:
-    """Return the largest number of gathers between issue and wait."""
+    """Return the largest number of gathers that are issued and not yet waited for."""
     now = most = 0
     gathers: set[str] = set()
     for bsym in trace.bound_symbols:
@@ -52,7 +52,7 @@ def in_flight(trace: TraceCtx) -> int:
     return most
 
 
-def test_stock_issues_first_the_gathers_needed_last(planned: wb.Workbench) -> None:
+def test_the_stock_order_issues_gathers_in_another_order_than_they_are_read(planned: wb.Workbench) -> None:
     stock = overlap(planned, {})
     assert stock.order.inversions > 0
     assert stock.order.without_compute > stock.order.collectives // 3
@@ -69,7 +69,7 @@ def test_consumer_order_has_no_inversions_and_a_smaller_stall(planned: wb.Workbe
     assert ordered.simulation.stall_s[0] < late.simulation.stall_s[0]
 
 
-def test_just_in_time_holds_the_fewest_bytes(planned: wb.Workbench) -> None:
+def test_just_in_time_has_at_most_a_quarter_of_the_bytes_in_flight(planned: wb.Workbench) -> None:
     just = overlap(planned, {**LATE, "waits.issue": "just_in_time"})
     largest = max(site.bytes for site in planned.sites("waits"))
     assert just.order.inversions == 0
@@ -78,7 +78,7 @@ def test_just_in_time_holds_the_fewest_bytes(planned: wb.Workbench) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
-def test_k_in_flight_never_exceeds_its_number(planned: wb.Workbench, limit: int) -> None:
+def test_in_flight_k_has_at_most_k_gathers_in_flight(planned: wb.Workbench, limit: int) -> None:
     plan = planned._planner.plan({**LATE, "waits.issue": f"in_flight({limit})"})
     assert in_flight(plan.split.forward) == limit
     assert plan.overlap is not None
@@ -155,8 +155,8 @@ def test_a_collective_without_a_reader_has_no_consumer_order(planned: wb.Workben
         planned.choose({"waits:lm_head_weight<reduce_scatter": "consumer"})
 
 
-def test_validation_refuses_the_trace_that_thunders_limit_makes(planned: wb.Workbench) -> None:
-    """`limit_in_flight_allgathers` pairs gathers with waits by index; here they come in different orders."""
+def test_validation_refuses_the_trace_of_thunders_limit_in_flight(planned: wb.Workbench) -> None:
+    """`limit_in_flight_allgathers` pairs gathers and waits by index, but here their orders differ."""
     forward = planned._planner.plan(LATE).split.forward
     plain = from_trace(forward)
     plain.bound_symbols = [b for b in forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
@@ -165,8 +165,8 @@ def test_validation_refuses_the_trace_that_thunders_limit_makes(planned: wb.Work
         validate(broken, None)
 
 
-def test_the_proof_finds_what_thunders_limit_breaks(sharded: wb.Workbench) -> None:
-    """Without a special rule: a wait with another gather's future returns another value than in the stock plan."""
+def test_the_proof_refuses_the_trace_of_thunders_limit_in_flight(sharded: wb.Workbench) -> None:
+    """No special rule is needed: a wait for another gather returns another value than in the stock plan."""
     split = sharded._planner.plan({"waits.wait": "late"}).split
     plain = from_trace(split.forward)
     plain.bound_symbols = [b for b in split.forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
@@ -180,7 +180,7 @@ def test_the_proof_finds_what_thunders_limit_breaks(sharded: wb.Workbench) -> No
 
 
 def test_a_write_stays_between_the_reads_around_it() -> None:
-    """Batch norm's statistics are read, then written in place. Their reads do not pass the write."""
+    """Batch norm reads its statistics and then writes them in place. No read moves to after the write."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 8, 1))
     bench = wb.open(model, torch.randn(2, 3, 4, 4), ranks=2, parallel="ddp", device="cpu", executor="torch")
     split = bench.stock_plan.split

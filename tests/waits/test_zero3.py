@@ -1,4 +1,4 @@
-"""ZeRO-3: values gathered by the forward are not saved, but gathered again in the backward."""
+"""ZeRO-3: parameters that the forward gathers are not saved; the backward gathers them again."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def gathers(plan: Plan, side: int) -> int:
 
 
 def saved_whole(plan: Plan) -> list[str]:
-    """Return the saved values that live in the result of a collective."""
+    """Return the names of saved values whose storage is the result of a collective."""
     graph = plan.graph
     collective = graph.statements.kind == Kind.COLLECTIVE
     made = {int(graph.values.storage[v]) for r in np.flatnonzero(collective) for v in graph.statements.outputs[r]}
     return [graph.values.name[v] for v in graph.saved() if int(graph.values.storage[v]) in made]
 
 
-def test_shards_are_saved_and_no_full_parameter(sharded: wb.Workbench, regathered: wb.Workbench) -> None:
+def test_shards_are_saved_instead_of_full_parameters(sharded: wb.Workbench, regathered: wb.Workbench) -> None:
     once, again = sharded.stock_plan, regathered.stock_plan
     assert len(saved_whole(once)) == 6
     assert saved_whole(again) == []
     assert (gathers(once, FORWARD), gathers(once, BACKWARD)) == (9, 0)
-    # The backward needs none of the four biases, but it needs the embedding, for its own gradient.
+    # The backward needs no bias. It needs the embedding's weight, because the loss adds the square of this weight.
     assert (gathers(again, FORWARD), gathers(again, BACKWARD)) == (9, 6)
     assert again.saved_bytes < once.saved_bytes
     assert again.peak_bytes < once.peak_bytes
 
 
-def test_fusions_stay_under_nvfuser() -> None:
+def test_zero3_changes_the_number_of_fusions_by_at_most_one() -> None:
     plans = [
         wb.open(
             "fsdp_llama", device="planned", executor="nvfuser", ranks=8, parallel=parallel, settings={"layers": 1}
@@ -56,7 +56,7 @@ def test_fusions_stay_under_nvfuser() -> None:
     assert again.peak_bytes < once.peak_bytes
 
 
-def test_a_parameter_can_be_kept(regathered: wb.Workbench) -> None:
+def test_saving_a_parameter_removes_one_gather_of_the_backward(regathered: wb.Workbench) -> None:
     site = regathered.site(HEAD)
     assert (site.choice, site.default) == ("recompute", "recompute")
     kept = regathered._planner.plan({HEAD: "save"})
@@ -64,13 +64,13 @@ def test_a_parameter_can_be_kept(regathered: wb.Workbench) -> None:
     assert gathers(kept, BACKWARD) == gathers(regathered.stock_plan, BACKWARD) - 1
 
 
-def test_a_parameter_can_be_gathered_again_while_the_others_are_kept(sharded: wb.Workbench) -> None:
+def test_recomputing_a_single_parameter_adds_one_gather_to_the_backward(sharded: wb.Workbench) -> None:
     plan = sharded._planner.plan({HEAD: "recompute"})
     assert len(saved_whole(plan)) == len(saved_whole(sharded.stock_plan)) - 1
     assert gathers(plan, BACKWARD) == 1
 
 
-def test_a_repeated_gather_has_a_place_of_its_own(regathered: wb.Workbench) -> None:
+def test_the_gather_of_the_backward_has_a_place_of_its_own(regathered: wb.Workbench) -> None:
     id = "waits:head_weight>all_gather~"
     first, last = (regathered.site(i).range for i in (id, "waits:embed_weight>all_gather~"))
     assert first != last
@@ -86,7 +86,7 @@ def test_a_limit_in_flight_leaves_few_full_parameters_in_the_backward(regathered
     assert early.overlap is not None
     assert few.overlap is not None
     begin = early.graph.first_backward
-    # Gradients in flight are equal in both: only the gathers differ.
+    # The gradients in flight are the same in both plans; only the gathers in flight differ.
     most = [int(p.overlap.simulation.in_flight_bytes[begin:].max()) for p in (early, few)]
     assert most[1] < most[0]
     assert few.overlap.order.inversions == 0
@@ -110,6 +110,6 @@ def test_a_config_keeps_the_parallel_mode(regathered: wb.Workbench, programs, tm
     assert again.plan.text() == regathered.plan.text()
 
 
-def test_a_config_for_several_ranks_needs_them(regathered: wb.Workbench) -> None:
+def test_a_config_for_several_ranks_is_refused_in_a_single_process(regathered: wb.Workbench) -> None:
     with pytest.raises(wb.errors.ConfigError, match="2 ranks share Blocks by 'fsdp_zero3', and this process is in no"):
         regathered.config.jit(regathered.program.callable)

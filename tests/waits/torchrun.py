@@ -1,4 +1,4 @@
-"""Scripts on several ranks of this machine, for tests and benchmarks."""
+"""Run a script on several ranks of this machine, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.runs.process import rank_launcher, request
 
 
 def torchrun(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
-    """Start a script on this many ranks with one thread each; return the JSON documents that they write, by rank.
+    """Start a script on `count` ranks of one thread each; return the JSON document that each rank writes.
 
     The script's first argument is the folder. Ranks can meet in its subfolder `request.SCRATCH`.
     """
