@@ -45,7 +45,7 @@ ALONE = "not shared"
 
 
 class Net(nn.Module):
-    """A module that writes batch norm's statistics and a buffer in place. Neither 2 nor 4 divides its 5 and 7 features."""
+    """A module that writes batch norm's statistics and a buffer in place. Neither 2 nor 4 divides 5 or 7."""
 
     def __init__(self) -> None:
         super().__init__()

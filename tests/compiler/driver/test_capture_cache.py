@@ -1,4 +1,4 @@
-"""A program opened again is read from disk if nothing that tracing reads has changed, and equals the traced one."""
+"""A program that is opened again is read from disk if nothing that tracing reads has changed. Its plan is the same."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The path of the source file that tests edit."""
+    """Return the path of the source file that tests edit."""
     return tmp_path_factory.mktemp("edited") / "edited_model.py"
 
 
 @pytest.fixture(scope="module")
 def kept_of_source(edited: Path) -> Path:
-    """The cache folder after opening the model of `SOURCE` once."""
+    """Open the model of `SOURCE` once; return the cache folder."""
     folder = edited.with_name("kept")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CAPTURES.variable, str(folder))
@@ -119,7 +119,7 @@ def described(bench: Any) -> Any:
 
 
 def chosen_alike(first: Any, second: Any, seed: int) -> int:
-    """Make the same random choices in both benches, which must agree; return how many were legal."""
+    """Make random choices in both benches; assert that plans and refusals are equal; return how many were legal."""
     draw, legal = random.Random(seed), 0
     able = [site for site in first.sites() if len(site.options) > len(site.illegal)]
     for _ in range(4):
@@ -166,7 +166,7 @@ def test_a_program_from_disk_equals_the_traced_one(name: str, folder: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_warnings_are_repeated_from_disk_without_reading_the_trace(
+def test_a_program_from_disk_repeats_its_warnings_without_checking_the_trace(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -189,9 +189,9 @@ print(bench.on_disk, bench.plan.peak_bytes)
 
 
 def test_another_process_finds_the_cached_program(folder: Path, tmp_path: Path) -> None:
-    """Nothing in a cached program leads to another key, or to another digest of a function, if nothing has changed.
+    """The key of an unchanged program, and the digests of its functions, are the same in another process.
 
-    The other process does not know the models opened here before; decorators and registries of their library do.
+    This process opens another model first, so decorators and registries of the library contain more than in the other.
     """
     model = tmp_path / "model.py"
     model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
@@ -218,7 +218,7 @@ def workbench_process(code: str, environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def written(edited: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Give a function that imports a source under one module name, as another process does after an edit."""
+    """Return a function that writes a source file and imports it, each time under the same module name."""
 
     return functools.partial(imported_as_edited, path=edited, patch=monkeypatch)
 
@@ -255,7 +255,7 @@ CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_of_anything_that_tracing_reads_is_noticed(
+def test_after_a_change_of_what_tracing_reads_a_program_is_not_read_from_disk(
     what: str, folder: Path, kept_of_source: Path, written: Any
 ) -> None:
     shutil.copytree(kept_of_source, folder)
@@ -273,10 +273,10 @@ def test_a_change_of_anything_that_tracing_reads_is_noticed(
         ("return 3.0", "return 4.0"),
         ("SCALE = 2.0", "SCALE = 2.5"),
         ("return function(*args)", "return function(*args) * 2"),
-        ("def helper(x):", "\ndef helper(x):"),  # a line further down: site descriptions name the line
+        ("def helper(x):", "\ndef helper(x):"),  # moves the line that descriptions of sites name
     ],
 )
-def test_an_edited_file_is_traced_again(
+def test_a_program_in_an_edited_file_is_traced_again(
     before: str, after: str, folder: Path, kept_of_source: Path, written: Any
 ) -> None:
     shutil.copytree(kept_of_source, folder)
@@ -300,7 +300,7 @@ def test_other_inputs_settings_and_modes_are_other_programs(folder: Path) -> Non
     assert opened() == "from disk"
 
 
-def test_a_function_made_while_another_runs_is_part_of_the_program(folder: Path) -> None:
+def test_values_in_a_closure_are_part_of_the_program(folder: Path) -> None:
     def made(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda x: (x * factor).sum()
 
@@ -335,7 +335,9 @@ def test_a_librarys_class_registry_counts_only_for_the_programs_own_classes(fold
     assert opened() == "from disk"
 
 
-def test_a_users_tables_of_library_classes_count(folder: Path, written: Callable[[str], ModuleType]) -> None:
+def test_a_change_of_a_users_table_of_library_classes_is_noticed(
+    folder: Path, written: Callable[[str], ModuleType]
+) -> None:
     source = """
 import torch
 from torch import nn
@@ -364,13 +366,13 @@ class Model(nn.Module):
 
 
 def test_a_frozen_function_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
-    """Servers freeze the modules that they have imported; after that Python does not report referrers."""
+    """Servers freeze all objects after their imports. Python does not report the referrers of frozen objects."""
     module = written(SOURCE.replace("@kept", ""))
     gc.freeze()
     try:
         opened = workbench.open(module.Model(), torch.ones(2, 3))
     finally:
-        gc.unfreeze()  # functions found that way before are found again
+        gc.unfreeze()  # Python reports referrers again
     assert opened.on_disk == "kept on disk"
 
 
@@ -390,7 +392,7 @@ def test_a_program_with_an_unknown_object_is_traced_each_time(folder: Path) -> N
     assert not folder.exists()
 
 
-def test_a_truncated_file_is_traced_again_and_reported_once(folder: Path) -> None:
+def test_if_a_cached_file_is_damaged_the_program_is_traced_and_this_is_reported_once(folder: Path) -> None:
     first = workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     content = kept.read_bytes()
@@ -405,7 +407,7 @@ def test_a_truncated_file_is_traced_again_and_reported_once(folder: Path) -> Non
         assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
 
-def test_a_file_of_another_version_is_reported_as_unreadable(folder: Path) -> None:
+def test_if_a_cached_file_is_no_pickle_the_program_is_traced_and_this_is_reported_once(folder: Path) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     key, part = kept.name.removesuffix(CAPTURES.suffix).split("-")
@@ -414,8 +416,8 @@ def test_a_file_of_another_version_is_reported_as_unreadable(folder: Path) -> No
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
 
-def test_a_file_that_others_may_write_is_not_read(folder: Path) -> None:
-    """Reading a pickle runs code from it."""
+def test_a_cached_file_that_others_may_write_is_not_read(folder: Path) -> None:
+    """Reading a pickle can run code that the file contains."""
     mask = os.umask(0o002)
     try:
         workbench.open("mlp", layers=1)
@@ -436,7 +438,7 @@ def test_a_file_that_others_may_write_is_not_read(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
-def test_a_file_of_another_user_is_not_read(folder: Path) -> None:
+def test_a_cached_file_of_another_user_is_not_read(folder: Path) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     os.chown(kept, 12345, -1)
@@ -445,7 +447,7 @@ def test_a_file_of_another_user_is_not_read(folder: Path) -> None:
     assert "belongs to someone else" in workbench.open("mlp", layers=1).on_disk
 
 
-def test_a_read_only_disk_serves_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_can_be_read_from_a_read_only_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
 
@@ -517,7 +519,9 @@ def test_unfinished_files_are_removed(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_full_disk_or_a_foreign_folder_only_disables_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_or_a_folder_that_others_may_write_disables_only_the_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -532,7 +536,7 @@ def test_a_full_disk_or_a_foreign_folder_only_disables_the_cache(folder: Path, m
     assert "others may write into it" in again.on_disk
 
 
-def test_off_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_value_off_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CAPTURES.variable, "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert workbench.open("mlp", layers=1).on_disk == f"not kept on disk: {CAPTURES.variable} is off"
@@ -553,7 +557,7 @@ def test_the_least_recently_used_files_are_removed_first(folder: Path, monkeypat
     assert dataclasses.astuple(CAPTURES.contents()) == (folder, 0, 0)
 
 
-def test_a_witness_finds_its_function_in_place(written: Any) -> None:
+def test_a_witness_holds_until_its_function_or_module_changes(written: Any) -> None:
     module = written(SOURCE)
     inner = module.Model.forward.__wrapped__
     seen = identity.witnesses([inner.__code__, module.helper.__code__], [], frozenset(), frozenset())
@@ -604,7 +608,7 @@ def test_data_for_choices_is_computed_once_at_the_first_choice(folder: Path, mon
     assert made == [{}]
 
 
-def test_isomorphic_layers_are_recognized_after_reading(folder: Path) -> None:
+def test_isomorphic_layers_are_recognized_after_reading_from_disk(folder: Path) -> None:
     opened = [workbench.open("llama", layers=7) for _ in range(2)]
     assert opened[1].on_disk == "from disk"
     alike = [_numbered(map(structure_of, bench._captured.stage.claimed.bound_symbols)) for bench in opened]
@@ -613,7 +617,7 @@ def test_isomorphic_layers_are_recognized_after_reading(folder: Path) -> None:
 
 
 def _numbered(objects: Iterable[object]) -> list[int]:
-    """Number the objects by identity: equal numbers for the same object."""
+    """Return a number for each object; the same object has the same number."""
     first: dict[int, int] = {}
     return [first.setdefault(id(each), len(first)) for each in objects]
 

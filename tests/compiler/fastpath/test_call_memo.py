@@ -1,4 +1,4 @@
-"""A call replayed from the memo equals a traced call: statements, names, plans and choices."""
+"""A call that is replayed from the memo has the statements and names of a traced call, and gives the same plans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def all_made() -> Iterator[None]:
 
 
 def as_text(bench: Workbench) -> list[str]:
-    """Return everything in a plan as text, names and figures included."""
+    """Return everything in a plan as text, including names and figures."""
     stage, plan = bench._captured.stage, bench.plan
     traces = [str(trace) for trace in (stage.program, stage.joint, stage.claimed)]
     # The printed number of a constant depends on what was printed before.
@@ -58,7 +58,9 @@ def as_text(bench: Workbench) -> list[str]:
 @pytest.mark.slow
 @settings(max_examples=amount(6, 25, 300))
 @given(programs(random=True, writes=True, rare=True), st.sampled_from(["dynamo", "interpreter"]))
-def test_random_programs_that_repeat_themselves_equal_traced_ones(program: RandomProgram, capture: str) -> None:
+def test_random_programs_that_repeat_calls_are_captured_as_without_the_memo(
+    program: RandomProgram, capture: str
+) -> None:
     function, inputs, _ = program.build()
 
     def twice(*given: Any) -> Any:
@@ -66,11 +68,11 @@ def test_random_programs_that_repeat_themselves_equal_traced_ones(program: Rando
 
     def opened() -> list[str]:
         try:
-            # Also for programs that Thunder gets wrong there.
+            # Compare also the programs that Thunder gets wrong.
             with warnings.catch_warnings(action="ignore", category=workbench.ProgramWarning):
                 return as_text(workbench.open(twice, *inputs, device="cpu", executor="torch", capture=capture))
         except workbench.ProgramError as error:
-            # Without the source, which is a line of this file if everything is traced.
+            # Leave out the source, which is a line of this file without the memo.
             return [str(error).rpartition(": ")[2]]
 
     with all_made():
@@ -96,7 +98,9 @@ def twice_in_less_precision(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 @pytest.mark.parametrize("program", [twice_without_gradients, twice_in_less_precision])
-def test_a_call_with_effects_runs_each_time(program: Callable[..., Any], capture: str) -> None:
+def test_a_call_under_no_grad_or_autocast_gives_the_results_of_eager_each_time(
+    program: Callable[..., Any], capture: str
+) -> None:
     def inputs() -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(3)
         return [torch.randn(6, 6, generator=generator).requires_grad_() for _ in range(2)]
@@ -110,7 +114,7 @@ def test_a_call_with_effects_runs_each_time(program: Callable[..., Any], capture
 
 
 def told(bench: Workbench, choices: dict[str, str]) -> str:
-    """Return the refusal of choices that conflict; empty if they are made."""
+    """Make choices; return the message if they are refused, or an empty string."""
     try:
         bench.choose(choices)
     except workbench.ChoiceError as error:
@@ -130,13 +134,13 @@ CASES: dict[str, tuple[Any, tuple[Callable[[layers.Stack], None], ...]]] = {
 }
 TRIED = list(CASES)[: amount(1, len(CASES), len(CASES))]
 SETS = amount(2, 4, 80)
-"""Number of random sets of choices for each of these programs: more than 500 in a search."""
+"""Number of random sets of choices for each program. A search tries more than 500 sets in total."""
 
 
 @pytest.mark.drawn
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRIED)
-def test_choices_in_programs_with_repeated_layers_equal_those_of_traced_ones(name: str) -> None:
+def test_choices_in_repeated_layers_give_the_plans_that_they_give_without_the_memo(name: str) -> None:
     kind, changes = CASES[name]
     torch.manual_seed(1)
     stack = layers.Stack(kind, layers.LAYERS if changes else 4)
@@ -180,7 +184,7 @@ def test_an_operation_is_recorded_once_for_equal_arguments() -> None:
         return x.sum()
 
     x = torch.randn(3, 3, requires_grad=True)
-    # Facts about an operation that are found once per process are traced too.
+    # Opening a program for the first time also traces operations to find facts about them once per process.
     workbench.open(function, x, 2, device="cpu", executor="torch")
     with (
         mock.patch.object(call_memo, "record_or_replay", count(asked, call_memo.record_or_replay)),

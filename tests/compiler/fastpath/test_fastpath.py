@@ -1,4 +1,4 @@
-"""The memoized Thunder functions give the results of the shipped ones with less work."""
+"""The workbench's fast versions of Thunder's functions give the results of Thunder as shipped, with less work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from workbench.compiler.trace.bsym_memo import identity, names_in, structure_of
 
 @pytest.fixture(autouse=True)
 def in_force() -> Iterator[None]:
-    """Run each test as a compilation of the workbench runs."""
+    """Run each test with the patches that the workbench installs for a compilation."""
     with patch_context.install_patches():
         yield
 
@@ -63,7 +63,7 @@ def traced(function: Callable[..., Any], *args: Any) -> list[str]:
 
 
 def renumbered(texts: list[str]) -> list[str]:
-    """Renumber Thunder's tensor names by first appearance: Thunder discards some names after giving them a number."""
+    """Renumber tensor names in the order of their first appearance: Thunder skips the numbers of discarded names."""
     numbers: dict[str, str] = {}
     name = re.compile(r"(?<![a-zA-Z0-9])[fit]\d+(?![a-zA-Z0-9])")
     # Line breaks depend on the length of names.
@@ -75,7 +75,7 @@ def renumbered(texts: list[str]) -> list[str]:
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the interpreted functions, one entry for each call."""
+    """Record the name of each function that Thunder interprets, once for each call."""
     found: list[str] = []
     stock = interpreter._run_frame
 
@@ -88,7 +88,7 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def by_rows(x: torch.Tensor) -> torch.Tensor:
-    """Compute each row from those before it, as gated delta rules do, and write through a view of all rows."""
+    """Compute each row from the rows before it, as gated delta rules do; then write through a view of all rows."""
     made = x * 1.0
     for row in range(1, 5):
         before = made[:row, :row].clone()
@@ -99,7 +99,7 @@ def by_rows(x: torch.Tensor) -> torch.Tensor:
 
 
 class InOrder(set[Any]):
-    """A set whose intersection follows the order of names in a trace; in Thunder that order depends on hashes.
+    """A set whose intersections have the order of names in a trace. In Thunder, their order depends on hashes.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def outcome(function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> lis
 
 
 @pytest.mark.slow
-def test_row_writes_are_renamed_as_thunder_does() -> None:
+def test_row_writes_are_renamed_as_in_shipped_thunder() -> None:
     with shipped_in_order():
         shipped = outcome(by_rows, (torch.randn(5, 5, requires_grad=True),))
     assert sum("update_aliases" in text for text in shipped)
@@ -161,7 +161,7 @@ def test_random_writes_are_renamed_as_thunder_does(program: RandomProgram) -> No
 
 
 @pytest.mark.slow
-def test_traces_are_equal_with_a_third_of_the_interpreted_frames(frames: list[str]) -> None:
+def test_traces_equal_those_of_shipped_thunder_with_a_third_of_the_interpreted_frames(frames: list[str]) -> None:
     net, x = Net(), torch.ones(2, 4)
     with install.unpatched_thunder():
         shipped = traced(net, x)
@@ -175,7 +175,7 @@ def test_traces_are_equal_with_a_third_of_the_interpreted_frames(frames: list[st
     assert len(frames) == count
 
 
-def test_a_frame_of_the_stack_is_the_one_that_inspect_finds() -> None:
+def test_the_stand_in_for_inspect_finds_the_frames_that_inspect_finds() -> None:
     def callers() -> tuple[Any, Any]:
         return inspect.stack()[2], interpreter.inspect.stack()[2]
 
@@ -205,7 +205,7 @@ def _for_another(*given: Any) -> None: ...
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((), {}), ((1,), {}), ((1, 2), {}), ((1,), {"b": 2}), ((), {"a": 1, "b": 2}), ((1, 2, 3), {})]
 )
-def test_arguments_are_bound_as_thunder_does(
+def test_arguments_are_bound_as_in_shipped_thunder(
     meta: Callable[..., None], args: tuple[int, ...], kwargs: dict[str, int]
 ) -> None:
     def outcome(normalize: Any) -> Any:
@@ -281,7 +281,7 @@ def test_tensor_properties_are_inferred_as_in_shipped_thunder() -> None:
     assert outcomes(symbols._infer) == outcomes(symbols._stock_properties)
 
 
-def test_an_interpretation_first_looks_up_the_source_of_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpretation_looks_up_the_source_of_only_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Any] = []
     stock = inspect.getframeinfo
     monkeypatch.setattr(inspect, "getframeinfo", lambda frame, context=1: looked.append(frame) or stock(frame, context))
@@ -289,7 +289,7 @@ def test_an_interpretation_first_looks_up_the_source_of_one_frame(monkeypatch: p
     assert len(looked) == 1
 
 
-def test_each_interpretation_looks_up_builtins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpretation_sees_builtins_that_changed_since_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: torch.Tensor) -> Any:
         return x * len((x, x))
 
@@ -306,7 +306,7 @@ def test_each_interpretation_looks_up_builtins_again(monkeypatch: pytest.MonkeyP
     assert torch.equal(thunder.jit(patched)(x), x * 7)
 
 
-def test_a_builtin_that_a_program_hides_while_it_runs_stays_hidden() -> None:
+def test_a_global_that_a_program_sets_hides_a_builtin_as_in_shipped_thunder() -> None:
     def shadows(x: torch.Tensor) -> Any:
         before = abs(x)
         globals()["abs"] = torch.negative
@@ -329,7 +329,7 @@ def _outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
-def test_an_unknown_name_is_refused_as_in_shipped_thunder() -> None:
+def test_a_program_that_reads_an_undefined_name_is_refused_with_the_name() -> None:
     def lost(x: torch.Tensor) -> Any:
         return x + no_such_name  # noqa: F821
 
@@ -391,7 +391,7 @@ def test_a_signature_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inspected == [meta]
 
 
-def test_tags_include_those_of_all_members() -> None:
+def test_tags_of_a_statement_include_the_tags_of_its_members() -> None:
     jitted = thunder.jit(Net())
     jitted(torch.ones(2, 4))
     bsyms = [bsym for trace in thunder.last_traces(jitted) for bsym in trace.bound_symbols]
@@ -413,7 +413,7 @@ def test_tags_include_those_of_all_members() -> None:
         pytest.param("ddp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser", marks=pytest.mark.long),
     ],
 )
-def test_statement_passes_give_the_same_plans(
+def test_fast_passes_give_the_plans_of_shipped_passes(
     program: str, settings: dict[str, Any], device: str, executor: str
 ) -> None:
     def plans() -> list[Any]:
@@ -430,7 +430,7 @@ def test_statement_passes_give_the_same_plans(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_numbers_are_computed_once_and_other_statements_do_not_change(seed: int) -> None:
+def test_duplicate_numbers_are_removed_as_in_shipped_thunder_without_copying_other_statements(seed: int) -> None:
     drawn = random.Random(seed)
     statement = symbol.Symbol("statement", meta=lambda number: None)
     with tracectx(TraceCtx(None)):
@@ -449,7 +449,7 @@ def test_numbers_are_computed_once_and_other_statements_do_not_change(seed: int)
         theirs = transform_common.remove_duplicate_number_proxies(bsyms)
     assert [repr(bsym.output) for bsym in ours] == [repr(bsym.output) for bsym in theirs]
     assert [type(bsym.output) for bsym in ours] == [type(bsym.output) for bsym in theirs]
-    # Each shipped copy is new. Here a statement is the same object unless its outputs have changed.
+    # Shipped Thunder copies every statement. The fast pass copies a statement only if its outputs change.
     before = {identity(bsym): repr(bsym.output) for bsym in bsyms}
     copies = [bsym for bsym in ours if identity(bsym) not in before]
     assert all(repr(bsym.output) == before[identity(bsym)] for bsym in ours if bsym not in copies)
@@ -520,7 +520,7 @@ def test_values_are_swapped_as_in_shipped_thunder() -> None:
 
 
 def _swapped_by(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
-    """Return a statement with swapped values, each identified by object, or the error."""
+    """Swap values in a statement; return its parts, with values as object ids, or the error."""
 
     def told(made: Any) -> Any:
         parts = pytree.tree_flatten((made.args, made.kwargs, made.output))[0]

@@ -1,4 +1,4 @@
-"""`torch.autograd.Function`s whose backward writes a tensor, and results that are marked as not differentiable."""
+"""`torch.autograd.Function`: a backward that writes a tensor, and results that are marked as not differentiable."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Model(nn.Module):
 @pytest.mark.parametrize(
     "made", [*(function(each) for each in SEEN.values()), function(averages, save_buffer=True)], ids=[*SEEN, "averages"]
 )
-def test_a_backward_that_writes_a_shared_tensor_is_refused_by_line_and_runs_in_parts(made: Any) -> None:
+def test_a_backward_that_writes_a_shared_tensor_is_refused_as_one_graph_and_runs_in_parts(made: Any) -> None:
     x = torch.randn(4, 6)
     with pytest.raises(ProgramError, match=r"test_custom_backwards\.py:\d+ .*backward .* writes in place what others"):
         workbench.open(Model(made), x, device="cpu", executor="torch", capture="dynamo")
@@ -153,7 +153,7 @@ class Single(torch.autograd.Function):
 @pytest.mark.parametrize(
     ("capture", "advice"), [("dynamo", r"Function\.apply\(x\)\.detach\(\)"), ("interpreter", "capture='auto'")]
 )
-def test_an_untraceable_mark_is_refused_by_line(capture: str, advice: str) -> None:
+def test_a_mark_on_a_single_returned_tensor_is_refused_by_line(capture: str, advice: str) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return (Single.apply(x * 1) * x).sum()
 

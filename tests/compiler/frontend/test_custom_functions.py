@@ -1,4 +1,4 @@
-"""A `torch.autograd.Function` in a program writes in place and returns its inputs as in eager PyTorch."""
+"""A `torch.autograd.Function` may write in place and return its inputs. Results equal those of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Doubled(torch.autograd.Function):
 
 
 class Kept(torch.autograd.Function):
-    """Saves the value that it overwrote for its gradient."""
+    """Overwrites a value, and saves the value for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ def test_thunders_interpreter_refuses_functions_that_it_gets_wrong(
 
 
 class Given(torch.autograd.Function):
-    """A loss that computes its own gradient, and assumes that only this gradient is requested."""
+    """A loss whose backward returns the gradient of the loss and ignores the incoming gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -198,7 +198,7 @@ def knows_one_of_two(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_a_backward_without_incoming_gradient_is_refused_where_thunder_asserts(capture: str) -> None:
+def test_a_backward_that_ignores_the_incoming_gradient_is_refused_if_thunder_fails(capture: str) -> None:
     x = torch.randn(4, 5, requires_grad=True)
     with pytest.raises(AssertionError):
         thunder.jit(knows_its_gradient)(x).backward()
@@ -210,7 +210,7 @@ def test_a_backward_without_incoming_gradient_is_refused_where_thunder_asserts(c
 @pytest.mark.parametrize(
     ("program", "capture"), [(knows_its_gradient, "parts"), (knows_one_of_two, "dynamo")], ids=["alone", "beside a sum"]
 )
-def test_a_function_that_reads_no_gradient_has_the_gradient_of_eager(
+def test_a_backward_that_ignores_the_incoming_gradient_gives_the_gradient_of_eager(
     program: Callable[[torch.Tensor], torch.Tensor], capture: str
 ) -> None:
     x = torch.randn(4, 5, requires_grad=True)
@@ -221,7 +221,7 @@ def test_a_function_that_reads_no_gradient_has_the_gradient_of_eager(
 
 
 class Counted(torch.autograd.Function):
-    """Returns a number, None and a tensor without a gradient beside its result."""
+    """Returns a number, None, a tensor without a gradient, and two results."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, by: int) -> tuple[int, torch.Tensor, None, torch.Tensor, torch.Tensor]:
@@ -251,7 +251,7 @@ def test_results_that_are_not_tensors_are_returned() -> None:
 
 
 def sine_of_its_own() -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function of a new class: another object each time, as in each process."""
+    """Return a program with a new class, so that each call gives other objects, as another process does."""
 
     class Sine(torch.autograd.Function):
         @staticmethod

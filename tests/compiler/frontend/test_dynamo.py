@@ -1,4 +1,4 @@
-"""The Dynamo front end: the same statements and ids as the interpreter's, and callables that act as the model."""
+"""Capture by Dynamo gives the statements and ids of Thunder's interpreter. A compiled module behaves as the module."""
 
 from __future__ import annotations
 
@@ -51,14 +51,13 @@ BUILTIN = [
 
 
 def constant(leaf: Any) -> str:
-    """Normalize a constant that is not a value of a trace: each opening makes a process group of its own."""
-    # Thunder types an op that takes the type of its inputs differently, and its interpreter gives that type to values
-    # too.
+    """Return a constant as text that is the same for both front ends. Each opening makes its own process group."""
+    # The front ends differ in whether a type is weak, which Thunder marks by an underscore.
     return "the ranks" if isinstance(leaf, ProcessGroup) else re.sub(r"^(thunder\.dtypes\.\w+?)_$", r"\1", repr(leaf))
 
 
 def statements(bench: Workbench) -> list[tuple[str, ...]]:
-    """Return the statements of the joint trace with values numbered by appearance, without names and argument order."""
+    """Return the statements of the joint trace. Values are numbered by appearance; gradients are sorted."""
     numbers: dict[str, int] = {}
 
     def text(leaf: Any) -> str:
@@ -69,7 +68,7 @@ def statements(bench: Workbench) -> list[tuple[str, ...]]:
     for bsym in filter(is_statement, joint.bound_symbols):
         leaves = tree_flatten((bsym.args, bsym.kwargs, bsym.output))[0]
         if bsym.sym.id is PrimIDs.UPDATE_ALIASES:
-            # Pairs of before and after, which have no order, sorted by the names of their inputs.
+            # The pairs of a value before and after the statement have no order, so they are sorted by their inputs.
             pairs = sorted(zip(bsym.flat_proxy_args, bsym.flat_proxy_outs, strict=True), key=lambda pair: text(pair[0]))
             leaves = [leaf for pair in pairs for leaf in pair]
         told.append((bsym.sym.name, *map(text, leaves)))
@@ -80,7 +79,7 @@ def statements(bench: Workbench) -> list[tuple[str, ...]]:
 
 
 def terms(bench: Workbench) -> list[str]:
-    """Return the terms that the joint trace computes, unordered: Thunder orders some of a backward by a set."""
+    """Return the terms that the joint trace computes, sorted: Thunder orders some terms of a backward by a set."""
     joint = bench._captured.stage.joint
     known: dict[str, str] = {}
     told: list[str] = []
@@ -91,7 +90,7 @@ def terms(bench: Workbench) -> list[str]:
     for bsym in filter(is_statement, joint.bound_symbols):
         given = [text(leaf) for leaf in tree_flatten((bsym.args, bsym.kwargs))[0]]
         if bsym.sym.id is PrimIDs.UPDATE_ALIASES:
-            # Each result is its input, after the other results.
+            # Each result is the value of its input after the statement.
             known.update(
                 (out.name, f"after {text(arg)}")
                 for arg, out in zip(bsym.flat_proxy_args, bsym.flat_proxy_outs, strict=True)
@@ -111,7 +110,7 @@ def unnumbered(text: str) -> str:
 def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
     found = {}
     for site in bench.sites():
-        # Some name values, and Thunder numbers those as it creates them.
+        # Some reasons name values. Thunder numbers values in the order in which it creates them.
         why = {option: unnumbered(reason) for option, reason in site.illegal.items()}
         found[site.id] = (unnumbered(site.label), site.source, site.options, why)
     return found
@@ -119,7 +118,7 @@ def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
 
 def assert_same(one: Workbench, other: Workbench) -> None:
     assert (one.capture, other.capture) == ("dynamo", "interpreter")
-    # The statements are equal up to an order that depends on the hashes of names in each process.
+    # The order of some statements depends on the hashes of names in each process.
     if terms(one) != terms(other):
         assert statements(one) == statements(other)
     assert one._captured.stage.origins == other._captured.stage.origins
@@ -143,8 +142,8 @@ def test_both_front_ends_give_the_same_program(name: str, given: dict[str, Any])
 )
 @given(programs(random=True))
 def test_both_front_ends_give_the_same_random_program(program: RandomProgram) -> None:
-    # Dynamo returns an output that is an input beside the graph. With Thunder's interpreter it passes through the
-    # computation, which requests its gradient.
+    # If a program returns an input, Dynamo's graph does not contain this output. With Thunder's interpreter, the trace
+    # contains it and requests its gradient.
     assume(not any(input.name in program.returned for input in program.inputs))
     assume(comparable(program))
     benches = []
@@ -159,15 +158,15 @@ def test_both_front_ends_give_the_same_random_program(program: RandomProgram) ->
 
 
 MENDED = ("clamp", "detach", "lerp")
-"""Operations that Dynamo's front end writes differently, beside in-place writes and zero-dimensional values."""
+"""Operations that the two front ends write as different statements. So are in-place writes and 0-d values."""
 
 
 def comparable(program: RandomProgram) -> bool:
-    """Return whether both front ends give the same statements. `test_uncommon_operators.py` compares the results of
-    other     programs.
+    """Return whether both front ends give the same statements for a program.
 
-    One front end corrects Thunder's errors, such as those with mixed precision; the other warns of them. Dynamo merges
-    an argument that is passed twice, and has no node for an unused index.
+    Dynamo's front end corrects errors of Thunder, such as errors with mixed precision; the interpreter only warns of
+    them. Dynamo has one input for an argument that is passed twice, and has no node for an index that nothing reads.
+    `test_uncommon_operators.py` compares the results of programs for which the statements differ.
     """
     precisions = set(re.findall(r"\bb?float\d+\b", repr(program)))
     if program.shared or len(precisions) > 1 or any(name in line for line in program.lines for name in MENDED):
@@ -180,7 +179,7 @@ def comparable(program: RandomProgram) -> bool:
 
 
 class Tower(nn.Module):
-    """A module with in-place writes to buffers, a region without gradients, an input and a non-tensor as outputs."""
+    """A module that writes buffers in place, has a region without gradients, and returns an input and a string."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,7 +271,7 @@ def test_a_module_compiled_with_own_transforms_is_not_copied(bench: Workbench) -
         copy.deepcopy(bench.config.jit(tower(), transforms=[]))
 
 
-def test_the_mode_is_that_of_the_module(bench: Workbench) -> None:
+def test_a_compiled_module_has_the_training_mode_of_its_module(bench: Workbench) -> None:
     ours = tower().eval()
     compiled = bench.config.jit(ours)
     assert not compiled.training
@@ -285,7 +284,7 @@ def test_the_mode_is_that_of_the_module(bench: Workbench) -> None:
 
 
 @pytest.mark.slow
-def test_grad_modes_are_those_of_the_call(bench: Workbench) -> None:
+def test_a_compiled_module_obeys_the_modes_at_each_call(bench: Workbench) -> None:
     ours, theirs = tower(), tower()
     compiled = bench.config.jit(ours)
     compiled(batch())
@@ -388,7 +387,7 @@ def test_an_operator_that_thunder_lacks_is_refused_by_line() -> None:
         workbench.open(unknown, batch(), capture="dynamo")
 
 
-def test_a_model_without_memory_is_planned() -> None:
+def test_a_model_on_the_meta_device_is_planned() -> None:
     with torch.device("meta"):
         model, x = nn.Sequential(nn.Linear(6, 1 << 20), nn.ReLU(), nn.Linear(1 << 20, 6)), torch.randn(4, 6)
     bench = workbench.open(model, x, device="planned", executor="torch")
@@ -398,7 +397,7 @@ def test_a_model_without_memory_is_planned() -> None:
 
 
 @pytest.mark.slow
-def test_ops_that_thunder_registers_itself_are_planned_for_an_absent_gpu() -> None:
+def test_ops_that_are_registered_by_thunder_are_planned_for_an_absent_gpu() -> None:
     def registered(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         y = torch.roll(torch.addmm(bias, x, weight), 1, 0)
         y, _ = torch.cummax(torch.logcumsumexp(y, 0), 1)
@@ -429,8 +428,8 @@ def test_compiled_code_is_freed_with_its_callable(capture: str) -> None:
     assert gone() is None
 
 
-def test_names_resolve_in_the_functions_module_even_if_that_name_is_taken() -> None:
-    """A function of a script or notebook, in the process of a run: there `__main__` is the run's own module."""
+def test_a_function_of_main_reads_the_globals_of_its_own_module() -> None:
+    """The module of a script or notebook is `__main__`. In the process of a run, `__main__` is another module."""
     source = """
 def within(x):
     return torch.sin(x) * scale
@@ -447,7 +446,7 @@ def program(x):
     torch.testing.assert_close(compiled(x), program(x))
 
 
-def test_methods_added_to_loggers_later_are_not_part_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_logger_method_that_is_added_later_does_not_break_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("tried")
 
     def logs(x: torch.Tensor) -> torch.Tensor:
@@ -460,7 +459,7 @@ def test_methods_added_to_loggers_later_are_not_part_of_a_program(monkeypatch: p
     assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
 
 
-def test_a_pytorch_that_cannot_ignore_logging_functions_gives_no_message(
+def test_if_pytorch_cannot_log_its_settings_opening_gives_no_message(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     noted: list[str] = []
@@ -472,7 +471,7 @@ def test_a_pytorch_that_cannot_ignore_logging_functions_gives_no_message(
         return noted[-1]
 
     monkeypatch.setattr(torch._dynamo.utils, "_get_dynamo_config_for_logging", note)
-    # PyTorch's loggers do not propagate.
+    # PyTorch's loggers do not propagate by default.
     monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
     logger = logging.getLogger("tried")
 
@@ -508,7 +507,7 @@ def test_calls_that_fit_compiled_code_do_not_touch_dynamos_settings(monkeypatch:
 
 
 class _Held(nn.Module):
-    """Holds a parameter, a frozen parameter and a buffer, and returns two results, one of them an argument."""
+    """Has a parameter, a frozen parameter and a buffer; returns two results, of which one is an argument."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -520,14 +519,14 @@ class _Held(nn.Module):
         return self.linear(x) * self.scale + self.frozen + bias, x
 
 
-def test_the_trace_for_a_plan_equals_that_of_thunders_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trace_for_a_plan_equals_the_trace_by_thunders_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[object, ...]] = []
 
     def noted(source: fx_to_thunder.GraphSource, found: Any) -> Any:
         computation, epilogue = found.computation_trace, found.epilogue_trace
         arguments = [vars(proxy) | {"history": None} for proxy in computation.args]
         signature = (str(computation.siginfo()), computation.name_ctr, set(computation.names))
-        # Without the location of the one statement in the stand-in.
+        # Leave out the location of the only statement in the stand-in.
         text = [line for line in str(computation).splitlines() if "<graph>" not in line and line]
         told.append((text, arguments, signature, str(epilogue)))
         return traced(source, found)
@@ -544,7 +543,7 @@ def test_the_trace_for_a_plan_equals_that_of_thunders_interpreter(monkeypatch: p
 
 @pytest.fixture
 def said(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """The settings that a user gives to `torch.compile`."""
+    """Set a stance of `torch.compile`, as a user may do; return it."""
     torch.compiler.set_stance(**request.param)
     yield request.param
     torch.compiler.set_stance("default")
@@ -556,8 +555,8 @@ def said(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     ids=["eager", "fails", "another backend"],
     indirect=True,
 )
-def test_settings_of_torch_compile_do_not_reach_thunder(said: dict[str, str]) -> None:
-    """The program is captured and its config runs as without the settings. The user's own stance stays in force."""
+def test_a_users_stance_of_torch_compile_does_not_reach_thunder(said: dict[str, str]) -> None:
+    """Opening and running ignore the user's stance, which stays in force for functions that the user compiles."""
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), torch.randn(3, 4)
     bench = workbench.open(model, x, device="cpu", executor="torch")
     assert (bench.capture, bench.capture_reason) == ("dynamo", "Dynamo gives the whole program as one graph")

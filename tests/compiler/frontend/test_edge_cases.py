@@ -92,7 +92,7 @@ def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> Non
             workbench.open(program, given, device="cpu", capture="interpreter")
 
 
-def test_keyword_arguments_of_a_layer_are_those_of_pytorch() -> None:
+def test_linear_takes_its_arguments_by_keyword() -> None:
     weight, x = torch.randn(2, 4, requires_grad=True), torch.randn(3, 4)
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ def test_empty_tensors_do_not_alias_each_other() -> None:
 
 
 @pytest.mark.parametrize("differentiated", [False, True])
-def test_numbers_that_a_program_reads_are_read_in_each_call(differentiated: bool) -> None:
+def test_numbers_that_a_program_reads_from_tensors_are_read_in_each_call(differentiated: bool) -> None:
     told: list[float] = []
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, float, int, bool]:
@@ -152,7 +152,7 @@ def seeds(x: torch.Tensor) -> torch.Tensor:
     return x + torch.rand(3)
 
 
-def test_python_that_dynamo_does_not_trace_runs_in_each_call_around_one_graph() -> None:
+def test_python_code_around_a_graph_runs_in_each_call() -> None:
     ones = torch.ones(3)
     replayed = {
         f: workbench.open(f, ones, device="cpu", executor="torch").config.jit(f) for f in (draws, clocks, seeds)
@@ -170,13 +170,13 @@ def draws_by_numpy(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [draws, draws_by_numpy])
-def test_random_numbers_from_outside_pytorch_do_not_become_constants(program: Callable[..., Any]) -> None:
+def test_the_interpreter_refuses_random_numbers_from_outside_pytorch(program: Callable[..., Any]) -> None:
     with pytest.raises(ProgramError, match=r"draw with torch\.rand, or give the number to the program"):
         workbench.open(program, torch.ones(3), device="cpu", capture="interpreter")
 
 
 @pytest.mark.parametrize("kind", ["Adam", "SGD"])
-def test_a_step_with_a_one_kernel_optimizer_opens_with_its_loss_as_the_only_part(kind: str) -> None:
+def test_a_step_with_a_fused_optimizer_opens_with_the_loss_as_its_only_part(kind: str) -> None:
     def build() -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
         torch.manual_seed(0)
         model = nn.Linear(4, 2)
@@ -204,7 +204,7 @@ def test_a_step_with_a_one_kernel_optimizer_opens_with_its_loss_as_the_only_part
 
 
 class Around(torch.optim.Optimizer):
-    """Steps by another optimizer, as a user's wrapper does, and shortens the steps."""
+    """Wraps another optimizer, as a user's class may do, and scales gradients before each step."""
 
     def __init__(self, parameters: Iterable[torch.Tensor], short: float) -> None:
         super().__init__(parameters, {"lr": 0.1})
@@ -236,7 +236,7 @@ def around() -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
     return model, step
 
 
-def test_an_optimizer_of_a_users_class_keeps_the_additions_of_the_class() -> None:
+def test_an_optimizer_of_a_users_class_steps_as_in_eager_also_after_pickling() -> None:
     x = torch.randn(3, 4)
     model, step = around()
     replayed = workbench.open(step, x, device="cpu", executor="torch").config.jit(step)
@@ -246,7 +246,7 @@ def test_an_optimizer_of_a_users_class_keeps_the_additions_of_the_class() -> Non
         expected = eager(x)
         torch.testing.assert_close(replayed(x), expected)
         with warnings.catch_warnings():
-            # The schedule's attribute: the step counter stays with the optimizer that was passed.
+            # The schedule warns: its wrapper of the optimizer's `step`, which counts steps, is not pickled.
             warnings.simplefilter("ignore")
             torch.testing.assert_close(sent_step(x), expected)
     for parameter, *same_ones in zip(other.parameters(), model.parameters(), sent.parameters(), strict=True):
@@ -254,12 +254,14 @@ def test_an_optimizer_of_a_users_class_keeps_the_additions_of_the_class() -> Non
             torch.testing.assert_close(one, parameter)
 
 
-def test_a_tensor_without_values_is_refused_by_its_shape() -> None:
+def test_a_meta_tensor_is_refused_with_its_shape() -> None:
     with pytest.raises(ProgramError, match=r"shape \(3, 2\) is on the device 'meta', where it has no values"):
         workbench.open(torch.sin, torch.ones(3, 2, device="meta"), device="cpu")
 
 
-def test_a_program_that_changes_in_each_call_is_refused_with_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_captured_anew_in_each_call_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(DynamoCompiled, "_limit", 3)
     told: list[int] = []
 
@@ -283,7 +285,7 @@ def test_a_program_that_changes_in_each_call_is_refused_with_what_changes(monkey
 
 
 class Normalized(nn.Module):
-    """Keeps running statistics, inside or outside the recomputed region."""
+    """Has a batch norm inside or outside of the checkpointed region."""
 
     def __init__(self, *, inside: bool) -> None:
         super().__init__()
@@ -296,7 +298,7 @@ class Normalized(nn.Module):
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_a_write_in_a_checkpointed_region_is_reported_as_made_once(capture: str) -> None:
+def test_a_plan_warns_that_a_write_in_a_checkpointed_region_is_made_only_once(capture: str) -> None:
     x = torch.randn(8, 4)
     for inside in (True, False):
         module = Normalized(inside=inside)

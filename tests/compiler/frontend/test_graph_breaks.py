@@ -29,7 +29,7 @@ ELSEWHERE = ("part1:saved:forward/tanh", "part2:saved:forward/sin")
 
 
 class Speaks(nn.Module):
-    """A module that a `print` splits in two."""
+    """A module that a `print` splits into two parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Quiet:
 
 LIBRARY = torch.library.Library("tests_parts", "DEF")
 LIBRARY.define("mystery(Tensor x) -> Tensor[]")
-# A list, which is not the result of a statement.
+# The operator returns a list, which cannot be the result of a statement.
 LIBRARY.impl("mystery", lambda x: [x * 2], "CompositeImplicitAutograd")
 
 
@@ -64,7 +64,7 @@ class Layer(nn.Module):
 
 
 class Mysterious(nn.Module):
-    """A module split twice within one graph, by an operator that Thunder does not know."""
+    """A module of one graph, which an operator unknown to Thunder splits twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_opening_in_parts_does_not_change_the_model() -> None:
 
 
 @pytest.mark.slow
-def test_choices_of_all_parts_are_one_config_that_trains_as_eager(speaks: PartsBench, tmp_path: Path) -> None:
+def test_one_config_has_the_choices_of_all_parts_and_trains_as_eager(speaks: PartsBench, tmp_path: Path) -> None:
     stock = [part.plan.saved_bytes for part in speaks.benches]
     diff = speaks.choose(dict.fromkeys(ELSEWHERE, "recompute"))
     assert diff.saved_bytes == sum(part.plan.saved_bytes for part in speaks.benches) - sum(stock)
@@ -182,7 +182,7 @@ def test_choices_are_made_in_all_parts_or_in_none(speaks: PartsBench) -> None:
     assert speaks.choices == {}
 
 
-def test_calls_for_a_single_plan_name_the_parts_to_use(speaks: PartsBench) -> None:
+def test_a_call_that_needs_a_single_plan_is_refused_with_the_parts_to_use(speaks: PartsBench) -> None:
     asked = (lambda: speaks.plan, speaks.worth, lambda: speaks.fit("1 KiB"), lambda: speaks.save("never.plan.json"))
     for ask in asked:
         with pytest.raises(PlanError, match=r"Speaks comes in as 2 parts, .*: bench.parts\[0\], bench.parts\[1\]"):
@@ -204,7 +204,7 @@ def test_an_operator_unknown_to_thunder_is_a_part_that_pytorch_runs(mysterious: 
 
 
 @pytest.mark.slow
-def test_a_graph_split_inside_trains_as_eager(mysterious: PartsBench) -> None:
+def test_a_graph_that_is_split_into_parts_trains_as_eager(mysterious: PartsBench) -> None:
     chosen = {"part1:saved:layers.0/tanh": "recompute", "part3:saved:layers.1/tanh": "recompute"}
     mysterious.choose(chosen)
     assert_trains_as_eager(mysterious.config, Mysterious)
@@ -213,7 +213,7 @@ def test_a_graph_split_inside_trains_as_eager(mysterious: PartsBench) -> None:
 
 
 @pytest.mark.slow
-def test_calls_of_parts_equal_those_of_the_model(mysterious: PartsBench) -> None:
+def test_a_module_in_parts_obeys_modes_and_allows_several_forwards_before_a_backward(mysterious: PartsBench) -> None:
     ours, theirs = built(Mysterious), built(Mysterious)
     compiled = mysterious.config.jit(ours)
     for module in (compiled, theirs):
@@ -257,7 +257,7 @@ def test_a_run_covers_all_parts(tmp_path: Path) -> None:
     speaks = workbench.open(built(Speaks), batch())
     assert isinstance(speaks, PartsBench)
     options = RunOptions(samples=3, sampling_s=1.0)
-    # The run of a part runs the whole program.
+    # A run of one part runs the whole program.
     run = speaks.benches[1].run(wait=True, folder=tmp_path / "run", options=options, against={"stock": {}})
     assert run.state == "done", run.error
     assert run.accuracy is not None
@@ -299,7 +299,7 @@ def test_a_changed_program_is_compiled_without_choices_and_reports_it(speaks: Pa
 
 
 @pytest.mark.slow
-def test_a_part_keeps_its_choices_when_lines_move_and_shapes_change(speaks: PartsBench) -> None:
+def test_if_lines_move_or_shapes_change_the_keys_of_parts_stay_the_same(speaks: PartsBench) -> None:
     keys = speaks.config.parts
     assert workbench.open(built(Speaks), batch(9)).config.parts == keys
 
@@ -358,7 +358,7 @@ def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
         mysterious.undo()
 
 
-def test_a_program_in_parts_has_a_text(speaks: PartsBench) -> None:
+def test_the_repr_of_a_program_in_parts_shows_each_part(speaks: PartsBench) -> None:
     told = re.sub(r"test_graph_breaks.py:\d+", "test_graph_breaks.py:N", repr(speaks)).replace(
         str(Path(__file__).parent), ""
     )
@@ -374,7 +374,7 @@ def test_a_program_in_parts_has_a_text(speaks: PartsBench) -> None:
     ]
 
 
-def test_a_config_that_names_no_parts_is_refused() -> None:
+def test_a_config_with_missing_or_wrong_parts_is_refused() -> None:
     with pytest.raises(ConfigError, match="has parts where its capture is 'parts'"):
         workbench.Config(program="p", executor="torch", device="cpu", capture="parts")
     with pytest.raises(ConfigError, match=r"parts\['one'\] is 'torch:1'; legal: 'part1': 'thunder:KEY', or"):
@@ -397,7 +397,7 @@ def test_checkpointed_regions_are_reported_and_train_as_eager() -> None:
     bench = workbench.open(built(Checkpointed), batch())
     assert bench.capture == "dynamo"
     assert "; 1 region is checkpointed by torch.utils.checkpoint" in bench.capture_reason
-    # Only the result of the region has a site; the rest of it is recomputed anyway.
+    # Only the result of the region has a site; its other values are recomputed anyway.
     sites = {site.id for site in bench.sites("saved") if ":" in site.id}
     assert sites == {"saved:Checkpointed/sin", "saved:Checkpointed/tanh.1"}
     assert_trains_as_eager(bench.config, Checkpointed)
@@ -412,7 +412,7 @@ def test_reentrant_checkpoints_are_refused_with_a_remedy() -> None:
 
 
 class Quantized(nn.Module):
-    """Rounds to the nearest row of a codebook, which follows its inputs without a gradient."""
+    """Rounds to the nearest row of a codebook. Each call moves the codebook toward the inputs without a gradient."""
 
     def __init__(self, broken: bool) -> None:
         super().__init__()
@@ -470,7 +470,7 @@ def draws_twice(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [writes_past_autograd, draws_twice])
 def test_pieces_of_a_graph_run_in_program_order(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """One piece may write or draw something that the other sees, without a data dependency."""
+    """A write or a random draw in one piece can affect another piece without a data dependency."""
     x = torch.randn(4, 4, requires_grad=True)
     bench = workbench.open(program, x, device="cpu", executor="torch")
     assert isinstance(bench, PartsBench)

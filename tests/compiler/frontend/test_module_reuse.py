@@ -1,4 +1,4 @@
-"""Modules that reuse another module's trace: the graph equals the one from tracing each module."""
+"""If modules reuse the trace of another module, the graph equals the graph from tracing each module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEEN: list[int] = []
 
 @contextlib.contextmanager
 def each_traced(program: Any) -> Iterator[module_reuse.ReuseCounts]:
-    """Trace each module: a replacement for `trace_modules_once`."""
+    """Replace `traced_once`, so that each module `trace_modules_once`."""
     yield module_reuse.ReuseCounts()
 
 
@@ -37,7 +37,7 @@ def _leaf(value: Any) -> Any:
 
 
 def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
-    """Describe the memory of a graph's inputs: shared storages, their bytes, and whether gradients are required."""
+    """Return the memory of a graph's inputs: the storage of each, its bytes, and whether the input lacks a gradient."""
     fakes = [node.meta["example_value"] for node in whole.graph.graph.nodes if node.op == "placeholder"]
     numbers: dict[int, int] = {}
     return [
@@ -49,7 +49,7 @@ def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
 
 
 def as_data(whole: WholeGraph) -> list[Any]:
-    """Return all facts about a graph that are read, node by node."""
+    """Return the facts about each node of a graph that the workbench reads."""
     return [
         (
             node.name, node.op, node.target, str(node.args), str(node.kwargs), node.stack_trace,
@@ -61,7 +61,7 @@ def as_data(whole: WholeGraph) -> list[Any]:
 
 
 def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> dict[str, int]:
-    """Return how many modules were extrapolated, by class. The graph must equal the one from tracing each."""
+    """Assert that reuse gives the graph from tracing each module; return how many modules reused a trace, by class."""
     found = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
     with mock.patch.object(dynamo, "trace_modules_once", each_traced):
@@ -116,7 +116,7 @@ class InTable(Layer):
 
 
 class Remembers(Layer):
-    """Records each call in a list that others see."""
+    """Records each call in a list outside of the layer."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         SEEN.append(1)
@@ -148,7 +148,7 @@ class AddsTo(Layer):
 
 
 class Two(Layer):
-    """Returns a pair, one of them its input."""
+    """Returns a tuple that contains its input."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
         return super().forward(x, mask), x, None
@@ -175,7 +175,7 @@ class Without(Layer):
 
 
 class Applied(Layer):
-    """Holds a function with bound arguments."""
+    """Has a function with bound arguments as activation."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -184,7 +184,7 @@ class Applied(Layer):
 
 
 class AppliedOtherwise(Layer):
-    """The same; the last two layers have other arguments."""
+    """Like `Applied`, but the last two layers have other arguments."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -193,7 +193,7 @@ class AppliedOtherwise(Layer):
 
 
 class Stack(nn.Module):
-    """Layers one after another."""
+    """A linear, followed by layers one after another."""
 
     def __init__(self, kind: Callable[[int], nn.Module] = Layer, count: int = LAYERS) -> None:
         super().__init__()
@@ -209,8 +209,9 @@ class Stack(nn.Module):
 
 
 def given_to(stack: nn.Module) -> dict[str, int]:
-    """Return how many layers of a stack with a mask were extrapolated. Dynamo does not know the mask in the first
-    layer.
+    """Call a stack with a mask; return how many layers reused a trace, by class.
+
+    In the first layer, Dynamo does not know the mask yet.
     """
     return written_of(stack, (torch.randn(4, WIDTH), torch.zeros(4, WIDTH, dtype=torch.bool)))
 
@@ -327,7 +328,7 @@ def test_random_differences_are_respected(changes: list[Callable[[Stack], None]]
 
 
 class ByIndex(Stack):
-    """Does the part that depends on a layer's place itself."""
+    """Scales the result of each layer by its place, outside of the layer."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         kept = []
@@ -346,7 +347,7 @@ def test_code_around_a_layer_is_traced_each_time() -> None:
 
 
 @pytest.mark.slow
-def test_a_function_that_holds_a_model_is_the_same() -> None:
+def test_layers_reuse_a_trace_also_in_a_function_that_calls_the_model() -> None:
     stack = Stack()
 
     def loss(x: torch.Tensor) -> torch.Tensor:
@@ -356,7 +357,7 @@ def test_a_function_that_holds_a_model_is_the_same() -> None:
     assert written_of(stack.forward, (torch.randn(4, WIDTH),)) == {"Layer": 4}
 
 
-def test_layers_called_under_other_names_are_each_traced() -> None:
+def test_layers_that_are_called_on_different_lines_are_each_traced() -> None:
     class Named(Stack):
         def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
             x = self.layers[0](x, mask)
@@ -390,7 +391,7 @@ REASONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", REASONS)
-def test_a_traced_layer_has_the_reason(change: Callable[[Stack], None]) -> None:
+def test_a_layer_that_is_traced_has_a_reason(change: Callable[[Stack], None]) -> None:
     stack = Stack()
     change(stack)
     found = whole_graph(stack, (torch.randn(4, WIDTH),), {})
@@ -413,7 +414,7 @@ def test_capture_reason_names_the_layers_that_were_traced() -> None:
 
 
 @pytest.mark.slow
-def test_the_plan_reports_how_much_was_reused_and_a_config_replays() -> None:
+def test_capture_reason_counts_the_modules_that_reuse_a_trace() -> None:
     torch.manual_seed(0)
     stack, x = Stack(Normed), torch.randn(4, WIDTH)
     bench = workbench.open(stack, x, device="cpu", executor="torch")

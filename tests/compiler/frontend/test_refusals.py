@@ -1,6 +1,4 @@
-"""Programs that cannot be traced: the error starts with the user's line, then a remedy, and ends with the tracer's
-text.
-"""
+"""Programs that cannot be traced: the error has the user's line, then a remedy, then the text of the tracer."""
 
 from __future__ import annotations
 
@@ -150,7 +148,7 @@ def test_a_refusal_has_the_line_then_the_remedy(program: Callable[..., torch.Ten
         workbench.open(program, torch.randn(4, 4), device="cpu")
 
 
-def test_numbers_that_numpy_makes_of_lists_are_known_and_split_a_program() -> None:
+def test_numbers_that_numpy_computes_from_lists_split_a_program_into_parts() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x.sin() * int(np.sum([3]))
 
@@ -168,7 +166,7 @@ def test_an_error_raised_only_under_tracing_is_not_blamed_on_the_program() -> No
         workbench.open(masks, x, device="cpu")
 
 
-def test_a_number_that_decides_a_branch_is_refused() -> None:
+def test_the_interpreter_refuses_a_branch_on_a_number_from_a_tensor() -> None:
     said = rf"{re.escape('(if x.argmax().item() == 1:)')}: .*give the number to the program"
     with pytest.raises(ProgramError, match=said):
         workbench.open(compares, torch.randn(4, 4), device="cpu", capture="interpreter")
@@ -185,7 +183,7 @@ def test_a_refused_program_leaves_no_open_torch_func_transform(capture: str) -> 
     x = torch.randn(4, 4, requires_grad=True)
     with pytest.raises(ProgramError):
         workbench.open(differentiates, x, device="cpu", capture=capture)
-    # These calls raise inside a transform.
+    # Inside a transform, these calls would raise an error.
     assert torch.zeros(3).requires_grad_().requires_grad
     assert torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False).requires_grad
 
@@ -201,7 +199,7 @@ def test_a_refused_program_leaves_no_open_torch_func_transform(capture: str) -> 
 def test_an_assertion_about_values_is_refused_by_its_line(
     name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In a file of its own: pytest rewrites assertions here.
+    # The program is in another file, because pytest rewrites the assertions in this one.
     (tmp_path / f"{name}.py").write_text(f"import torch\n\ndef requires(x):\n    {line}\n    return x.sin()\n")
     monkeypatch.syspath_prepend(tmp_path)
     program = importlib.import_module(name).requires
@@ -292,7 +290,7 @@ def test_a_mask_that_a_transformer_reads_is_refused_with_a_remedy() -> None:
     torch.testing.assert_close(told.config.jit(program)(x, tgt_is_causal=True), program(x))
 
 
-def test_a_divergence_with_a_value_dependent_formula_opens_in_parts_with_a_remedy(
+def test_a_kl_divergence_opens_in_parts_until_the_program_has_been_called_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -329,7 +327,7 @@ def test_packed_sequences_are_refused_with_a_remedy() -> None:
         workbench.open(program, torch.randn(3, 2, 4), torch.tensor([3, 2]), device="cpu")
 
 
-def test_the_interpreters_refusal_begins_with_the_users_line() -> None:
+def test_a_refusal_by_the_interpreter_begins_with_the_users_line() -> None:
     line = multiplies.__code__.co_firstlineno + 1
     own = re.escape(f"{__file__}:{line} (return x @ torch.zeros(3, 3)): Thunder cannot trace 'multiplies': ")
     with pytest.raises(ProgramError, match=f"^{own}"):
@@ -413,7 +411,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_reported_in_one_line(name: str) -> None:
-    """Without the tracers' surrounding text, such as FX nodes and fake tensors, and without an address."""
+    """The line contains no text about FX nodes or fake tensors, and no address."""
     program, given, told = MISTAKES[name]
     with pytest.raises(ProgramError) as refused:
         workbench.open(program, given, device="cpu")

@@ -24,17 +24,17 @@ PRODUCTS = (ATEN.mm.default, ATEN.addmm.default)
 
 
 def of(*operators: Any) -> Callable[[], Any]:
-    """Return contexts that save some operators."""
+    """Return contexts that save the results of some operators."""
     return partial(create_selective_checkpoint_contexts, list(operators))
 
 
 def always(decision: Any) -> Callable[[], Any]:
-    """Return contexts of a policy with one decision for each operator."""
+    """Return contexts of a policy with the same decision for every operator."""
     return partial(create_selective_checkpoint_contexts, lambda *_, **__: decision)
 
 
 def every_second_product() -> Any:
-    """Return contexts of a policy with a counter, as torchtitan's."""
+    """Return contexts of a policy that counts products, as the policy of torchtitan does."""
     counts: defaultdict[bool, int] = defaultdict(int)
 
     def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

@@ -63,7 +63,7 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
 
 
 def clipped(*, foreach: bool) -> Trained:
-    """Return a step with gradients clipped by their norm, far below its usual value."""
+    """Return a step that clips gradients to a norm far below their usual norm."""
     own = trained(adam)
     parameters = list(own.model.parameters())
 
@@ -79,7 +79,7 @@ def clipped(*, foreach: bool) -> Trained:
 
 
 def accumulated() -> Trained:
-    """Return a step with a backward for each of three micro-batches, and clipping of the summed gradients."""
+    """Return a step that runs a backward for each of three micro-batches and clips the summed gradients."""
     own = trained(adam)
     parameters = list(own.model.parameters())
 
@@ -162,8 +162,8 @@ def test_opening_a_step_does_not_run_it() -> None:
     assert all(parameter.grad is None for parameter in own.model.parameters())
 
 
-def test_the_optimizers_step_method_is_unchanged() -> None:
-    """If more compilations than Dynamo's limit were attached to it, Dynamo gave up the step for the whole process."""
+def test_the_step_method_of_an_optimizer_has_compiled_code_only_while_a_step_uses_it() -> None:
+    """Compiled code on this method counts toward Dynamo's limit, above which Dynamo never compiles the method again."""
     code = inspect.unwrap(torch.optim.SGD.step).__code__
     torch._dynamo.eval_frame.reset_code(code)
     opened = workbench.open(trained(momentum).step, *batch(0))
@@ -185,7 +185,7 @@ def test_steps_by_a_config_equal_those_of_eager(makes: Makes, tmp_path: Path) ->
     assert any(choice.startswith("part1:saved:") for choice in bench.choices)
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     with warnings.catch_warnings():
-        # The first step with momentum differs from later ones, and both are planned.
+        # With momentum, the first step differs from later steps. Both are planned, so no warning is given.
         warnings.simplefilter("error", ConfigWarning)
         assert_trains_as_eager(config, lambda: trained(makes))
 
@@ -200,7 +200,7 @@ def test_steps_with_clipped_gradients_equal_those_of_eager(foreach: bool) -> Non
 
 
 def test_a_step_with_accumulated_gradients_equals_that_of_eager() -> None:
-    """Dynamo gave up a function with a graph break in a loop, and the loss was not compiled at all."""
+    """Dynamo gives up functions with a graph break in a loop. Earlier, the loss was therefore not compiled at all."""
     bench = workbench.open(accumulated().step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"

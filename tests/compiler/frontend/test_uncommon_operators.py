@@ -1,4 +1,4 @@
-"""Programs with scalars, complex numbers and in-place writes, through Dynamo: their results are PyTorch's."""
+"""Programs with scalars, complex numbers and in-place writes, captured by Dynamo, give the results of PyTorch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from workbench.runs.measure.tensor_diff import RecordedTensor
 
 MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 ROUNDINGS = 64
-"""Allowed distance from double precision, in units of rounding of the least precise type, beside eager's own error.
+"""Allowed distance from double precision in addition to four times eager's, in roundings of the least precise type.
 
-The unit is relative to the result's size, or to 1 if the result is smaller. 1 is the size of the inputs: a mean may be
-nothing but rounding error.
+A rounding is relative to the size of the result, or to 1, the size of the inputs, if the result is smaller: a mean may
+consist only of rounding errors.
 """
 
 type Step = dict[str, RecordedTensor]
@@ -37,7 +37,7 @@ def replayed(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Compi
 
 
 def far_off(program: RandomProgram, step: Step, eager: Step, double: Step) -> list[str]:
-    """Return outputs with a type other than eager's, or farther from double precision than rounding explains."""
+    """Return the outputs whose type differs from eager's, or whose distance from double precision is too large."""
     coarsest = next((kind for kind in ("bfloat16", "float16") if kind in repr(program)), "float32")
     found = []
     for name, known in eager.items():

@@ -1,4 +1,4 @@
-"""nvFuser fusions compiled in a process are reused for equal definitions, and only for equal ones."""
+"""A process reuses a compiled nvFuser fusion for an equal definition, and for no other definition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fusions(scale: float, size: int = 8, **choices: str) -> list[Any]:
 
 
 def defined(bsym: Any, *, contiguous: bool = True) -> Any:
-    """Return the definition for contiguous inputs, or for inputs with gaps between rows."""
+    """Return the definition of a fusion for contiguous inputs, or for inputs with gaps between rows."""
     descriptors = tuple(((contiguous, True), (0, 1), None) for _ in bsym.args)
     return bsym._call_ctx[bsym.sym.name].get_fd(descriptors)
 
@@ -65,7 +65,7 @@ def test_a_different_definition_is_compiled(other: str) -> None:
     assert again is found
 
 
-def test_a_match_under_a_wrong_key_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_different_definitions_have_the_same_key_they_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition_cache, "structure_key", lambda *_: "")
     definitions = Definitions()
     with definitions.kept():

@@ -1,4 +1,4 @@
-"""Detached outputs that share memory with other outputs: each has eager PyTorch's gradient, and writes reach all."""
+"""Detached outputs that share memory with other outputs: gradients equal eager's, and writes reach all aliases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def given() -> torch.Tensor:
 
 
 def gradients(program: Callable[..., Any], place: int) -> tuple[list[bool], torch.Tensor]:
-    """Return which outputs require a gradient, and the input's gradient of one of those."""
+    """Return which outputs require a gradient, and the gradient of the input from one of these outputs."""
     x = given()
     outputs = program(x)
     wanted = [output for output in outputs if output.requires_grad]

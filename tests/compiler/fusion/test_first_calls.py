@@ -1,4 +1,4 @@
-"""First calls of fusions from several threads at once: each fusion is compiled once, and counted once."""
+"""If several threads call a fusion for the first time at once, it is compiled once and counted once."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Watching:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the regions for which a slow compiler was called."""
+    """Replace the compiler by a slow one, which records the regions that it compiles."""
     found: list[str] = []
 
     def make(members: list[str], *_: Any, **__: Any) -> Callable[..., Any]:
         code: list[str] = []
 
         def call(x: int) -> int:
-            # `torch.compile` compiles at the first call too.
+            # Like `torch.compile`, this compiles at the first call.
             if not code:
                 time.sleep(0.05)
                 code.append(members[0])
@@ -66,7 +66,7 @@ def region(compilation: Compilation, name: str) -> LazyRegion:
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
-    """Run the calls in one thread each, all started together; return their results."""
+    """Run each call in its own thread, all at the same time; return their results."""
     together, found = threading.Barrier(len(calls)), list[Any]()
 
     def run(call: Callable[[], Any]) -> None:
@@ -123,7 +123,7 @@ def test_an_nvfuser_fusion_is_defined_and_compiled_once_by_threads(monkeypatch: 
     wrapper = SimpleNamespace(get_fd=define)
     bsym: Any = SimpleNamespace(sym=SimpleNamespace(name="nvFusion0"), _call_ctx={"nvFusion0": wrapper})
     executors._control_definition(bsym, compilation)
-    # nvFuser's wrapper does this too: it looks the definition up, then executes it.
+    # Like nvFuser's wrapper, each thread gets the definition and then executes it.
     assert at_once([lambda: wrapper.get_fd("floats").execute(1)] * THREADS) == [2] * THREADS
     assert defined == ["floats"]
     assert len(executed) == THREADS
