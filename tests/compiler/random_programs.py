@@ -1,4 +1,4 @@
-"""Random small programs for property tests: elementwise ops, matmuls, views and reductions, with unused results."""
+"""Small random programs for property tests: elementwise ops, matmuls, views and reductions; some results are unused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ type Shape = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class RandomProgram:
-    """Straight-line source of ``program(x, weight, bias)``: Thunder interprets loops and branches slowly."""
+    """Source of ``program(x, weight, bias)`` without loops and branches, which Thunder interprets slowly."""
 
     source: str
 
@@ -24,7 +24,7 @@ class RandomProgram:
         return self.source
 
     def build(self) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-        """Return the function and its inputs; those with gradients are leaves."""
+        """Return the function and its inputs. Inputs with gradients are leaves."""
         namespace: dict[str, Any] = {"torch": torch}
         exec(self.source, namespace)
         generator = torch.Generator().manual_seed(0)
@@ -35,7 +35,7 @@ class RandomProgram:
 
 
 def _statement(op: str, a: str, b: str, of_a: Shape, of_b: Shape) -> tuple[str, Shape]:
-    """Return the expression for an op on two results, and its shape."""
+    """Return the expression of an op on two results, and the shape of its result."""
     rows, columns = of_a
     same = of_a == of_b
     options: dict[str, tuple[str, Shape]] = {
@@ -75,7 +75,7 @@ OPS = (
 
 @st.composite
 def random_programs(draw: st.DrawFn, without: Collection[str] = ()) -> RandomProgram:
-    """Draw programs of up to 12 statements, each on two earlier results, that return the last one to three."""
+    """Draw programs of up to 12 statements on earlier results. A program returns its last one to three results."""
     lines = [
         "def program(x, weight, bias):",
         "    r0 = x @ weight",

@@ -1,4 +1,4 @@
-"""`flex_attention` is written as what it computes, and a part that PyTorch runs where that is not possible."""
+"""`flex_attention` is replaced by the operators that it stands for, or is a part that PyTorch runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def near(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
 
 @pytest.mark.parametrize("capture", ["auto", "parts"])
 @pytest.mark.parametrize("options", [{}, {"scale": 0.5}, {"enable_gqa": True}], ids=["plain", "scaled", "grouped"])
-def test_without_a_mask_or_a_score_function_it_is_attention_with_eager_pytorchs_gradients(
+def test_flex_attention_without_a_mask_or_score_function_becomes_attention(
     options: dict[str, Any], capture: str
 ) -> None:
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -97,7 +97,7 @@ def gradients(program: Callable[..., Any], *more: torch.Tensor) -> tuple[torch.T
     ],
     ids=["near", "scaled", "grouped", "sloped", "late", "causal", "documents", "late queries"],
 )
-def test_masks_and_score_functions_are_written_as_operators_with_eager_pytorchs_gradients(
+def test_flex_attention_with_masks_and_score_functions_becomes_operators(
     options: dict[str, Any],
 ) -> None:
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -114,7 +114,7 @@ def test_masks_and_score_functions_are_written_as_operators_with_eager_pytorchs_
     torch.testing.assert_close(gradients(compiled), gradients(program))
 
 
-def test_what_a_score_function_reads_has_a_gradient() -> None:
+def test_tensors_that_a_score_function_reads_get_gradients() -> None:
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flex_attention(q, k, v, score_mod=learned)
 
@@ -127,7 +127,7 @@ def test_what_a_score_function_reads_has_a_gradient() -> None:
     torch.testing.assert_close(gradients(bench.config.jit(program), BIAS, BY), gradients(by_hand, BIAS, BY))
 
 
-def test_a_checkpointed_call_is_written_as_operators() -> None:
+def test_a_checkpointed_flex_attention_becomes_operators() -> None:
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         return flex_attention(q * 2, k, v, score_mod=near)
 
@@ -139,7 +139,7 @@ def test_a_checkpointed_call_is_written_as_operators() -> None:
     torch.testing.assert_close(gradients(bench.config.jit(program)), gradients(attend))
 
 
-def test_layers_with_different_score_functions_differ() -> None:
+def test_layers_with_different_score_functions_give_the_results_of_eager() -> None:
     class Layer(torch.nn.Module):
         def __init__(self, score: Any) -> None:
             super().__init__()
@@ -159,7 +159,7 @@ def mean(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("options", [{"score_mod": mean}, {"return_aux": AuxRequest(lse=True)}], ids=["mean", "sums"])
-def test_a_call_that_cannot_be_written_is_a_part_with_eager_pytorchs_gradients(options: dict[str, Any]) -> None:
+def test_a_flex_attention_that_cannot_become_operators_is_a_part(options: dict[str, Any]) -> None:
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         made = flex_attention(q * 2, k, v, **options)
         return made.sin() if isinstance(made, torch.Tensor) else made[0].sin() + made[1].lse.unsqueeze(-1)

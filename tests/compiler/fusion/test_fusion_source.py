@@ -1,4 +1,4 @@
-"""The source of a fusion is the input of its compiler."""
+"""The source that a plan shows for a fusion is what the fusion's compiler gets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fusions(plan) -> list[str]:
 
 
 @needs_nvfuser
-def test_nvfusers_definition_has_the_ops_and_the_shapes(tensors) -> None:
+def test_the_definition_of_an_nvfuser_fusion_has_its_ops_and_shapes(tensors) -> None:
     plan = workbench.open(program, *tensors, device="planned", executor="nvfuser").plan
     code = plan.code(fusions(plan)[0])
     assert code.kind == "nvFuser's definition"

@@ -1,4 +1,4 @@
-"""Rematerialization between fusions: Thunder's result at any weight, cuts of least cost, and pins that hold."""
+"""Rematerialization between fusions gives Thunder's result at any weight, finds cuts of least cost, and obeys pins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.fil
 
 
 def partitioned(bench: workbench.Workbench) -> Any:
-    """Return the trace with regions formed and nothing recomputed between them."""
+    """Return the trace in which regions are formed, before anything is recomputed between them."""
     hooks = Hooks("torchcompile", {})
     with bench._captured.thunder_state():
         trace = hooks.edit(bench._captured.stage)
@@ -49,12 +49,12 @@ def of_program(program: RandomProgram) -> Any:
 
 
 def whole(trace: Any) -> list[str]:
-    """Return statements with their members."""
+    """Return the statements of a trace and their members as text."""
     return [line for bsym in trace.bound_symbols for line in (str(bsym), *map(str, bsym.subsymbols))]
 
 
 def thunders_find_cut(weight: float) -> Callable[..., tuple[str, ...]]:
-    """Return Thunder's own cut with another weight of the producer's arguments, patched as in nvFuser's issue 2916."""
+    """Return Thunder's `find_cut` with another weight of the producer's arguments, as in nvFuser's issue 2916."""
     source = inspect.getsource(thunders.find_cut)
     assert source.count("weight / 2.0") == 1
     namespace = dict(vars(thunders))
@@ -63,7 +63,7 @@ def thunders_find_cut(weight: float) -> Callable[..., tuple[str, ...]]:
 
 
 def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:
-    """Return every pair of fusions, with the values of the first that statements outside the second need."""
+    """Return each producer and consumer, and the producer's values that statements outside of the consumer need."""
     consumers = utils.consumers(trace)
     return [
         (thunders.find_external_producer_outputs(consumers, (), producer, consumer), producer, consumer)
@@ -76,7 +76,7 @@ def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:
 @pytest.mark.timeout(900)
 @settings(PROGRAMS, max_examples=amount(6, 15, 400))
 @given(programs())
-def test_the_pass_and_its_cuts_equal_thunders_at_any_weight(program: RandomProgram) -> None:
+def test_rematerialization_and_its_cuts_equal_those_of_thunder_at_any_weight(program: RandomProgram) -> None:
     trace = of_program(program)
     found = pairs(trace)
     event("with pairs of fusions" if found else "without pairs of fusions")
@@ -93,7 +93,7 @@ def test_the_pass_and_its_cuts_equal_thunders_at_any_weight(program: RandomProgr
 
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
-    """Draw variables in program order, each computed from earlier ones unless the source feeds it."""
+    """Draw variables in program order. A variable is computed from earlier variables, unless the source feeds it."""
     count = draw(st.integers(1, 9))
     names = [f"t{i}" for i in range(count)]
     some = st.sets(st.sampled_from(names))
@@ -110,7 +110,7 @@ def cost(network: Network, cut: Iterable[str]) -> int:
 
 @pytest.mark.slow
 @given(networks())
-def test_both_cuts_of_a_network_have_the_cost_that_networkx_finds(network: Network) -> None:
+def test_both_cuts_of_a_network_are_the_minimum_cuts_of_networkx(network: Network) -> None:
     graph = networkx.DiGraph()
     graph.add_nodes_from(("source", "sink"))
     for name, capacity in network.capacity.items():
@@ -132,7 +132,7 @@ def test_a_tie_names_the_other_cut() -> None:
     ties = {weight: RematReport() for weight in (0.5, 0.6)}
     for weight, report in ties.items():
         rematerialize(trace, RematOptions(argument_weight=weight), report)
-    # The sum that crosses costs 4 bytes per element; its two arguments cost 2 + 2 at the stock weight, more above it.
+    # The sum costs 4 bytes per element. At the stock weight, its two arguments cost 2 + 2; at a higher weight, more.
     assert ties[0.5].ties
     assert all("cost the same" in tie and "{" + name + "}" in tie for name, tie in ties[0.5].ties.items())
     assert not ties[0.6].ties
@@ -141,8 +141,8 @@ def test_a_tie_names_the_other_cut() -> None:
 @pytest.mark.parametrize(
     ("program", "layers"), [("residual_chain", 4), pytest.param("llama", 2, marks=pytest.mark.slow)]
 )
-def test_cached_cuts_equal_those_for_their_options(program: str, layers: int) -> None:
-    # Each plan asks for the cuts of the one before, with another weight or another pin.
+def test_cached_cuts_equal_cuts_that_are_computed_anew(program: str, layers: int) -> None:
+    # Each plan asks for the same cuts as the plan before it, but with another weight or another pin.
     trace, kept, drawn = (
         partitioned(workbench.open(program, layers=layers, executor="torchcompile")),
         PlanMemo(),
@@ -164,13 +164,13 @@ def test_cached_cuts_equal_those_for_their_options(program: str, layers: int) ->
         assert reports[0] == reports[1]
         seen.add(tuple(whole(found)))
     assert len(seen) > 5
-    # Later plans ask mostly for cuts that are cached.
+    # Most cuts of later plans are cached.
     fusions = sum(bsym.sym.is_fusion for bsym in trace.bound_symbols)
     assert made.count("to be cut") == fusions
     assert 0 < made.count("cuts") < 20 * fusions
 
 
-def test_the_pass_can_be_off() -> None:
+def test_rematerialization_can_be_switched_off() -> None:
     trace = partitioned(workbench.open("residual_chain", layers=2, device="cpu", executor="torchcompile"))
     assert rematerialize(trace, RematOptions(enabled=False)) is trace
 

@@ -1,4 +1,4 @@
-"""Planning pauses Python's garbage collector and restores it afterwards. Thresholds set by others stay."""
+"""Planning pauses Python's garbage collector and then restores it. If other code sets thresholds, they stay."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_thresholds_are_restored_when_the_last_thread_leaves(thresholds: tuple[i
     assert gc.get_threshold() == thresholds
 
 
-def test_thresholds_set_by_others_meanwhile_stay() -> None:
+def test_thresholds_that_other_code_sets_inside_a_block_stay() -> None:
     with gc_pause.paused_gc(), gc_pause.paused_gc():
         gc.set_threshold(5_000, 7, 7)
     assert gc.get_threshold() == (5_000, 7, 7)
@@ -65,7 +65,7 @@ def test_thresholds_set_by_others_meanwhile_stay() -> None:
 
 
 @pytest.mark.parametrize("given", [(0, 10, 10), (50_000_000, 10, 10)])
-def test_a_user_with_fewer_or_no_collections_keeps_that(given: tuple[int, int, int]) -> None:
+def test_if_a_user_has_fewer_or_no_collections_the_thresholds_stay(given: tuple[int, int, int]) -> None:
     gc.set_threshold(*given)
     with gc_pause.paused_gc():
         assert gc.get_threshold() == given

@@ -1,4 +1,4 @@
-"""The workbench leaves every function of Thunder and PyTorch as installed, and does not change what others compile."""
+"""After use, the workbench leaves Thunder and PyTorch as installed. It does not change what other threads compile."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _run(body: str, tmp_path: Path, *given: str) -> Any:
         check=False,
         timeout=600,
         cwd=tmp_path,
-        # The order of sets of names is part of a trace's text.
+        # The text of a trace depends on the order of sets of names, which depends on the hash seed.
         env={**os.environ, "PYTHONHASHSEED": "0"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -153,7 +153,7 @@ def _run(body: str, tmp_path: Path, *given: str) -> Any:
 
 @pytest.fixture(scope="module")
 def by_themselves(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Return attributes that Thunder and PyTorch change themselves, such as methods disabled at Dynamo's first use."""
+    """Return attributes that Thunder and PyTorch change themselves, such as methods that Dynamo disables."""
     folder = tmp_path_factory.mktemp("plain")
     return set(_run(_SNAPSHOT + _PLAIN + _TOLD.replace("OURS", "[]"), folder)["changed"])
 
@@ -236,7 +236,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_a_function_of_thunder_jit_beside_a_config_is_compiled_as_if_alone(tmp_path: Path) -> None:
+def test_thunder_compiles_a_function_the_same_if_another_thread_uses_the_workbench(tmp_path: Path) -> None:
     (alone, *others) = _run(_BESIDE, tmp_path, "thunder")["thunder"]
     assert any("mul" in text for text in alone["text"])
     assert all(other == alone for other in others)
@@ -314,7 +314,7 @@ def test_a_patch_stays_until_the_last_thread_has_left(tried: ThreadPatches) -> N
     thread.join()
 
 
-def test_a_patch_by_others_over_a_patch_stays(tried: ThreadPatches) -> None:
+def test_if_other_code_patches_over_a_patch_its_patch_stays(tried: ThreadPatches) -> None:
     stock = Owner.named
     with tried():
         beneath = Owner.named
@@ -324,7 +324,7 @@ def test_a_patch_by_others_over_a_patch_stays(tried: ThreadPatches) -> None:
     Owner.named = stock  # type: ignore[method-assign]
 
 
-def test_a_group_of_patches_with_an_impossible_one_is_undone(tried: ThreadPatches) -> None:
+def test_if_one_patch_of_a_group_fails_the_group_is_undone(tried: ThreadPatches) -> None:
     def fails(*_: Any) -> Any:
         raise LookupError
 
@@ -336,7 +336,7 @@ def test_a_group_of_patches_with_an_impossible_one_is_undone(tried: ThreadPatche
     assert broken.value is None
 
 
-def test_dynamo_follows_a_function_that_programs_call() -> None:
+def test_dynamo_traces_a_patched_function_only_inside_the_patch() -> None:
     def get_answer() -> int:
         return 1
 
@@ -354,7 +354,7 @@ def test_dynamo_follows_a_function_that_programs_call() -> None:
     assert compiled() == 1.0
 
 
-def test_nothing_is_patched_while_nobody_compiles() -> None:
+def test_no_patch_is_installed_outside_of_a_compilation() -> None:
     assert not install.is_fast()
     with patch_context.install_patches():
         assert install.is_fast()

@@ -1,4 +1,4 @@
-"""Thunder, nvFuser and private parts of PyTorch are reached through tables, and the tables list just what is used."""
+"""All uses of Thunder, nvFuser and private parts of PyTorch go through tables. Tables list only names that are used."""
 
 import ast
 import dataclasses
@@ -37,11 +37,11 @@ class Source:
 
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:
-        """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``, with all their prefixes."""
+        """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``, including their prefixes."""
         return tuple(text for text in map(dotted, self.attributes) if text)
 
     def imported(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the names that a file imports through a private-API table: the table, the name there, the name here."""
+        """Yield the names that the file imports from tables: the table, the name in it, the name in the file."""
         for node in self.imports:
             if isinstance(node, ast.ImportFrom) and node.module in SEAMS:
                 yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
@@ -125,7 +125,7 @@ def test_the_installed_versions_have_all_listed_names() -> None:
     assert text.count(" 0 missing") + text.count("not looked at") == 3
 
 
-def test_symbols_known_by_name_are_thunders() -> None:
+def test_symbols_that_are_known_by_name_exist_in_thunder() -> None:
     from thunder.distributed import prims
     from thunder.executors.torchex import ex
 

@@ -1,4 +1,4 @@
-"""Process-wide changes by threads that capture, plan or call are undone after the last thread."""
+"""Changes to the whole process, by threads that capture, plan or call, are undone when the last thread leaves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def of_a_person() -> Iterator[None]:
 
 
 def changed() -> list[Any]:
-    """Return the state that these contexts change."""
+    """Return the state that the contexts change."""
     settings = [getattr(dynamo_config, name) for name in dynamo_session._SETTINGS]
     of_thunder = [sdpaex._fused_sdp_choice, thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder]
     of_dynamo = [
@@ -81,8 +81,8 @@ def test_all_state_is_restored_when_the_last_thread_leaves(name: str) -> None:
     assert changed() == before
 
 
-def test_other_threads_compile_with_value_checks_meanwhile() -> None:
-    """Only programs of the workbench are traced without value checks."""
+def test_other_threads_compile_with_value_checks() -> None:
+    """The workbench removes value checks only while it traces programs itself."""
 
     def loss(x: torch.Tensor) -> torch.Tensor:
         return functional.gaussian_nll_loss(x, x.cos(), x.square())
@@ -122,7 +122,7 @@ open_one()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "planned"])
-def test_a_program_opens_first_in_a_thread_that_has_ended(device: str) -> None:
+def test_programs_open_after_the_thread_that_opened_the_first_one_has_ended(device: str) -> None:
     """Without `fake_gpu._keep_missing_gpu` the process crashes with a CUDA build of PyTorch and no GPU."""
     command = [sys.executable, "-c", IN_A_THREAD, device]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -1,4 +1,4 @@
-"""State of tracing: it belongs to one thread and one interpretation, and is dropped when no longer needed."""
+"""The state of tracing belongs to one thread and one interpretation. It is dropped when tracing is done."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def second() -> None:
 
 
 def in_turn(one: Callable[[Callable[[], None]], None], other: Callable[[], None]) -> None:
-    """Call one function in this thread and the other in a second thread, which starts when the first says so."""
+    """Call `one` in this thread with a function that lets a second thread call `other` and waits for its end."""
     begun, left = threading.Event(), threading.Event()
 
     def run() -> None:
@@ -60,7 +60,7 @@ def in_turn(one: Callable[[Callable[[], None]], None], other: Callable[[], None]
     thread.join()
 
 
-def test_two_threads_that_leave_out_of_order_see_their_own_functions_and_leave_the_interpreter_as_it_was() -> None:
+def test_if_two_threads_overlap_each_records_its_own_functions_and_the_interpreter_is_restored() -> None:
     stock = interpreter.extract_code
     entered, may_leave = threading.Event(), threading.Event()
     seen: dict[str, set[FunctionType]] = {}
@@ -104,7 +104,7 @@ def test_a_module_that_was_replaced_between_two_traces_has_a_path() -> None:
     model = headed(torch.nn.Tanh())
     workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
     for _ in range(3):
-        # Create a new module each time; it may have the address of the old one.
+        # The new module may have the address of the old module.
         model.head = Doubled()
         again = workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
         fresh = workbench.open(headed(Doubled()), given, device="cpu", executor="torch", capture="interpreter")
@@ -112,7 +112,7 @@ def test_a_module_that_was_replaced_between_two_traces_has_a_path() -> None:
         assert any("head/tanh" in site.id for site in again.sites())
 
 
-def test_another_thread_sees_no_gpu_while_one_is_planned_for() -> None:
+def test_while_one_thread_plans_for_an_absent_gpu_other_threads_see_no_gpu() -> None:
     functions = (
         lambda: torch.cuda.is_available(),
         lambda: str(thunder.torch._get_fake_arg(torch.device("cuda"))),
@@ -139,7 +139,7 @@ def test_another_thread_sees_no_gpu_while_one_is_planned_for() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) -> None:
+def test_layouts_of_arguments_are_dropped_when_a_graph_is_compiled_or_refused(fails: bool) -> None:
     seen: list[Any] = []
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -159,7 +159,7 @@ def test_how_arguments_lie_is_forgotten_once_a_graph_is_compiled(fails: bool) ->
     assert thunder_patches.argument_layouts() == {}
 
 
-def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
+def test_a_sorted_set_stays_sorted_under_every_set_operation() -> None:
     one, other = thunder_patches._SortedSet("dbca"), frozenset("cfae")
     made = {
         "and": one & other, "or": one | other, "sub": one - other, "xor": one ^ other,
@@ -167,7 +167,7 @@ def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
         "union": one.union(other), "intersection": one.intersection(other), "difference": one.difference(other),
         "symmetric_difference": one.symmetric_difference(other), "copy": one.copy(),
     }  # fmt: skip
-    # A plain set as left operand gives a plain set.
+    # If the left operand is a plain set, the result is a plain set.
     left = {name: each for name, each in made.items() if name not in ("rand", "ror", "rsub", "rxor")}
     assert all(type(each) is thunder_patches._SortedSet for each in left.values())
     assert all(list(each) == sorted(each) for each in left.values())
@@ -175,7 +175,7 @@ def test_labels_stay_in_their_order_through_whatever_sets_do() -> None:
     assert made["xor"] == made["rxor"] == frozenset("bdef")
 
 
-def test_signatures_of_symbols_are_kept_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_signatures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_MOST_SYMBOLS", 10)
     monkeypatch.setattr(install, "_of_symbols", {})
     for at in range(100):
@@ -194,12 +194,12 @@ assert torch._C._ensureCUDADeviceGuardSet is before
 
 
 @pytest.mark.slow
-def test_pytorchs_check_for_a_gpu_is_its_own() -> None:
+def test_importing_the_workbench_does_not_change_the_check_of_pytorch_for_a_gpu() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_pass_is_left_out_for_thunders_own_compilation_and_not_for_what_is_called_the_same() -> None:
+def test_a_pass_also_runs_for_a_caller_with_the_name_of_thunders_own_function() -> None:
     traces = thunder.jit(lambda x: torch.tanh(x) * 2)
     traces(torch.ones(3))
     trace = thunder.last_traces(traces)[0]
@@ -213,7 +213,7 @@ def test_a_pass_is_left_out_for_thunders_own_compilation_and_not_for_what_is_cal
     assert torch_executor in [bsym.sym.executor for bsym in claimed.bound_symbols]
 
 
-def test_a_value_with_something_that_is_not_known_is_written_anew() -> None:
+def test_a_call_with_a_proxy_of_unknown_attributes_is_not_replayed() -> None:
     traced = TraceCtx()
     with tracectx(traced):
         proxy = TensorProxy(shape=(3,), device=devices.cpu, dtype=dtypes.float32)

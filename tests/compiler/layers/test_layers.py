@@ -1,4 +1,4 @@
-"""Layers left out of differentiation: the extrapolated statements equal those that Thunder makes for all layers."""
+"""Thunder differentiates only some layers. Extrapolated statements equal those that Thunder makes for all layers."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ COUNT, MORE = 7, 9
 
 @contextlib.contextmanager
 def none_left_out() -> Iterator[None]:
-    """Make Thunder differentiate all layers, and search all of them for overwritten values, inside the context."""
+    """Differentiate all layers inside the context, and search all layers for overwritten values."""
     with mock.patch.object(partition.LayerPartition, "reduce", return_value=None):
         yield
 
 
 def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
-    """Open a model and compare it with opening it without leaving out layers; return it and the number left out."""
+    """Open a model; assert that leaving out layers changes nothing; return the bench and how many are left out."""
     bench = workbench.open(model, *args, **options)
     with none_left_out():
         whole = workbench.open(model, *args, **options)
     assert differing(bench.plan, whole.plan) == []
     assert as_text(bench) == as_text(whole)
-    # The proof, and corrections of the stock plan, come with the cached plan.
+    # A replan has no proof, and only the warnings of the capture.
     again = dataclasses.replace(whole.plan, proof=UNPROVEN, warnings=whole._captured.stage.caveats)
     assert differing(replan(bench._captured, {})[0], again) == []
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
@@ -67,7 +67,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     return bench, left_out(bench)
 
 
-def test_names_of_what_is_written_are_told_as_they_are() -> None:
+def test_cached_names_of_extrapolated_statements_are_right() -> None:
     torch.manual_seed(2)
     given = stacks.Stack(stacks.Layer, COUNT), torch.randn(4, stacks.WIDTH)
     bench = workbench.open(*given, device="planned", executor="nvfuser")
@@ -82,11 +82,11 @@ def test_names_of_what_is_written_are_told_as_they_are() -> None:
 
 
 def names_of(bsym: Any) -> Any:
-    """Return the names in a statement and in its subsymbols, as the memo reports them."""
+    """Return the names that the memo reports for a statement and its subsymbols."""
     return read_names(bsym), made_names(bsym), names_in(bsym), list(map(names_of, bsym.subsymbols))
 
 
-def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_joint_trace_before_claiming_is_made_when_a_plan_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
     bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
     gradients = bench._captured.stage.gradients
@@ -97,14 +97,14 @@ def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(mo
 
 
 def without_names(bsym: Any) -> Any:
-    """Copy a statement without the cached names in it and its subsymbols."""
+    """Copy a statement without the names that are cached in it and in its subsymbols."""
     bare = dataclasses.replace(bsym)
     bare.subsymbols = [without_names(sub) for sub in bsym.subsymbols]
     return bare
 
 
 def left_out(bench: Workbench) -> int:
-    """Return the number of left-out layers that the plan reports."""
+    """Return the number of left-out layers that `capture_reason` reports."""
     return sum(map(int, re.findall(r"(\d+) of \d+", bench.capture_reason.partition("; gradients of ")[2])))
 
 
@@ -113,7 +113,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Shared(stacks.Stack):
-    """Layers multiply by one shared parameter."""
+    """Layers whose norms share one weight."""
 
     def __init__(self, kind: Callable[[int], nn.Module] = stacks.Layer, count: int = COUNT) -> None:
         super().__init__(kind, count)
@@ -123,7 +123,7 @@ class Shared(stacks.Stack):
 
 
 class Kept(stacks.Stack):
-    """Returns the result of each layer."""
+    """Stacks the results of all layers."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
         kept = []
@@ -134,7 +134,7 @@ class Kept(stacks.Stack):
 
 
 class Between(stacks.Stack):
-    """Computes something between one layer and the next."""
+    """Computes tanh between one layer and the next."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         for layer in self.layers:
@@ -143,7 +143,7 @@ class Between(stacks.Stack):
 
 
 class Turns(stacks.Stack):
-    """From layer `first` on, every `turns`-th layer sees one part of the input, all others see the other part."""
+    """From layer `first` on, every `turns`-th layer uses the inverted mask. All other layers use the mask."""
 
     def __init__(self, count: int, turns: int, first: int = 0) -> None:
         super().__init__(count=count)
@@ -168,7 +168,7 @@ class Across(stacks.Stack):
 
 
 class Pair(nn.Module):
-    """Layers, and a second stack in which each layer reads the last result of the first."""
+    """Two stacks. Each layer of the second stack reads the last result of the first stack."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Steps(nn.Module):
 
 
 class Again(stacks.Layer):
-    """Recomputed in the backward, where Thunder draws new random numbers."""
+    """A checkpointed layer, which Thunder computes again in the backward with new random numbers."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         made: torch.Tensor = checkpoint(super().forward, x, mask, use_reentrant=False)
@@ -206,7 +206,7 @@ class Again(stacks.Layer):
 
 
 class Views(stacks.Layer):
-    """Writes in place, and reads the result through several views, as the experts of a mixture do."""
+    """Writes in place and then reads the result through several views, as a mixture of experts does."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         y = super().forward(x, mask)
@@ -217,7 +217,7 @@ class Views(stacks.Layer):
 
 
 class Over(stacks.Layer):
-    """Overwrites a value that a gradient needs, which no other statement reads."""
+    """Overwrites a value that a gradient needs and that no other statement reads."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return nn.functional.silu(super().forward(x, mask) * 2, inplace=True)
@@ -248,7 +248,7 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", beyond(5, STACKS))
-def test_what_is_written_is_what_thunder_makes(name: str) -> None:
+def test_extrapolated_layers_equal_layers_that_thunder_differentiates(name: str) -> None:
     make, expected = STACKS[name]
     torch.manual_seed(0)
     _, count = opened(make(), *batch(), device="planned", executor="nvfuser")
@@ -256,7 +256,7 @@ def test_what_is_written_is_what_thunder_makes(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_line_that_all_layers_run_is_named_once_where_thunder_gets_it_wrong() -> None:
+def test_a_correction_names_a_line_once_even_if_all_layers_run_it() -> None:
     bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor="nvfuser")
     assert count
     (found,) = bench.plan.corrections
@@ -264,7 +264,7 @@ def test_a_line_that_all_layers_run_is_named_once_where_thunder_gets_it_wrong() 
     assert [line.partition("  ")[2] for line in found.lines] == ["h = self.act(self.drop(self.inner(h)))"]
 
 
-def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
+def test_a_wrong_joint_trace_is_found_from_the_layers_that_are_not_left_out() -> None:
     bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="cpu", executor="torch")
     stage = bench._captured.stage
     assert stage.few is not None
@@ -278,7 +278,7 @@ def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
 
 
 def with_sums_for_products(joint: Any) -> Any:
-    """Use one operand twice in each product of a joint trace, so that each layer computes something else."""
+    """Square one operand in place of each product of a joint trace, so that each layer computes something wrong."""
     broken = from_trace(joint)
     broken.names = set(joint.names)
     broken.bound_symbols = [
@@ -289,8 +289,8 @@ def with_sums_for_products(joint: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refused", [False, True])
-def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the remaining layers are not isomorphic, search all layers."""
+def test_overwritten_values_are_searched_in_a_few_layers(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the remaining layers are not isomorphic, all layers are searched."""
     seen: list[int] = []
     stock = functionalize.grad_transform_on_trace
 
@@ -317,7 +317,7 @@ def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkey
 
 
 @pytest.mark.slow
-def test_where_nothing_is_differentiated() -> None:
+def test_layers_are_left_out_also_without_gradients() -> None:
     with torch.no_grad():
         _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
     assert count == COUNT - 5
@@ -333,7 +333,9 @@ def test_where_nothing_is_differentiated() -> None:
     st.sampled_from([stacks.Stack, Shared, Between]),
     st.integers(0, 2**16),
 )
-def test_whatever_differs(changes: list[Any], count: int, kind: Any, stacked: Any, seed: int) -> None:
+def test_random_differences_between_layers_are_respected(
+    changes: list[Any], count: int, kind: Any, stacked: Any, seed: int
+) -> None:
     torch.manual_seed(seed)
     stack = stacked(kind, count)
     for change in changes:
@@ -348,7 +350,7 @@ def test_whatever_differs(changes: list[Any], count: int, kind: Any, stacked: An
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STACKS)[: amount(1, 6, 6)])
-def test_choices_are_those_of_all_layers(name: str) -> None:
+def test_choices_give_the_plans_that_they_give_without_left_out_layers(name: str) -> None:
     torch.manual_seed(0)
     stack, given_to = STACKS[name][0](), batch()
     bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
@@ -366,7 +368,7 @@ def test_choices_are_those_of_all_layers(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
+def test_a_config_gives_the_gradients_of_unmodified_thunder() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(count=COUNT), batch()
     bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
@@ -384,15 +386,15 @@ def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
 
 
 def writing_stack() -> str:
-    """Return the text of a stack of layers that write in place, opened in this process."""
+    """Open a stack of layers that write in place; return its plan as text."""
     torch.manual_seed(0)
     return "\n".join(as_text(workbench.open(stacks.Stack(Views, 3), *batch(), device="planned", executor="nvfuser")))
 
 
 @pytest.mark.drawn
 @pytest.mark.slow
-def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
-    """Compare this process with processes that have other hash seeds."""
+def test_names_do_not_depend_on_the_hash_seed() -> None:
+    """Processes with other hash seeds give the same text."""
     here = writing_stack()
     assert "update_aliases" in here
     code = "from tests.compiler.layers import test_layers; print(test_layers.writing_stack(), end='')"
@@ -409,7 +411,7 @@ def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
         pytest.param("overwriting what a gradient is taken from", marks=pytest.mark.long),
     ],
 )
-def test_gradients_of_layers_that_write_are_those_of_eager(name: str) -> None:
+def test_gradients_of_layers_that_write_equal_those_of_eager(name: str) -> None:
     torch.manual_seed(0)
     stack, (x, mask) = STACKS[name][0]().double().eval(), batch()
     given_to = x.double(), mask
@@ -435,7 +437,7 @@ def test_gradients_of_layers_that_write_are_those_of_eager(name: str) -> None:
         pytest.param("qwen3_moe", marks=pytest.mark.long),
     ],
 )
-def test_models_of_others(name: str) -> None:
+def test_layers_of_library_models_are_left_out(name: str) -> None:
     from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig, Qwen3MoeConfig
 
     sizes: dict[str, Any] = {"vocab_size": zoo.VOCABULARY, "use_cache": False}
@@ -470,8 +472,8 @@ def test_models_of_others(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal stands for any difference between layers after differentiation."""
+def test_if_thunder_differentiates_layers_differently_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated mismatch stands for any difference between layers after differentiation."""
 
     def refuse(self: Any, trace: Any) -> Any:
         raise partition.LayerMismatch("mul in place of add")
@@ -483,15 +485,15 @@ def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypat
 
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 MODELS: dict[str, dict[str, Any]] = {
-    # Random numbers in each layer of a model in training.
+    # Each layer draws random numbers in training.
     "GPT2LMHeadModel": {"n_embd": 32, "n_head": 4},
-    # Gradients of a layer's biases that need a value of the previous layer.
+    # The gradients of a layer's biases need a value of the previous layer.
     "BertForMaskedLM": SIZES,
-    # A layer's last statement fused with the first of the next layer.
+    # The last statement of a layer is fused with the first statement of the next layer.
     "MixtralForCausalLM": {**SIZES, "num_key_value_heads": 2, "num_local_experts": 4},
-    # Values without a place.
+    # Some values have no place.
     "Phi3ForCausalLM": {**SIZES, "pad_token_id": 0},
-    # Ties between values of three layers.
+    # Values of three layers tie.
     "GPTNeoXForCausalLM": SIZES,
     "FalconForCausalLM": {"hidden_size": 32, "num_attention_heads": 4},
 }
@@ -516,7 +518,9 @@ MODELS: dict[str, dict[str, Any]] = {
         ),
     ],
 )
-def test_a_model_that_is_trained_has_the_sites_and_choices_of_all_layers(kind: str, dtype: torch.dtype) -> None:
+def test_choices_in_a_library_model_give_the_plans_that_they_give_without_left_out_layers(
+    kind: str, dtype: torch.dtype
+) -> None:
     import transformers
 
     config_class = getattr(transformers, kind).config_class
@@ -538,7 +542,7 @@ def test_a_model_that_is_trained_has_the_sites_and_choices_of_all_layers(kind: s
 
 
 class Flattened(stacks.Stack):
-    """Parameters of all layers are views of one storage, as after flattening by an optimizer."""
+    """Parameters of all layers are views of one storage, as after an optimizer flattened them."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -548,7 +552,7 @@ class Flattened(stacks.Stack):
 
 
 class Transposed(stacks.Stack):
-    """One layer's weight has other strides than the rest."""
+    """The weight of one layer has other strides than the weights of the other layers."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -566,13 +570,13 @@ class Frozen(stacks.Stack):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Flattened, Transposed, Frozen])
-def test_layers_whose_parameters_have_other_memory_are_planned_as_all_layers_are(kind: type[stacks.Stack]) -> None:
+def test_layers_whose_parameters_differ_in_memory_are_planned_right(kind: type[stacks.Stack]) -> None:
     torch.manual_seed(0)
     opened(kind().eval(), *batch(), device="cpu", executor="torch")
 
 
 @pytest.mark.parametrize(("device", "executor"), [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")])
-def test_a_program_of_layers_opens_with_its_whole_plan_proven_and_its_traces_at_hand(
+def test_opening_a_program_with_left_out_layers_proves_its_whole_plan_and_makes_its_traces(
     device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []

@@ -1,4 +1,4 @@
-"""The partition of a program into layers: which differ from the one before, in what, and who reads it."""
+"""The partition of a program into layers: which layers differ from the layer before, and in what."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 8
 
 
 class Block(nn.Module):
-    """A linear layer of any width and activation, with a factor."""
+    """Two linears with an activation and a factor between them, and a residual connection."""
 
     def __init__(
         self, width: int = 16, act: Callable[[torch.Tensor], torch.Tensor] = torch.tanh, factor: float = 1.0
@@ -52,14 +52,14 @@ class Writes(Block):
 
 
 class InPlace(Block):
-    """The same statements as `Block` once writes of values without a name are made values of their own."""
+    """Has the statements of `Block` after the in-place write, which nothing else can see, becomes a new value."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.out(self.act(self.into(x)).mul_(self.factor))
 
 
 class Reads(Block):
-    """The same statements as `Block`; the product reads another value."""
+    """Has the statements of `Block`, but the product reads another value."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.into(x)
@@ -107,24 +107,24 @@ def test_the_first_difference_from_the_layer_before_is_named(other: Callable[[],
 
 
 def sections(graph: Graph) -> list[tuple[int, str]]:
-    """Return the number of layers that each shown one stands for, and in what it differs from the one above."""
+    """Return for each shown layer how many layers it stands for, and how it differs from the layer above it."""
     return [(section.identical, section.differs) for section in layout.compute(graph).sections if section.stem]
 
 
-def test_layers_with_other_constants_are_not_shown_as_one() -> None:
+def test_layers_with_different_constants_do_not_fold_into_one() -> None:
     graph = opened(*(Block() for _ in range(3)), *(Block(factor=2.0) for _ in range(3))).plan.graph
     difference = "mul of 2.0 in place of 1.0"
     shown = sections(graph)
     assert shown[-1] == (3, difference)
     assert sum(count for count, _ in shown) == 6
-    # Names and sizes of statements alone do not tell these layers apart.
+    # The names and sizes of statements are the same in these layers.
     alone = sections(dataclasses.replace(graph, layer_differences={}))
     assert difference not in [differs for _, differs in alone]
     assert alone[-1][0] > 3
 
 
 @pytest.mark.parametrize("name", ["llama", "mlp"])
-def test_identical_layers_fold_as_their_statements_alone_do(name: str) -> None:
+def test_identical_layers_have_no_difference_and_fold(name: str) -> None:
     graph = workbench.open(name, layers=4, device="planned", executor="torch").plan.graph
     assert graph.layer_differences == {}
     assert sum(count for count, _ in sections(graph)) >= 4
@@ -139,7 +139,7 @@ def test_differences_are_saved_with_the_graph() -> None:
 @pytest.mark.parametrize(
     "kind", [stacks.Layer, stacks.Numbered, stacks.ByName, stacks.InPlace, stacks.AppliedOtherwise, stacks.Without]
 )
-def test_layers_that_dynamo_copied_have_no_difference(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_reuse_a_trace_have_no_difference(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "_REASONS", 99)
     stack, x = stacks.Stack(kind, 7), torch.randn(4, stacks.WIDTH)
     bench = workbench.open(stack, x, device="planned", executor="torch", capture="dynamo")

@@ -1,4 +1,4 @@
-"""In-place writes to memory with other aliases: values and gradients equal eager's, or the program is refused."""
+"""In-place writes to memory with aliases: values and gradients equal eager's, or the program is refused."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_every_alias_of_a_written_value_has_the_value_and_the_gradient(
+def test_after_a_write_every_alias_has_the_value_and_the_gradient_of_eager(
     program: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     torch.manual_seed(3)
@@ -132,7 +132,9 @@ def test_every_alias_of_a_written_value_has_the_value_and_the_gradient(
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_every_alias_has_the_value_without_gradients(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_after_a_write_without_gradients_every_alias_has_the_value_of_eager(
+    program: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     torch.manual_seed(3)
     x = torch.randn(4, 4, requires_grad=True)
     with torch.no_grad():
@@ -154,7 +156,7 @@ def windows(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [diagonal, windows], ids=lambda program: program.__name__)
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_write_to_a_value_that_only_thunder_copies_is_refused(
+def test_a_write_through_a_view_that_is_a_copy_in_thunder_is_refused(
     program: Callable[[torch.Tensor], torch.Tensor], grad: bool
 ) -> None:
     with torch.set_grad_enabled(grad), pytest.raises(ProgramError, match=r"mul_\(1\.5\).*by index") as refused:
@@ -200,7 +202,9 @@ WITHOUT_GRADIENTS = [
 
 @pytest.mark.parametrize("program", WITHOUT_GRADIENTS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_write_through_an_alias_is_visible_after_the_program(program: Callable[..., object], grad: bool) -> None:
+def test_a_write_through_an_alias_changes_arguments_and_results_as_in_eager(
+    program: Callable[..., object], grad: bool
+) -> None:
     torch.manual_seed(3)
     x, held = torch.randn(4, 4, requires_grad=grad), torch.randn(4, 4)
     bench = workbench.open(program, x, held, device="cpu", executor="torch")
@@ -222,7 +226,7 @@ def for_nobody(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
     return kept.clone()
 
 
-def test_a_write_that_nobody_reads_is_left_out() -> None:
+def test_a_write_that_nothing_reads_is_left_out() -> None:
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="dynamo")
     assert bench.plan.split.backward is None
@@ -230,8 +234,8 @@ def test_a_write_that_nobody_reads_is_left_out() -> None:
     torch.testing.assert_close(bench.config.jit(for_nobody)(x, held), -held)
 
 
-def test_the_plan_of_a_dead_write_has_the_figures_that_it_predicts() -> None:
-    """Thunder makes a backward that no call reaches."""
+def test_a_plan_with_a_write_that_nothing_reads_has_the_predicted_figures() -> None:
+    """Thunder makes a backward that autograd never calls."""
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="interpreter")
     assert bench.plan.split.backward is not None
@@ -268,7 +272,7 @@ class Clamped(nn.Module):
 
 
 class Averaged(nn.Module):
-    """A teacher that follows its student, and is read without gradients."""
+    """Has a teacher that follows the student and that is read without gradients."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Operators registered with `torch.library.custom_op`: each is one statement, with its registered gradient."""
+"""Operators that `torch.library.custom_op` registers: each is one statement, with its registered gradient."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _keep_both(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> 
     del keyword_only_inputs, output
     x, weight, power = inputs
     ctx.save_for_backward(x)
-    # Not by `save_for_backward`, as in some libraries.
+    # Some libraries do this in place of `save_for_backward`.
     ctx.weight, ctx.power = weight, power
 
 
@@ -145,7 +145,7 @@ def test_values_that_a_gradient_does_not_use_are_not_saved(bench: Workbench) -> 
     trace = bench.plan.split.backward
     assert trace is not None
     backward = {bsym.sym.name: bsym for bsym in trace.bound_symbols}
-    # Only its result is saved, and nothing of a list.
+    # The backward of `squashed` reads only its result. The backward of `summed` reads no tensor of its list.
     (given,), _, (made, index), grads, _ = backward["tests_operators_squashed_backward"].args
     assert (given, index, grads[1]) == ("like cpu float32[4, 6]", "like cpu int64[4]", "like cpu int64[4]")
     assert tuple(made.shape) == (4, 6)
@@ -175,14 +175,14 @@ def test_fusions_do_not_include_custom_operators(bench: Workbench) -> None:
 
 
 def doubled(name: str, factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return an operator with this factor as gradient."""
+    """Return an operator that multiplies by a factor, and its gradient too."""
     operator = torch.library.custom_op(name, lambda x: x * factor, mutates_args=(), schema="(Tensor x) -> Tensor")
     operator.register_fake(torch.empty_like)
     operator.register_autograd(lambda _, grad: grad * factor)
     return operator
 
 
-def test_operators_with_colliding_names_stay_distinct() -> None:
+def test_operators_whose_names_look_alike_stay_distinct() -> None:
     alike = ("tests_spelled::as_one", 2.0), ("tests_spelled_as::one", 3.0), ("tests_spelled::as_one_backward", 5.0)
     first, second, third = [doubled(*each) for each in alike]
 
@@ -217,7 +217,7 @@ def test_an_operator_that_writes_is_refused() -> None:
 
 
 class Regions(nn.Module):
-    """Uses two compiled operators of torchvision: a deformable convolution, then two regions of its result."""
+    """Uses two compiled operators of torchvision: a deformable convolution, then `roi_align` on its result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ def test_compiled_operators_are_not_cached_on_disk(folder: Any) -> None:
     assert bench.on_disk == "not kept on disk: it calls torchvision::deform_conv2d, which is compiled"
 
 
-@pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # torchvision's own
+@pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # by torchvision
 def test_compiled_operators_with_value_dependent_sizes_are_refused_with_a_remedy() -> None:
     def program(boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         return boxes[torchvision.ops.nms(boxes, scores, 0.5)].sin()
@@ -302,7 +302,7 @@ def test_custom_operators_are_read_from_disk(folder: Any, monkeypatch: pytest.Mo
     for bench in (first, again):
         bench.choose({site: "recompute"})
     assert again.plan.text() == first.plan.text()
-    # With another gradient, the cached program is not used.
+    # If a gradient changes, the cached program is not used.
     changed: Callable[..., Any] = lambda ctx, grad: [grad * 2.0] * ctx.count  # noqa: E731  # as it was registered
     monkeypatch.setattr(summed, "_backward_fn", changed)
     assert not opened().on_disk.startswith("from disk")

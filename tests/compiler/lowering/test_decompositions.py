@@ -1,4 +1,4 @@
-"""Operators that Thunder does not know or cannot differentiate: each is right, forward and backward, in one graph."""
+"""Operators that Thunder does not know or cannot differentiate: values and gradients are right, in one graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = torch.tensor([1, 3, 0, 1])
 
 
 class Network(nn.Module):
-    """A recurrent network and its last state."""
+    """A recurrent network; the loss includes its last state."""
 
     def __init__(self, kind: type[nn.RNNBase], **options: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def spread(x: torch.Tensor) -> torch.Tensor:
 
 
 def into(name: str, *given: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a program with an in-place method that Thunder has only out of place, or that is decomposed here."""
+    """Return a program that calls an in-place method, of which Thunder has at most the out-of-place version."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x.cos()
@@ -90,7 +90,7 @@ def by_numbers_of_numpy(x: torch.Tensor) -> torch.Tensor:
 
 
 def stacked(x: torch.Tensor) -> torch.Tensor:
-    """Uses operators on lists, for which Thunder's gradients were lost."""
+    """Uses operators on lists. Thunder loses their gradients."""
     wide = torch.hstack((x, x.cos())).sum(1) + torch.hstack((x[0], x[1])).sum()
     high = torch.vstack((x[0], x.cos())).sum(0) + torch.dstack((x, x.sin()))[..., 1].sum(0)
     return wide * high * torch.column_stack((x[0], x.exp()))[:, 0]
@@ -110,7 +110,7 @@ def spreads(x: torch.Tensor) -> torch.Tensor:
 
 
 def attended(x: torch.Tensor) -> torch.Tensor:
-    """Attends with a mask that leaves one query without keys."""
+    """Attends with a mask that hides all keys from one query."""
     seen = torch.ones(4, 4, dtype=torch.bool).tril()
     seen[2] = False
     added, given = torch.zeros(4, 4).masked_fill(~seen, float("-inf")), x[None, None]
@@ -238,7 +238,7 @@ def test_each_module_equals_eager(name: str) -> None:
     torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)
 
 
-def test_a_nan_is_set_to_zero() -> None:
+def test_foreach_zero_sets_a_nan_to_zero() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         lost = [x.detach() * float("nan")]
         torch._foreach_zero_(lost)
@@ -261,15 +261,15 @@ def test_in_place_draws_follow_their_distribution() -> None:
     assert abs(uniform.mean() - 3.5) < 0.05
 
 
-def test_half_precision_is_normed_in_full_precision() -> None:
+def test_rms_norm_of_half_precision_equals_eager_bitwise() -> None:
     norm, x = nn.RMSNorm(4).bfloat16(), torch.randn(4, 4, dtype=torch.bfloat16)
     bench = workbench.open(norm, x, device="cpu", capture="dynamo")
     assert torch.equal(bench.config.jit(norm)(x), norm(x))
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
-def test_tensors_of_a_list_get_dimensions(dims: int) -> None:
-    """Thunder returned the list unchanged."""
+def test_atleast_adds_dimensions_to_the_tensors_of_a_list(dims: int) -> None:
+    """Thunder returns the list unchanged."""
     function = getattr(torch, f"atleast_{dims}d")
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -282,12 +282,12 @@ def test_tensors_of_a_list_get_dimensions(dims: int) -> None:
 
 
 def written(x: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with a gradient, which Thunder's proxy of it does not show."""
+    """Return a tensor that requires a gradient, although Thunder's proxy says that it does not."""
     return torch.zeros(len(x)).add_(x)
 
 
 def test_gradients_of_a_list_are_not_lost() -> None:
-    """Thunder calls PyTorch's `meshgrid`, and its results from a list had no gradient at all."""
+    """Thunder calls PyTorch's `meshgrid`, whose results from a list have no gradient."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         first, second = torch.meshgrid([written(x), x.cos()], indexing="ij")
@@ -326,7 +326,7 @@ def test_thunders_interpreter_refuses_a_list_whose_gradients_thunder_loses() -> 
 
 
 def test_thunders_interpreter_warns_of_zero_dimensional_values() -> None:
-    """Through Dynamo it is right, see `scalars`. Thunder's own gradient of `x / x.sum()` is wrong."""
+    """Thunder's gradient of `x / x.sum()` is wrong. With Dynamo, the gradient is right."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x / x.sum()).cos().sum()
@@ -374,7 +374,7 @@ def written_and_read(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [detached, of_steps, without_gradients, not_returned])
 def test_thunders_interpreter_does_not_warn_if_gradients_are_right(program: Callable[..., torch.Tensor]) -> None:
-    """No gradient passes through a zero-dimensional value there: the gradient is eager's."""
+    """In these programs, no gradient passes through a zero-dimensional value, so gradients are right."""
     x, seen = torch.randn(4, requires_grad=True), torch.randn(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ProgramWarning)
@@ -404,10 +404,10 @@ def multiplied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [divided, with_exponential, multiplied])
-def test_complex_gradients_that_thunder_gets_wrong_are_pytorchs(
+def test_complex_operators_whose_gradients_thunder_gets_wrong_are_run_by_pytorch(
     program: Callable[..., torch.Tensor],
 ) -> None:
-    """Thunder's gradients lacked a conjugate: the operators form a part that PyTorch runs."""
+    """Thunder's gradients lack a conjugate, so these operators are a part that PyTorch runs."""
     x, y = torch.rand(3, 3, requires_grad=True), torch.rand(3, 3, requires_grad=True)
     bench = workbench.open(program, x, y, device="cpu")
     assert bench.config.capture == "parts"
@@ -422,7 +422,7 @@ def test_complex_gradients_that_thunder_gets_wrong_are_pytorchs(
     "program",
     [lambda x, p: x.relu() ** p, lambda x, p: torch.pow(x.relu(), p), lambda x, p: x.relu().pow(p), lambda x, p: 2**p],
 )
-def test_the_gradient_of_an_exponent_is_zero_at_base_zero(
+def test_gradients_of_powers_equal_those_of_eager_at_base_zero(
     program: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> None:
     """Thunder computes zero times the logarithm of zero, which is NaN."""
@@ -442,7 +442,7 @@ def turned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def rotated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Rotary embeddings as in Llama. One factor has no gradient, another is a number."""
+    """Rotary embeddings as in Llama: one factor has no gradient, and another factor is a number."""
     pairs = torch.view_as_complex(x.reshape(3, 2, 2)) * torch.polar(torch.ones(2), torch.arange(2.0))
     return torch.view_as_real(pairs * (0.5 + 2j) * y[:, :2]).flatten(1).sin().sum()
 
@@ -456,11 +456,11 @@ def transformed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ("program", "capture"),
     [
         *((turned, "dynamo"), (turned, "interpreter"), (rotated, "dynamo"), (rotated, "interpreter")),
-        # Thunder has no gradient for `Tensor.real` there.
+        # With its interpreter, Thunder has no gradient for `Tensor.real`.
         (transformed, "dynamo"),
     ],
 )
-def test_complex_numbers_with_right_gradients_are_one_program(
+def test_complex_operators_whose_gradients_are_right_are_one_graph(
     program: Callable[..., torch.Tensor], capture: str
 ) -> None:
     x, y = torch.rand(3, 4, requires_grad=True), torch.rand(3, 4, requires_grad=True)
@@ -471,7 +471,7 @@ def test_complex_numbers_with_right_gradients_are_one_program(
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_a_recurrent_cell_equals_eager(cell: type[nn.Module]) -> None:
-    """Thunder lost the gradients of the state of an LSTM cell, which is a list."""
+    """Thunder loses the gradients of an LSTM cell's state, because the state is a list."""
     torch.manual_seed(0)
     module = cell(3, 4)
 
@@ -490,7 +490,7 @@ def test_a_recurrent_cell_equals_eager(cell: type[nn.Module]) -> None:
 def test_an_operator_without_a_gradient_becomes_a_part_with_its_line() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         low = torch.kthvalue(x.sin(), 2, 1)[0]
-        spread = torch.heaviside(x.detach(), low)  # no gradient of this in PyTorch either
+        spread = torch.heaviside(x.detach(), low)  # has no gradient in PyTorch either
         return (x * spread.detach()).sum()
 
     x = torch.randn(4, 4, requires_grad=True)
@@ -500,8 +500,8 @@ def test_an_operator_without_a_gradient_becomes_a_part_with_its_line() -> None:
     assert "test_decompositions.py" in opaque.refusal
 
 
-def test_an_operator_that_raises_becomes_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an operator's rule raises, Thunder leaves a scope open, and the trace was lost with it."""
+def test_an_operator_whose_rule_raises_an_error_becomes_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the rule of an operator raises an error, Thunder leaves a scope open. The trace must not be lost."""
 
     def rule(a: Any) -> Any:
         raise NotImplementedError(f"nothing is made of {(a + 1).name}")

@@ -1,4 +1,4 @@
-"""Tensors created from numbers equal PyTorch's, in a program, in its replay and after reading from disk."""
+"""Tensors that are created from numbers equal PyTorch's, also if the program is read from disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Program = Callable[[torch.Tensor], torch.Tensor]
 
 
 def pairs(x: torch.Tensor) -> torch.Tensor:
-    """Products of all pairs of rows, each pair once."""
+    """Return the products of all pairs of rows, each pair once."""
     rows, columns = torch.tril_indices(6, 6, -1, device=x.device)
     return (x @ x.t())[rows, columns]
 
@@ -81,8 +81,8 @@ def test_a_generator_is_refused_with_its_line() -> None:
 
 
 @pytest.mark.slow
-def test_contractions_are_the_same_in_each_process() -> None:
-    # The labels were iterated as a set, in an order of hashes that differ between processes.
+def test_einsum_is_planned_the_same_in_each_process() -> None:
+    # Earlier, labels were read from a set, whose order depends on hashes and so on the process.
     code = """if True:
         import torch, workbench
         x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)
@@ -98,8 +98,8 @@ def test_contractions_are_the_same_in_each_process() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_factories_are_read_from_disk(tmp_path: Path) -> None:
-    # A module of its own: this one imports test dependencies.
+def test_a_program_that_creates_tensors_is_read_from_disk(tmp_path: Path) -> None:
+    # The program is in another module, because this module imports the dependencies of tests.
     (tmp_path / "of_pairs.py").write_text(f"import torch\n\n\n{inspect.getsource(pairs)}")
     code = f"""if True:
         import sys
@@ -116,7 +116,7 @@ def test_factories_are_read_from_disk(tmp_path: Path) -> None:
     assert first.split()[-1] == second.split()[-1]
 
 
-def test_symbols_of_own_executors_are_found_by_their_names() -> None:
+def test_symbols_of_the_executors_of_the_workbench_are_found_by_their_names() -> None:
     symbols = [*factories._symbols().values(), *grouped_mm.grouped_mm_symbols()]
     assert len(symbols) > 15
     for symbol in symbols:

@@ -1,4 +1,4 @@
-"""Gradients at bounds, of equal elements and at zeros equal PyTorch's. Thunder's differ, or are NaN."""
+"""Gradients at bounds, of equal elements and at zeros equal PyTorch's. Thunder's gradients differ or are NaN."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_gradients_equal_those_of_pytorch(name: str) -> None:
     check(CASES[name], torch.randn(4, 4, requires_grad=True))
 
 
-def test_integers_are_unchanged() -> None:
+def test_results_of_integers_equal_those_of_pytorch() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return x.clamp(0, 2).max(1).values + x.prod(1) + x.trunc().sum(1)
 

@@ -1,4 +1,4 @@
-"""`interpolate` gives PyTorch's elements and gradients. Thunder used other elements in some modes, and lacked modes."""
+"""`interpolate` gives PyTorch's elements and gradients. In some modes, Thunder uses other elements or refuses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, **given: A
     x = torch.randn(1, 2, *shape, dtype=dtype, requires_grad=True)
     bench = workbench.open(program, x, device="cpu", capture="dynamo")
     eager, ours = program(x), bench.config.jit(program)(x)
-    # PyTorch rounds to 16 bits between the dimensions.
+    # PyTorch rounds to 16 bits after each dimension.
     near: dict[str, Any] = {"rtol": 1.6e-2, "atol": 1e-2} if dtype is torch.bfloat16 else {}
     torch.testing.assert_close(ours, eager, **near)
     along = torch.randn_like(eager)
@@ -79,13 +79,11 @@ def test_elements_are_computed_in_the_type_that_pytorch_uses(dtype: torch.dtype)
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("given", [case for _, case in LINEAR if "recompute_scale_factor" not in case])
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-def test_antialiased_elements_average_the_elements_they_cover(
-    mode: str, given: dict[str, Any], align_corners: bool
-) -> None:
+def test_antialiased_elements_equal_pytorchs(mode: str, given: dict[str, Any], align_corners: bool) -> None:
     check((8, 9), mode=mode, antialias=True, align_corners=align_corners, **given)
 
 
-def test_area_mode_averages() -> None:
+def test_elements_of_area_mode_equal_pytorchs() -> None:
     check((7, 6), mode="area", size=(3, 4))
 
 
@@ -101,7 +99,7 @@ def test_the_interpreter_refuses_modes_that_thunder_gets_wrong(given: dict[str, 
         workbench.open(program, x, device="cpu", capture="interpreter")
 
 
-def test_modes_that_thunder_gets_right_stay_thunders() -> None:
+def test_modes_that_thunder_gets_right_are_left_to_thunder() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         halved = functional.interpolate(x.sin(), size=(4, 4))
         return functional.interpolate(halved, scale_factor=2.0, mode="bilinear")

@@ -1,4 +1,4 @@
-"""Operators that Thunder knows in part: each call that it refuses is right here, forward and backward."""
+"""Operators that Thunder knows in part: calls that Thunder refuses have right values and gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASSES = torch.tensor([0, 2, -100, 1])
 
 
 class Attention(nn.Module):
-    """`nn.MultiheadAttention`; its second result, if there is one, adds to the loss."""
+    """`nn.MultiheadAttention`; the loss includes the attention weights if they are returned."""
 
     def __init__(self, *, crossed: bool = False, weights: bool = False, **options: Any) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_losses_of_classes_equal_eager(shape: tuple[int, ...], reduction: str, s
     places = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     x, target = torch.randn(shape, requires_grad=True), torch.randint(3, 6, places)
     if places:
-        target.view(-1)[0] = 2  # the index that is ignored
+        target.view(-1)[0] = 2  # the ignored index
 
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(
@@ -101,7 +101,7 @@ def test_label_smoothing_is_refused_by_thunders_interpreter() -> None:
 
 
 def looked_up(x: torch.Tensor) -> torch.Tensor:
-    """The padding row has no gradient, even if its index is negative."""
+    """Look up rows; the padding row gets no gradient, even if its index is negative."""
     places = torch.tensor([1, 3, 0, 3])
     return functional.embedding(places, x, padding_idx=-1) * functional.embedding(places, x * 2, padding_idx=1)
 
@@ -117,7 +117,7 @@ def repeated(x: torch.Tensor) -> torch.Tensor:
 
 
 def on_lists(x: torch.Tensor) -> torch.Tensor:
-    """Uses PyTorch's operators on lists of tensors that its optimizers use."""
+    """Uses the operators on lists of tensors that PyTorch's optimizers use."""
     pair, other = [x.abs() + 0.5, x.tanh()], [x * 2, x.cos() + 3]
     for made in (
         torch._foreach_add(pair, other, alpha=3),
@@ -164,7 +164,7 @@ def grouped(x: torch.Tensor) -> torch.Tensor:
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:
-    """Divides by the largest value and by the sum, neither with a gradient."""
+    """Divides by the largest value and multiplies by the sum, both without a gradient."""
     largest = x.abs().max().detach()
     return x.square() / largest + torch.detach(x.sum()) * x.tanh()
 
@@ -174,7 +174,7 @@ def listed(x: torch.Tensor) -> torch.Tensor:
 
 
 class Experts(nn.Module):
-    """Multiplies each group of rows by a matrix of its own. A group may be empty."""
+    """Multiplies each group of rows by another matrix. One group is empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ def copied(x: torch.Tensor) -> torch.Tensor:
 
 
 class Separate(nn.Module):
-    """Self-attention with three matrices instead of one, as WavLM calls it."""
+    """Self-attention with three separate weight matrices, as WavLM calls it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,9 @@ def test_operators_that_thunder_knows_in_part_equal_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("masks", [{}, {"src_key_padding_mask": torch.tensor([[False, False, True]] * 2)}])
-def test_layers_that_pytorch_has_as_one_operator_are_traced_inside(masks: dict[str, torch.Tensor]) -> None:
+def test_layers_for_which_pytorch_has_a_fast_path_are_traced_operator_by_operator(
+    masks: dict[str, torch.Tensor],
+) -> None:
     program, x = encoder().eval(), BATCH()
     with torch.no_grad():
         bench = workbench.open(program, x, device="cpu", capture="dynamo", kwargs=masks)
@@ -272,7 +274,7 @@ def test_layers_that_pytorch_has_as_one_operator_are_traced_inside(masks: dict[s
 
 
 @pytest.mark.parametrize("layers", [True, False])
-def test_only_compiled_code_with_such_layers_checks_the_fastpath_flag(layers: bool) -> None:
+def test_only_compiled_code_with_fast_path_layers_checks_the_flag_for_the_fast_path(layers: bool) -> None:
     program, x = encoder().eval() if layers else torch.nn.Linear(8, 8), torch.randn(2, 3, 8)
     with torch.no_grad():
         run = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
@@ -295,7 +297,7 @@ def test_one_mask_for_the_whole_batch_is_planned_for_a_gpu() -> None:
         assert any("attention_backward" in name for name in bench.plan.graph.statements.name)
 
 
-def test_operators_on_lists_equal_those_on_each_tensor_as_optimizers_use_them() -> None:
+def test_operators_on_lists_of_optimizers_equal_eager() -> None:
     torch.manual_seed(3)
     x = torch.randn(4, 4)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Pooling in all modes equals PyTorch's, and so do its gradients at ties."""
+"""Pooling in all modes equals PyTorch's. Its gradients at ties equal PyTorch's too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pool = Callable[[torch.Tensor], torch.Tensor]
 
 
 def with_ties(x: torch.Tensor) -> torch.Tensor:
-    """Return integers with many ties, with the gradient of the values that they are rounded from."""
+    """Round to numbers with many ties; the gradient is that of the unrounded values."""
     return x + (x * 2).round().detach() - x.detach()
 
 
@@ -40,7 +40,7 @@ LARGEST: dict[str, tuple[Pool, tuple[int, ...]]] = {
 
 
 def undone(x: torch.Tensor, dims: int) -> torch.Tensor:
-    """Puts the largest elements back to their places, as SegNet does."""
+    """Pool, then put the largest elements back to their places, as SegNet does."""
     pool, back = (getattr(functional, f"{name}{dims}d") for name in ("max_pool", "max_unpool"))
     made, places = pool(x, 2, return_indices=True, ceil_mode=True)
     return torch.as_tensor(back(made.tanh(), places, 2, output_size=x.shape))
@@ -88,7 +88,7 @@ def test_average_pooling_equals_pytorchs(name: str) -> None:
     check(pool, torch.randn(shape, requires_grad=True))
 
 
-def test_a_pool_that_only_one_executor_differentiates_is_pytorchs_between_regions() -> None:
+def test_adaptive_pooling_between_regions_equals_pytorchs() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 4, 8, 5, requires_grad=True)
     check(lambda x: functional.adaptive_avg_pool2d(x.sin(), 2).cos(), x, "torchcompile")

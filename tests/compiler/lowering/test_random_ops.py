@@ -1,4 +1,4 @@
-"""Random operators draw PyTorch's numbers at the same seed, and only once: gradients belong to the numbers drawn."""
+"""Random operators draw PyTorch's numbers at the same seed, and only once: gradients use the same numbers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_numbers_and_gradients_equal_pytorchs_at_the_same_seed(name: str, recomp
 
 
 @pytest.mark.parametrize("kind", [nn.Dropout1d, nn.AlphaDropout, nn.FeatureAlphaDropout])
-def test_the_interpreter_refuses_operators_that_thunder_draws_twice(kind: type[nn.Module]) -> None:
+def test_the_interpreter_refuses_operators_for_which_thunder_draws_twice(kind: type[nn.Module]) -> None:
     model = nn.Sequential(nn.Linear(6, 6), kind(0.4))
     x = torch.randn(2, 3, 6)
     with pytest.raises(ProgramError, match=r"draws other numbers for the gradient of .*dropout.*capture='auto'"):
@@ -83,7 +83,9 @@ def test_the_interpreter_refuses_operators_that_thunder_draws_twice(kind: type[n
 
 
 @pytest.mark.parametrize("program", [functional.gumbel_softmax, torch.native_dropout])
-def test_the_interpreter_checks_the_draws_of_operators_that_pytorch_runs(program: Callable[..., torch.Tensor]) -> None:
+def test_the_interpreter_refuses_operators_of_pytorch_whose_gradient_draws_again(
+    program: Callable[..., torch.Tensor],
+) -> None:
     given = (torch.randn(4, 6, requires_grad=True), *((0.4, True) if program is torch.native_dropout else ()))
     with pytest.raises(ProgramError, match=r"draws other numbers for the gradient of \w+ than for itself"):
         workbench.open(lambda x: program(x.sin(), *given[1:])[0].sum(), given[0], device="cpu", capture="interpreter")

@@ -1,4 +1,4 @@
-"""Thunder's gradients that ignore an in-place write: a warning names those that are wrong, and only those."""
+"""Some of Thunder's gradients ignore an in-place write: a warning names each wrong gradient, and no other."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ FREE = (
     *("elu", "selu", "silu", "hardswish", "scale_by_its_sum"),
     *("hardswish_then_silu", "square_then_sine", "silu_then_relu"),
 )
-"""Cases that overwrite values nobody else can see: through Dynamo they are written out of place."""
+"""Cases that overwrite values without aliases. With Dynamo, they are computed out of place."""
 
 
 def cases(every: Iterable[Any]) -> list[Any]:
-    """Return the cases as parameters; all but the first are not in `make quick`."""
+    """Return the cases as parameters. `make quick` runs only the first case."""
     return [
         pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=[pytest.mark.slow] * (at > 0))
         for at, one in enumerate(every)
@@ -94,7 +94,7 @@ def test_a_gradient_from_overwritten_memory_gives_a_warning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases(FREE))
-def test_a_write_that_nobody_else_sees_is_made_out_of_place(name: str) -> None:
+def test_a_write_to_a_value_without_aliases_is_computed_out_of_place(name: str) -> None:
     bench, off = opened(WRONG[name])
     assert off < 1e-5
     assert bench.plan.warnings == ()
@@ -102,7 +102,7 @@ def test_a_write_that_nobody_else_sees_is_made_out_of_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases(name for name in WRONG if name not in FREE))
-def test_dynamo_tracks_every_alias_of_a_written_value(name: str) -> None:
+def test_with_dynamo_gradients_through_aliases_of_a_written_value_are_right(name: str) -> None:
     bench, off = opened(WRONG[name])
     assert off < 1e-5
     assert bench.plan.warnings == ()
@@ -114,7 +114,7 @@ def buffered(x: torch.Tensor) -> torch.Tensor:
     return (y * x).sum()
 
 
-def test_a_gradient_lost_in_a_part_of_other_memory_gives_a_warning() -> None:
+def test_a_gradient_that_is_lost_through_a_write_into_a_part_gives_a_warning() -> None:
     x = torch.linspace(-3, 3, 40).reshape(8, 5).requires_grad_()
     bench = workbench.open(buffered, x, device="cpu", executor="torch", capture="interpreter")
     (eager,) = torch.autograd.grad(buffered(x), x)
@@ -135,7 +135,7 @@ class Normed(torch.nn.Module):
         return F.hardswish(self.norm(x), inplace=True).square().sum()
 
 
-def test_a_write_to_the_whole_result_of_an_operator_is_made_out_of_place() -> None:
+def test_a_write_to_the_whole_result_of_an_operator_is_computed_out_of_place() -> None:
     x = torch.linspace(-3, 3, 40).reshape(8, 5).sin().requires_grad_()
     bench = workbench.open(Normed(), x, device="cpu", executor="torch")
     (eager,) = torch.autograd.grad(Normed()(x), x)
@@ -152,7 +152,7 @@ def test_right_gradients_give_no_warning(name: str) -> None:
 
 
 def test_a_value_whose_memory_is_overwritten_later_may_not_be_recomputed() -> None:
-    """Found in a router of experts: a view of the sum is saved, and an input of the sum was overwritten by then."""
+    """A router of experts saves a view of a sum. When the sum would be recomputed, its input is overwritten already."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         top, _ = torch.topk(torch.softmax(torch.sin(x), -1), 2, dim=-1)

@@ -1,4 +1,4 @@
-"""Functions that check values before they compute: traced without that check, they give PyTorch's results."""
+"""Functions that check values before they compute are traced without the check, and give PyTorch's results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_covariances_equal_eager(name: str) -> None:
 
 
 def test_correlations_of_complex_rows_equal_eager() -> None:
-    """Thunder's gradient of a complex quotient is wrong: PyTorch runs that part."""
+    """PyTorch runs the complex quotient as a part, because Thunder's gradient of it is wrong."""
     x = torch.randn(4, 6, requires_grad=True)
     same(lambda x: torch.view_as_real(torch.corrcoef(torch.complex(x, x.square()))), x, capture="parts")
 
@@ -85,7 +85,7 @@ def test_quantiles_between_elements_equal_eager(interpolation: str) -> None:
     same(lambda x: torch.quantile(x, 0.35, 1, interpolation=interpolation), x.requires_grad_())
 
 
-def test_a_users_own_compilation_keeps_the_value_checks() -> None:
+def test_after_opening_torch_compile_still_checks_values() -> None:
     workbench.open(LOSSES["a mean"], torch.randn(4, 6, requires_grad=True), device="cpu", executor="torch")
     with pytest.raises(Exception, match="data-dependent"):
         torch.compile(LOSSES["a mean"], backend="eager", fullgraph=True)(torch.randn(4, 6))

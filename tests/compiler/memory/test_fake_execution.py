@@ -1,4 +1,4 @@
-"""Predicted memory against the fake-tensor stepper, per statement, and the stepper against real allocations."""
+"""Predicted memory of each statement equals that of a step with fake tensors, which equals measured allocations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stepped(captured: api.Capture, plan: api.Plan) -> ExecutedMemory:
 
 
 def per_statement(plan: api.Plan, found: ExecutedMemory) -> tuple[list[int], list[int]]:
-    """Return live and peak bytes of the graph's statements. Deletions belong to the statement before them."""
+    """Return the live and peak bytes of each statement. A deletion counts to the statement before it."""
     live: list[int] = []
     peak: list[int] = []
     rows = iter(zip(found.live_bytes, found.statement_peak_bytes, strict=True))
@@ -92,7 +92,7 @@ def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
     assert_arithmetic_equals_stepper(captured, {**choices, "saved.inputs": inputs})
 
 
-# Unmodified Thunder, too, leaves the gradient of an unused variance undefined in a torch.compile region.
+# In a torch.compile region, even unmodified Thunder leaves the gradient of an unused variance undefined.
 @pytest.mark.slow
 @pytest.mark.drawn
 @settings(max_examples=amount(4, 8, 80))
@@ -103,7 +103,7 @@ def test_arithmetic_equals_the_stepper_on_random_programs_with_regions(program: 
 
 
 def reduced_beside(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The forward's last statement holds more memory than remains after it, cotangents included."""
+    """The last statement of the forward needs more memory than what remains after it, including cotangents."""
     return x.flatten(), (w @ w).exp().sum()
 
 
@@ -124,7 +124,7 @@ def test_cotangents_of_a_backward_without_statements_come_after_the_forward(name
     hooks = api.Hooks("torch", {})
     stepper = Stepper(thunder.jit(function, executors=hooks.executors(), transforms=hooks.transforms()), arguments, {})
     stepper.step()
-    # The seeds and counters of a step take a few bytes.
+    # The random state and counters of a step take a few bytes.
     assert 0 <= memory_meter.measure_peak(stepper).measured_peak_bytes - plan.peak_bytes < 32
 
 
@@ -137,7 +137,7 @@ PAST: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", PAST)
-def test_the_gradient_of_a_returned_argument_waits_for_that_of_the_backward(name: str) -> None:
+def test_the_cotangent_of_a_returned_argument_stays_alive_until_the_end_of_the_backward(name: str) -> None:
     function, x = PAST[name], torch.rand(32, 16, requires_grad=True)
     plan = assert_arithmetic_equals_stepper(api.capture(resolve(function, x), "torch"), {})
     assert plan.peak_bytes == sum(alive["bytes"] for alive in plan.alive_at_peak())
@@ -156,7 +156,7 @@ BESIDE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_values_that_dynamo_returns_beside_its_graph_have_gradients(name: str) -> None:
+def test_cotangents_of_returned_inputs_that_dynamos_graph_lacks_are_counted(name: str) -> None:
     function, given = BESIDE[name], (torch.rand(64, 64, requires_grad=name != "of no gradient"), leaf(64, 64))
     captured = api.capture(resolve(function, *given), "torch", front_end="dynamo")
     plan = assert_arithmetic_equals_stepper(captured, {})
@@ -238,7 +238,7 @@ def attention(x: torch.Tensor, weight: torch.Tensor) -> Any:
 
 
 def a_product_that_blas_cannot_read(x: torch.Tensor, weight: torch.Tensor) -> Any:
-    # The sum's gradient is one row with stride 0: the product that reads it packs it.
+    # The gradient of the sum is one row with stride 0, which the product must copy.
     return (x @ weight).sum(0, keepdim=True)
 
 
@@ -259,7 +259,9 @@ def dropout(x: torch.Tensor, weight: torch.Tensor) -> Any:
     ],
     ids=lambda f: f.__name__,
 )
-def test_views_writes_and_random_numbers_are_counted_as_they_happen(function: Callable[..., Any]) -> None:
+def test_for_views_writes_and_random_numbers_the_predicted_peak_equals_the_measured_peak(
+    function: Callable[..., Any],
+) -> None:
     program = resolve(Parameterised(function), torch.randn(ROWS, WIDTH))
     plan = assert_arithmetic_equals_stepper(api.capture(program, "torch"), {})
     assert plan.peak_bytes == pytest.approx(measured_peak(program, "torch", {}), rel=WITHIN)
@@ -310,7 +312,7 @@ def test_gradients_that_autograd_copies_after_the_backward_are_counted(gradient:
     assert plan.peak_bytes == pytest.approx(measured_peak(program, "torch", {}), rel=0.001)
 
 
-def test_existing_gradients_are_added_to_and_not_copied() -> None:
+def test_if_gradients_exist_autograd_adds_to_them_and_copies_nothing() -> None:
     function, make = COPIED["expanded"]
     program = resolve(function, *make())
     plan = api.plan(api.capture(program, "torch"), {})
@@ -324,7 +326,7 @@ def test_existing_gradients_are_added_to_and_not_copied() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 11])
-def test_leaves_follow_the_order_of_the_engines_queue(count: int) -> None:
+def test_accumulation_order_equals_the_order_of_autograd(count: int) -> None:
     leaves, order = [leaf(2) for _ in range(count)], []
     for index, each in enumerate(leaves):
         each.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
@@ -365,7 +367,7 @@ def test_arguments_of_one_storage_count_once() -> None:
     assert plan.baseline_bytes == whole.nbytes
 
 
-def test_values_with_other_types_than_thunder_declares_are_named() -> None:
+def test_a_value_whose_type_thunder_declares_wrong_is_named() -> None:
     def one_more(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 

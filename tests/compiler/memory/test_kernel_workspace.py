@@ -1,4 +1,4 @@
-"""Kernels that allocate workspace: convolutions, and matrix products with operands whose strides BLAS cannot read."""
+"""Kernels that allocate workspace: convolutions, and matrix products of operands whose strides BLAS cannot read."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class ConvNet(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts without a loop: products of expanded operands, and of operands that einsum permutes."""
+    """A mixture of experts without a loop. Its products have expanded operands and operands that einsum permutes."""
 
     def __init__(self, experts: int = 4, width: int = 32) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Experts(nn.Module):
 
 
 class Gaps(nn.Module):
-    """A product of operands with strides that BLAS cannot read."""
+    """A product of operands whose strides BLAS cannot read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Gaps(nn.Module):
 
 
 class Half(nn.Module):
-    """A product that BLAS could read, but that oneDNN packs on CPUs that multiply in half precision."""
+    """A product of operands that BLAS can read. On CPUs that multiply in half precision, oneDNN copies them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Half(nn.Module):
 
 
 class Largest(nn.Module):
-    """Counts largest elements by a sum of booleans; the gradient is a product with them."""
+    """Takes the largest elements of rows. The gradient counts them by a sum of booleans and multiplies by booleans."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Largest(nn.Module):
 
 
 class Losses(nn.Module):
-    """Means and sums that PyTorch leaves in the storage of all the single losses, alive until the backward."""
+    """Means and sums of losses. PyTorch returns them in the storage of all single losses, which stays alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Losses(nn.Module):
 
 
 class Repeated(nn.Module):
-    """The same product, which BLAS cannot read, many times."""
+    """The same product of operands that BLAS cannot read, several times."""
 
     def __init__(self) -> None:
         super().__init__()

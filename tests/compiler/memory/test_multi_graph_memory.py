@@ -1,4 +1,4 @@
-"""The memory of a program of several graphs: the prediction covers all parts and agrees with measurement."""
+"""Programs of several graphs: the predicted memory covers all parts and equals the measured memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WIDTH = 64
 
 
 class Broken(nn.Module):
-    """A module in three parts; two parts read a value of the third. It returns a loss, or all its values."""
+    """A module in three parts, of which two read a value of the first. It returns a loss or two values."""
 
     def __init__(self, loss: bool) -> None:
         super().__init__()
@@ -81,7 +81,9 @@ def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> in
     ],
     ids=["a loss", "several outputs", "a training step", "a training step of few rows"],
 )
-def test_the_peak_over_parts_equals_the_measured_one(build: Callable[[], Any], rows: int, part: str) -> None:
+def test_the_predicted_peak_over_all_parts_equals_the_measured_peak(
+    build: Callable[[], Any], rows: int, part: str
+) -> None:
     x = torch.randn(rows, WIDTH)
     bench = workbench.open(build(), x)
     assert isinstance(bench, PartsBench)
@@ -125,7 +127,7 @@ def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int,
 
 
 def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -> None:
-    # It saves 7 bytes that nobody else sees, and its argument until the first statement of the backward.
+    # The part saves 7 bytes of its own. It also saves its argument until the first statement of the backward.
     part = inside(first_backward=1, live=[7, 3, 0], peak=[9, 8, 5], saved=7, dropped={0: 1, 2: 1})
     recorded = RecordedStep(
         (StorageAllocated(1, 1000),),
@@ -142,7 +144,7 @@ def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -
         (),
     )
     joined = join_step_memory(recorded, {"part1": part})
-    # 1000 bytes are alive throughout. The argument's 100, freed between parts, stay saved. The output adds 10.
+    # 1000 bytes are always alive. The argument's 100 bytes, which the caller frees, stay saved. The output adds 10.
     expected = [1100, 1100 + 10 + 9, 1100 + 7 + 10, 1117, 1127, 1000 + 10 + 10 + 100 + 8, 1010, 1110]
     assert joined.live_bytes.tolist() == expected
     assert (joined.peak_bytes, joined.baseline_bytes, joined.peak_part) == (1128, 1000, "part1 backward")

@@ -1,4 +1,4 @@
-"""Outputs of nvFuser fusions that are views, with their bases; and storage sizes on the device that holds them."""
+"""Which outputs of nvFuser fusions are views of which values, and how many bytes storages take on each device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_output_that_permutes_another_is_a_view_of_it() -> None:
 
 
 @needs_nvfuser
-def test_a_slice_of_an_input_beside_a_computed_output_keeps_the_input() -> None:
+def test_an_output_that_slices_an_input_of_its_fusion_keeps_the_whole_input() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.relu(x)
         z = y @ y
@@ -55,13 +55,13 @@ def test_a_slice_of_an_input_beside_a_computed_output_keeps_the_input() -> None:
     graph = planned(program, (2 * SIDE, 2 * SIDE))
     computed, view = where_outputs_lie(graph)
     assert computed != view
-    # The whole product, although the view shows half of it.
+    # The storage is the whole product, although the view shows only half of it.
     assert int(graph.storages.bytes[view]) == (2 * SIDE) ** 2 * 4
     assert int(graph.storages.bytes[computed]) == 2 * SIDE * SIDE * 4
 
 
 @needs_nvfuser
-def test_views_of_a_fusions_internal_value_share_its_storage() -> None:
+def test_two_views_of_a_value_inside_a_fusion_share_its_storage() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.exp(x)
         return y[:, :SIDE], y[:, SIDE:]
@@ -73,7 +73,7 @@ def test_views_of_a_fusions_internal_value_share_its_storage() -> None:
 
 
 @needs_nvfuser
-def test_a_view_that_the_fusion_computes_with_is_copied() -> None:
+def test_a_view_that_its_fusion_reads_is_copied() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.exp(x).transpose(0, 1)
         return y, torch.sin(y)
@@ -102,7 +102,7 @@ def test_storages_take_blocks_on_cuda_and_their_bytes_on_a_cpu(nbytes: int, on_c
 
 @pytest.mark.parametrize("executor", ["torch", "nvfuser"])
 def test_all_byte_sums_of_a_cuda_plan_are_multiples_of_blocks(executor: str) -> None:
-    """Saved bytes, peak, baseline, gradient copies and the graph used to weigh choices. Each tensor has 400 bytes."""
+    """This includes saved bytes, peak, baseline and copies of gradients. Each tensor has 400 bytes."""
     if executor == "nvfuser" and why_no_nvfuser():
         pytest.skip("nvFuser does not load")
     bench = workbench.open("residual_chain", device="planned", executor=executor, layers=2, grad=True)

@@ -25,7 +25,7 @@ FLOAT_BYTES = 4
 
 
 class _Keep(FusionExecutor):
-    """An executor that claims nothing and stores the joint trace."""
+    """An executor that claims no statement and stores the joint trace."""
 
     def __init__(self) -> None:
         super().__init__("keep")
@@ -43,7 +43,7 @@ def claimed(function: Any, *args: Any) -> Any:
 
 
 def of(trace: Any, symbol: str) -> tuple[Any, int]:
-    """Return a statement by its symbol, and its position."""
+    """Return the first statement with a symbol, and its position."""
     position = next(i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.name == symbol)
     return trace.bound_symbols[position], position
 
@@ -85,7 +85,7 @@ def test_an_in_place_copy_lives_in_its_destination() -> None:
     assert found.storage_of[bsym.output.name] == found.storage_of[bsym.args[1].name]
 
 
-def test_attention_by_matmuls_counts_its_transient_copies() -> None:
+def test_a_batched_matmul_counts_the_transient_copies_of_its_operands() -> None:
     heads = torch.randn(2, 8, 4, 16).transpose(1, 2)
     trace = claimed(lambda x: x @ x.transpose(2, 3), heads)
     name = next(b.output.name for b in trace.bound_symbols if b.sym.name == "unpack_trivial")
@@ -94,7 +94,7 @@ def test_attention_by_matmuls_counts_its_transient_copies() -> None:
     assert trace_facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
 
 
-def test_flops_follow_formulas_for_matmuls_elements_for_pointwise_ops_and_skip_views() -> None:
+def test_flops_are_formulas_for_matmuls_and_elements_for_pointwise_ops_and_zero_for_views() -> None:
     trace = claimed(lambda x, w: torch.tanh(x @ w).transpose(0, 1), torch.randn(4, 6), torch.randn(6, 8))
     found = trace_facts(trace)
     flops = {b.sym.name: found.flops[i] for i, b in enumerate(trace.bound_symbols)}
@@ -103,7 +103,7 @@ def test_flops_follow_formulas_for_matmuls_elements_for_pointwise_ops_and_skip_v
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the names of statements that run to find facts, with an empty cache."""
+    """Empty the cache; record the names of statements that run to find facts."""
     monkeypatch.setattr(facts_module, "_found", {})
     names: list[str] = []
     run = facts_module._StorageWalk.run
@@ -117,7 +117,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.slow
-def test_equal_statements_run_once_across_programs(runs: list[str]) -> None:
+def test_equal_statements_of_different_programs_run_only_once(runs: list[str]) -> None:
     def layers(count: int) -> int:
         before = len(runs)
         captured = api.capture(resolve("residual_chain", device="cpu", layers=count, grad=True), "torch")
@@ -142,7 +142,7 @@ def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
     assert runs == ["tanh", "tanh"]
 
 
-def test_the_numbers_of_settings_are_bounded_and_no_two_settings_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_settings_are_unique_and_their_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     def number(threads: int) -> int:
         monkeypatch.setattr(facts_module, "kernel_settings", lambda: (threads,))
         return facts_module._StorageWalk(facts_module.FactsCache()).settings
@@ -174,7 +174,7 @@ def test_an_operator_registered_again_under_its_name_is_another_statement() -> N
     assert statement_memory_key(statement(first), {}) != statement_memory_key(statement(second), {})
 
 
-def test_an_argument_known_by_address_equals_only_itself_and_is_not_cached() -> None:
+def test_an_object_as_argument_equals_only_itself_and_is_not_held_alive() -> None:
     class Held:
         pass
 
@@ -191,7 +191,7 @@ def test_an_argument_known_by_address_equals_only_itself_and_is_not_cached() -> 
     assert kept != again
 
 
-def test_a_backward_continues_with_the_storages_of_its_forward() -> None:
+def test_the_facts_of_a_backward_include_the_storages_of_its_forward() -> None:
     captured = api.capture(resolve("residual_chain", device="cpu", layers=2, grad=True), "torch")
     split = api.plan(captured, {}).split
     forward = trace_facts(split.forward)
@@ -275,8 +275,8 @@ def test_fusions_that_differ_have_different_keys(change: str) -> None:
 
 
 @pytest.mark.slow
-def test_facts_with_shared_memory_do_not_apply_to_separate_memory() -> None:
-    """A copy into its own source was taken as the model for every copy of that shape."""
+def test_facts_of_a_statement_on_shared_memory_do_not_apply_to_separate_memory() -> None:
+    """Earlier, the facts of a copy onto itself were used for every copy of the same shape."""
 
     def onto_itself(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3

@@ -1,4 +1,4 @@
-"""A plan names each correction of unmodified Thunder that touches its program, with the lines, and no other."""
+"""A plan names each correction of Thunder that changes its program, with the lines, and no other correction."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ NEIGHBOURS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "equal draws": (one_draw, (real(3, 3),)),
     "order of einsum": (lambda x, w: torch.einsum("ij,jk->ik", x, w).sum(), (real(2, 3), real(3, 4))),
 }
-"""By the name of a correction, a program that it touches, and one like it that none touches."""
+"""For each correction, a program that it changes, and a similar program that no correction changes."""
 
 
 def opened(name: str, program: Program, given: tuple[torch.Tensor, ...], **options: Any) -> workbench.bench.Workbench:
@@ -138,7 +138,7 @@ def opened(name: str, program: Program, given: tuple[torch.Tensor, ...], **optio
     return workbench.open(program, *given, device="cpu", executor=executor, **options)
 
 
-def test_the_page_lists_what_plans_name() -> None:
+def test_the_page_of_corrections_equals_the_corrections_in_the_code() -> None:
     rows = [re.split(r" *\| *", line.strip("| ")) for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     assert {name: (alone, here) for name, _, alone, here in rows[1:]} == dict(KINDS)
     package = Path(workbench.__file__).parent / "compiler"
@@ -147,7 +147,7 @@ def test_the_page_lists_what_plans_name() -> None:
 
 
 @pytest.mark.parametrize("name", TOUCHED)
-def test_a_plan_names_what_touches_its_program(name: str) -> None:
+def test_a_plan_names_the_correction_that_changes_its_program(name: str) -> None:
     bench = opened(name, *TOUCHED[name])
     (found,) = bench.plan.corrections
     assert found.name == name
@@ -160,27 +160,27 @@ def test_a_plan_names_what_touches_its_program(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_a_plan_names_nothing_that_does_not_touch_its_program(name: str) -> None:
+def test_a_plan_names_no_correction_that_does_not_change_its_program(name: str) -> None:
     bench = opened(name, *NEIGHBOURS[name])
     assert bench.plan.corrections == ()
     assert "correction" not in repr(bench)
 
 
-def test_the_line_is_that_of_the_write_which_was_left_out() -> None:
+def test_a_correction_of_a_write_names_the_line_of_the_write() -> None:
     (found,) = opened("", *TOUCHED["writes that nothing reads"]).plan.corrections
     assert [line.partition("  ")[2] for line in found.lines] == ["unused.add_(1)"]
     (found,) = opened("", *TOUCHED["overwritten memory"]).plan.corrections
     assert [line.partition("  ")[2] for line in found.lines] == ["y.mul_(y.sin())"]
 
 
-def test_thunders_interpreter_is_corrected_too() -> None:
+def test_a_program_captured_by_the_interpreter_is_corrected_too() -> None:
     for name in ("argmin", "complex products", "order of einsum"):
         (found,) = opened(name, *TOUCHED[name], capture="interpreter").plan.corrections
         assert found.name == name
 
 
 @pytest.mark.slow
-def test_a_plan_under_choices_of_layers_and_from_disk_names_the_same(tmp_path: Path) -> None:
+def test_under_choices_and_from_disk_a_plan_names_the_same_corrections(tmp_path: Path) -> None:
     file = tmp_path / "clamped.py"
     file.write_text(
         "import torch\n\n\nclass Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
@@ -197,7 +197,7 @@ def test_a_plan_under_choices_of_layers_and_from_disk_names_the_same(tmp_path: P
         assert bench.plan.corrections == (found,)
 
 
-def test_reports_saved_plans_and_the_screen_show_them(tmp_path: Path) -> None:
+def test_reports_and_saved_plans_and_the_app_show_corrections(tmp_path: Path) -> None:
     bench = opened("operators", *TOUCHED["operators"])
     (found,) = bench.plan.corrections
     saved = json.loads(bench.save(tmp_path / "clamped.plan.json").read_text())
@@ -210,7 +210,7 @@ def test_reports_saved_plans_and_the_screen_show_them(tmp_path: Path) -> None:
     )
 
 
-def test_the_command_line_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_shows_corrections(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["plan", "checkpoint_dropout", "--device", "cpu"])
     assert ended.value.code == 0

@@ -1,7 +1,7 @@
-"""Random draws are never repeated: each is made once, in the forward, whatever is chosen.
+"""Each random draw runs only once, in the forward, under every choice.
 
-Gradients are compared with finite differences of the compiled program itself, at the same seed and in double precision:
-eager PyTorch draws other numbers for some of these operators.
+Gradients are compared with finite differences of the compiled program at the same seed, in double precision. They are
+not compared with eager PyTorch, because it draws other numbers for some of these operators.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         h.repeat(3, 3)[None, None], 2, output_size=tuple(h.shape)
     )[0, 0],
 }
-"""By name, functions that draw a tensor of the shape of the one that they are given."""
+"""Functions by name. Each draws a tensor with the shape of its argument."""
 
 AGAIN = ("binomial", "fractional_max_pool2d", "poisson", "randint_like")
-"""Operators of PyTorch that draw, and that Thunder would run again for their gradient."""
+"""Operators that draw random numbers and that Thunder would run a second time for their gradient."""
 
 EXECUTORS = ("torch", "torchcompile")
 
@@ -60,7 +60,7 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 
 
 def noisy(name: str) -> Callable[..., torch.Tensor]:
-    """A program that adds noise, and needs it in its backward for the gradient of the noise's scale."""
+    """Return a program that adds noise. Its backward needs the noise for the gradient of `scale`."""
     draw = DRAWS[name]
 
     def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -72,7 +72,7 @@ def noisy(name: str) -> Callable[..., torch.Tensor]:
 
 
 def checkpointed(name: str) -> Callable[..., torch.Tensor]:
-    """The same inside of a region that `torch.utils.checkpoint` computes again."""
+    """Return the same program inside a region that `torch.utils.checkpoint` recomputes."""
     inside = noisy(name)
 
     def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -98,7 +98,7 @@ def leaves(bsyms: Any) -> Iterator[Any]:
 
 
 def drawn_in_backward(bench: Workbench) -> list[str]:
-    """Names of the statements of the backward that draw random numbers."""
+    """Return the names of statements in the backward that draw random numbers."""
     backward = bench.plan.split.backward
     return [
         bsym.sym.name
@@ -108,7 +108,7 @@ def drawn_in_backward(bench: Workbench) -> list[str]:
 
 
 def check_gradients(compiled: Callable[..., torch.Tensor], given: tuple[torch.Tensor, ...]) -> None:
-    """Compare the gradients of a compiled program with finite differences of it."""
+    """Assert that the gradients of a compiled program equal its finite differences."""
 
     def value(at: tuple[torch.Tensor, ...]) -> torch.Tensor:
         torch.manual_seed(7)
@@ -123,18 +123,18 @@ def check_gradients(compiled: Callable[..., torch.Tensor], given: tuple[torch.Te
             tuple((t + sign * step * along if i == place else t).detach().requires_grad_() for i, t in enumerate(given))
             for sign in (1, -1)
         ]
-        # Not under no_grad, where a program is compiled otherwise, and may draw otherwise.
+        # Not under no_grad: the program would be compiled again, and could draw in another order.
         difference = ((value(shifted[0]) - value(shifted[1])) / (2 * step)).detach()
         torch.testing.assert_close((gradient * along).sum(), difference, rtol=1e-4, atol=1e-5)
 
 
 def parts_of(bench: Any) -> list[Workbench]:
-    """The parts of a program that have plans; itself, where it is one graph."""
+    """Return the parts that have plans, or the bench itself if the program is one graph."""
     return [part for part in (getattr(bench, "parts", ()) or (bench,)) if hasattr(part, "plan")]
 
 
 def legal_choices(bench: Workbench) -> list[tuple[str, str]]:
-    """Every legal option of every site that says what is saved or recomputed."""
+    """Return every legal option, not currently chosen, of every site of the levers `saved` and `remat`."""
     return [
         (site.id, option)
         for site in bench.plan.sites
@@ -147,7 +147,7 @@ def legal_choices(bench: Workbench) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("made", [noisy, checkpointed])
 @pytest.mark.parametrize("name", beyond(3, DRAWS, pytest.mark.slow))
-def test_a_plan_draws_once(name: str, made: Callable[[str], Any], executor: str) -> None:
+def test_the_backward_of_a_plan_does_not_draw(name: str, made: Callable[[str], Any], executor: str) -> None:
     for part in parts_of(workbench.open(made(name), *arguments(), device="cpu", executor=executor)):
         assert part.plan.proof.proven
         assert drawn_in_backward(part) == []
@@ -156,7 +156,7 @@ def test_a_plan_draws_once(name: str, made: Callable[[str], Any], executor: str)
 @needs_nvfuser
 @pytest.mark.parametrize("made", [noisy, checkpointed])
 @pytest.mark.parametrize("name", beyond(3, DRAWS, pytest.mark.slow))
-def test_a_plan_for_nvfuser_draws_once(name: str, made: Callable[[str], Any]) -> None:
+def test_the_backward_of_a_plan_for_nvfuser_does_not_draw(name: str, made: Callable[[str], Any]) -> None:
     for part in parts_of(workbench.open(made(name), *arguments(torch.float32), device="planned", executor="nvfuser")):
         assert part.plan.proof.proven
         assert drawn_in_backward(part) == []
@@ -166,7 +166,7 @@ def test_a_plan_for_nvfuser_draws_once(name: str, made: Callable[[str], Any]) ->
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("made", [noisy, checkpointed])
 @pytest.mark.parametrize("name", beyond(4, DRAWS))
-def test_gradients_are_those_of_the_numbers_that_were_drawn(
+def test_gradients_equal_finite_differences_with_the_same_random_numbers(
     name: str, made: Callable[[str], Any], executor: str
 ) -> None:
     program = made(name)
@@ -176,7 +176,7 @@ def test_gradients_are_those_of_the_numbers_that_were_drawn(
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", beyond(1, ["randn_like", "randint", "rrelu", "dropout"], pytest.mark.slow))
-def test_every_legal_choice_is_proven_and_draws_once(name: str, executor: str) -> None:
+def test_under_every_legal_choice_the_plan_is_proven_and_its_backward_does_not_draw(name: str, executor: str) -> None:
     bench = workbench.open(noisy(name), *arguments(), device="cpu", executor=executor)
     choices = legal_choices(bench)
     assert choices
@@ -198,7 +198,7 @@ def test_an_option_that_would_repeat_a_draw_is_illegal_with_the_reason() -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_gradients_hold_under_random_choices(seed: int) -> None:
+def test_under_random_choices_gradients_equal_finite_differences(seed: int) -> None:
     chance = random.Random(seed)
     name, made = chance.choice(list(DRAWS)), chance.choice([noisy, checkpointed])
     program = made(name)
@@ -213,7 +213,7 @@ def test_gradients_hold_under_random_choices(seed: int) -> None:
 
 
 @needs_nvfuser
-def test_equal_draws_stay_two_under_nvfuser() -> None:
+def test_two_equal_draws_are_not_merged_under_nvfuser() -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         one, other = (torch.randn(4, 6, device=x.device) for _ in range(2))
         return (x * (one - other) + functional.dropout1d(x, 0.5) - functional.dropout1d(x, 0.5)).sin() * w
@@ -226,7 +226,7 @@ def test_equal_draws_stay_two_under_nvfuser() -> None:
     assert len(bench.plan.corrections[1].lines) == 2
 
 
-def test_a_plan_says_where_unmodified_thunder_would_draw_again() -> None:
+def test_a_plan_names_the_lines_at_which_unmodified_thunder_would_draw_again() -> None:
     (cut,) = workbench.open(noisy("randn"), *arguments(), device="cpu", executor="torchcompile").plan.corrections
     assert "in a fusion" in cut.reason
     assert "test_repeated_draws.py" in cut.lines[0]
@@ -238,13 +238,13 @@ def test_a_plan_says_where_unmodified_thunder_would_draw_again() -> None:
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_a_checkpoint_of_either_capture_saves_its_draw(capture: str) -> None:
+def test_with_either_capture_a_checkpoint_saves_its_draw(capture: str) -> None:
     bench = workbench.open("checkpoint_dropout", device="cpu", executor="torch", capture=capture)
     assert drawn_in_backward(bench) == []
     assert "tanh" in [bsym.sym.name for bsym in bench.plan.split.backward.bound_symbols]
 
 
-def test_a_backward_of_ones_own_may_draw() -> None:
+def test_the_backward_of_a_users_autograd_function_may_draw() -> None:
     class Rounded(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -260,7 +260,7 @@ def test_a_backward_of_ones_own_may_draw() -> None:
     assert drawn_in_backward(bench) == ["uniform"]
 
 
-def test_a_region_inside_of_another_draws_once() -> None:
+def test_a_checkpoint_inside_another_checkpoint_does_not_draw_again() -> None:
     inside = checkpointed("dropout")
 
     def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -273,7 +273,7 @@ def test_a_region_inside_of_another_draws_once() -> None:
 
 
 @needs_nvfuser
-def test_a_stock_plan_that_draws_more_or_less_than_the_program_inside_of_nvfusers_fusions_is_told() -> None:
+def test_a_stock_plan_with_more_or_fewer_draws_in_fusions_than_the_program_is_a_fault() -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         return (functional.dropout(x.sin(), 0.5) * functional.dropout(x, 0.3)).sum()
 
@@ -287,7 +287,7 @@ def test_a_stock_plan_that_draws_more_or_less_than_the_program_inside_of_nvfuser
     assert fault(two.stage.graph, two.stock_plan.graph) == ""
     assert "2 times, and 1 times" in fault(two.stage.graph, one.stock_plan.graph)
     assert "1 times, and 2 times" in fault(one.stage.graph, two.stock_plan.graph)
-    # Two draws by one state of the generator are one draw.
+    # Two draws from the same state of the generator are one draw.
     graph = two.stock_plan.graph
     names, inputs = list(graph.values.name), graph.statements.inputs
     rows = [row for row, name in enumerate(graph.statements.name) if "philox" in name]

@@ -1,4 +1,4 @@
-"""Plans: without choices they equal unmodified Thunder's execution; stable ids, known figures, and refusals."""
+"""Plans without choices equal what unmodified Thunder executes. Ids are stable, and invalid plans are refused."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 
 
 class Stock(TorchCompileExecutor):
-    """Thunder's executor with its own fusion and rematerialization. Only the rule for region members is the
-    workbench's.
+    """Thunder's executor of torch.compile regions, with the workbench's rule for which statements a region takes.
+
+    Fusion and rematerialization are Thunder's.
     """
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ def statements(trace: Any) -> list[str]:
 
 
 class WholeNumbers(thunder.Transform):
-    """Drops gradients of integer values: Thunder computes them from zeros, autograd never asks, and plans have none."""
+    """Drops gradients of integer values, as plans do. Thunder computes them, but autograd never asks for them."""
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         cut_off_whole_numbers(computation)
@@ -76,11 +77,11 @@ def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[lis
     if executor == "torchcompile":
         executors = [Stock(), *executors]
     jitted = thunder.jit(function, executors=executors, transforms=[WholeNumbers()])
-    # Values have the names of a plan, in which parameters are named by their paths.
+    # With these patches, values have the names of a plan, in which parameters are named by their paths.
     with patch_context.install_patches():
         jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
     sides = [thunder.last_traces(jitted), thunder.last_backward_traces(jitted)]
-    # Without a backward, the last forward trace is the one with torch types.
+    # `last_backward_traces` is empty if the program has no backward.
     return [statements(side[-1]) for side in sides if side]
 
 
@@ -108,22 +109,22 @@ def planned(bench: workbench.Workbench) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 @pytest.mark.parametrize(("name", "given"), BUILTIN)
-def test_without_choices_the_plan_is_what_thunder_executes(name: str, given: dict[str, Any], executor: str) -> None:
+def test_without_choices_a_plan_equals_what_thunder_executes(name: str, given: dict[str, Any], executor: str) -> None:
     bench = opened(name, tuple(given.items()), executor)
     assert planned(bench) == unmodified(*bench.program.build(), executor)
 
 
 @functools.cache
 def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> workbench.Workbench:
-    """Return a bench without choices, captured once for all tests that only read it."""
+    """Return a bench without choices, which all tests that do not change it share."""
     return workbench.open(name, device="cpu", executor=executor, settings=dict(given), capture="interpreter")
 
 
 @pytest.mark.slow
 @pytest.mark.drawn
-@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # a warning that Thunder's gradients are wrong
+@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # warns that Thunder's gradients are wrong
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_the_stock_plan_of_a_random_program_is_thunders_with_unique_ids(
+def test_the_stock_plan_of_a_random_program_equals_that_of_thunder_and_has_unique_ids(
     executor: str,
 ) -> None:
     @settings(PROGRAMS, max_examples=amount(5, 14, 200))
@@ -136,7 +137,7 @@ def test_the_stock_plan_of_a_random_program_is_thunders_with_unique_ids(
         except ProgramError:
             assume(False)
         assert_unique(bench)
-        # The workbench may keep a written value out of a region where Thunder does not.
+        # If a program writes in place, the workbench may keep a value out of a region where Thunder does not.
         if executor == "torch" or not writes:
             assert planned(bench) == unmodified(*program.build(), executor)
 
@@ -212,11 +213,13 @@ def test_ids_are_the_same_after_lines_were_moved(model: Path) -> None:
 @pytest.mark.slow
 def test_ids_of_existing_layers_stay_with_one_more_layer(model: Path) -> None:
     two, three = sites_of(model, layers=2), sites_of(model, layers=3)
-    # Between fusions the last layer differs from the others: its neighbour is the loss.
+    # Ids of values between fusions may differ in the last layer, because the loss follows it.
     assert {id for id in two if id.startswith("saved:") or ":0" in id} < three
 
 
-def test_choices_apply_to_a_program_with_one_layer_less_and_lost_ones_are_reported(model: Path, tmp_path: Path) -> None:
+def test_choices_apply_to_a_smaller_program_and_choices_without_a_site_are_reported(
+    model: Path, tmp_path: Path
+) -> None:
     bench = workbench.open(f"{model}:factory", device="cpu", layers=2)
     tanhs = [site.id for site in bench.sites("saved") if "tanh" in site.id]
     assert len(tanhs) == 2
@@ -268,7 +271,7 @@ def test_the_residual_chain_splits_at_weight_zero(
 
 @needs_nvfuser
 @pytest.mark.slow
-def test_a_cut_every_four_keeps_the_fusions_equal() -> None:
+def test_a_cut_every_four_layers_gives_few_unique_fusions() -> None:
     assert long_chain(False).plan_under({"remat.weight": "0.0", "remat.preset": "every=4"}).fusions.unique <= 6
 
 
@@ -287,7 +290,7 @@ def test_a_random_draw_cannot_be_recomputed(executor: str) -> None:
 
 
 @pytest.mark.parametrize("draw", ["randn", "randint", "normal"])
-def test_a_value_derived_from_a_draw_offers_only_working_options(draw: str) -> None:
+def test_every_option_offered_for_a_value_that_depends_on_a_draw_gives_a_plan(draw: str) -> None:
     size = (8, 8)
     made = {
         "randn": lambda: torch.randn(size) * 2,
@@ -325,7 +328,7 @@ def edited(trace: TraceCtx, bsyms: list[Any]) -> TraceCtx:
     return made
 
 
-def test_a_sound_plan_passes(split: Any) -> None:
+def test_a_valid_plan_is_accepted(split: Any) -> None:
     assert split.backward is not None
     assert validate(split.forward, split.backward) is None
 

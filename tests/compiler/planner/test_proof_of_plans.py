@@ -1,4 +1,4 @@
-"""Plans are proven before they are shown. A plan with another result is refused with the user's line."""
+"""Plans are proven before they are shown. A plan with other results is refused with the user's line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bench() -> Workbench:
 
 @pytest.fixture
 def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a lever wrong as soon as anything is chosen: it swaps the arguments of the first `sub`."""
+    """Make a lever wrong: if anything is chosen, it swaps the arguments of `sub`."""
     right = Saved.before_fusion
 
     def swapped(self: Saved, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
@@ -113,7 +113,7 @@ def test_an_update_that_thunder_loses_is_found_by_the_proof() -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_norm_and_an_optimizer_lose_nothing() -> None:
+def test_a_batch_norm_and_an_optimizer_give_no_warning() -> None:
     for name, settings in (("batch_norm", {"channels": 2, "batch": 2, "size": 2}), ("adam", {})):
         assert workbench.open(name, device="cpu", executor="torch", settings=settings).plan.warnings == ()
 
@@ -151,9 +151,9 @@ def hidden(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return y
 
 
-# With Dynamo, a write through a view reaches all aliases of its memory, and the caller.
+# With Dynamo, a write through a view reaches all aliases of the memory, also those of the caller.
 @pytest.mark.parametrize("program", [late, hidden])
-def test_a_write_that_thunder_moves_to_the_backward_is_found_and_shown_by_line(program: Any) -> None:
+def test_a_write_that_thunder_moves_to_the_backward_is_a_fault_under_all_choices(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
         return torch.full((4, 4), 2.0, requires_grad=True), torch.full((4, 4), 3.0)
 
@@ -162,7 +162,7 @@ def test_a_write_that_thunder_moves_to_the_backward_is_found_and_shown_by_line(p
     (warned,) = (warning for warning in warnings if "whatever is chosen" in warning)
     assert bench.plan.to_json()["proven"] is False
     assert "which is not what Thunder traced" in repr(bench)
-    # Plans of other choices are not shown as proven either. Those choices did not cause the fault.
+    # Under other choices, plans are not shown as proven either. The choices did not cause the fault.
     legal = [site.id for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal]
     bench.choose({legal[0]: "offload"})
     assert (bench.plan.proof.proven, bench.plan.proof.fault) == (False, bench.stock_plan.proof.fault)
@@ -177,7 +177,7 @@ def test_a_write_that_thunder_moves_to_the_backward_is_found_and_shown_by_line(p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [late, hidden])
-def test_dynamo_keeps_the_write_under_all_choices(program: Any) -> None:
+def test_with_dynamo_the_write_stays_in_the_forward_under_all_choices(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
         return torch.rand(4, 4).requires_grad_(), torch.rand(4, 4)
 
@@ -197,7 +197,7 @@ def test_dynamo_keeps_the_write_under_all_choices(program: Any) -> None:
 
 
 @pytest.mark.parametrize("program", [late, hidden])
-def test_a_region_keeps_that_write_in_the_forward(program: Any) -> None:
+def test_with_regions_the_write_stays_in_the_forward(program: Any) -> None:
     arguments = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4)
     bench = workbench.open(program, *arguments, device="cpu", executor="torchcompile")
     assert bench.plan.proof.proven
@@ -214,7 +214,7 @@ def test_only_the_prover_makes_a_proof() -> None:
             ):
                 makers.add((path.name, ast.unparse(node)))
     assert {name for name, _ in makers} == {"prove.py", "plan.py", "worker.py"}, makers
-    # One proof that is still pending, and the event of a run, which takes the proofs of `jit`.
+    # `plan.py` makes a proof that is pending. `worker.py` reports the proofs of `jit` in an event.
     assert [text for name, text in makers if name == "plan.py"] == ["Proof(False)"]
     assert all("proof.proven for proof in proofs" in text for name, text in makers if name == "worker.py")
 
@@ -236,7 +236,7 @@ def test_a_pending_proof_is_shown_as_pending_everywhere(bench: Workbench) -> Non
     assert "not proven" not in repr(proven)
 
 
-def test_a_fault_of_the_stock_plan_is_in_documents_and_tables() -> None:
+def test_a_fault_of_the_stock_plan_is_in_documents_and_texts() -> None:
     given = torch.full((4, 4), 2.0, requires_grad=True), torch.full((4, 4), 3.0)
     bench = workbench.open(late, *given, device="cpu", executor="torch", capture="interpreter")
     document = bench.plan.to_json()

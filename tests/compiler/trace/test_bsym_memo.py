@@ -1,4 +1,4 @@
-"""Plans with the memo of earlier plans equal plans without it, under random choices."""
+"""Under random choices, plans that use the memo of earlier plans equal plans without a memo."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 def outcome(make: Callable[[], Any]) -> list[Any] | str:
-    """Return a plan as data, or the text of its refusal."""
+    """Make a plan; return it as data, or the message if it is refused."""
     try:
         plan = make()
     except ChoiceError as error:
@@ -38,7 +38,7 @@ def outcome(make: Callable[[], Any]) -> list[Any] | str:
 
 
 def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str, str]:
-    """Return a few choices of all levers, some in one layer only."""
+    """Return a few random legal choices; sites of all levers may be chosen."""
     able = [site for site in bench.stock_plan.sites if len(site.options) > 1]
     found = {}
     for site in draw.sample(able, draw.randint(1, 6)):
@@ -57,11 +57,11 @@ def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str,
         ("mlp", {"layers": 3}, "cpu", "torch"),
     ],
 )
-def test_a_plan_after_others_equals_the_plan_on_its_own(
+def test_a_plan_after_other_plans_equals_the_plan_without_a_memo(
     program: str, settings: dict[str, Any], device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
-    # Memo entries are dropped and requested again meanwhile.
+    # With few plans in the memo, entries are dropped and must be made again.
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 3)
     monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
     bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
@@ -115,7 +115,7 @@ def statements(trace: Any) -> list[Any]:
 
 
 def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: PlanMemo | None) -> Any:
-    """Run the last pass and compare it with Thunder's, names included."""
+    """Run the last pass; assert that its trace equals Thunder's, including names."""
     own = from_trace(trace)
     own.names, own.bound_symbols = set(trace.names), list(trace.bound_symbols)
     theirs = _transform_for_operator_executor_execution(own, executors)
@@ -126,7 +126,7 @@ def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], ke
     return ours
 
 
-def test_an_unknown_statement_in_the_last_pass_is_left_to_thunder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_last_pass_finds_an_unknown_statement_thunders_pass_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = workbench.open("mlp", layers=1, device="cpu")
 
     def unknown(*_: Any) -> Any:
@@ -141,7 +141,7 @@ def test_an_unknown_statement_in_the_last_pass_is_left_to_thunder(monkeypatch: p
 
 
 def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the generator's state is a number, read and written between statements."""
+    """On a GPU, the state of the generator is a number that statements read and write."""
     bench = workbench.open("dropout_mlp", layers=2, device="planned", executor="nvfuser")
     monkeypatch.setattr(
         last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's was asked")
@@ -153,7 +153,7 @@ def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.M
     assert passes
 
 
-def test_most_fusions_of_a_plan_are_reused_from_the_one_before() -> None:
+def test_most_fusions_of_a_plan_are_reused_from_the_plan_before() -> None:
     bench = workbench.open("llama", layers=3, device="planned", executor="nvfuser")
     able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
 
@@ -161,7 +161,7 @@ def test_most_fusions_of_a_plan_are_reused_from_the_one_before() -> None:
     bench.choose({able[-1].id: "recompute"})
     after = fusions(bench.plan)
     assert set(map(structure_of, after)) != set(map(structure_of, before))
-    # A fusion that a choice does not touch keeps its statements.
+    # If a choice does not change a fusion, its statements are the same objects.
     kept = {ids(bsym.subsymbols) for bsym in after} & {ids(bsym.subsymbols) for bsym in before}
     assert len(kept) > len(after) / 2
 
@@ -171,7 +171,7 @@ def test_most_fusions_of_a_plan_are_reused_from_the_one_before() -> None:
     [("llama", {"layers": 3}), ("adam", {"parameters": 3}), ("residual_chain", {"layers": 5, "grad": True})],
 )
 @pytest.mark.parametrize("executor", ["nvfuser", "torchcompile"])
-def test_a_region_is_fused_like_one_that_differs_only_in_names(
+def test_a_region_is_fused_like_another_region_that_differs_only_in_names(
     program: str, settings: dict[str, Any], executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = "planned" if executor == "nvfuser" else "cpu"
@@ -191,7 +191,7 @@ def test_a_region_is_fused_like_one_that_differs_only_in_names(
     each, apart, _ = outcomes()
     assert found == each
     assert count == len(apart)
-    # The statements of an optimizer's step are traced one by one, so those of two parameters are not known to be equal.
+    # Statements of an optimizer are traced one by one, so equal statements of two parameters are not recognized.
     assert (len(alike) < count) == (program != "adam")
 
 
@@ -214,7 +214,7 @@ def test_more_layers_do_not_add_kinds_of_regions(monkeypatch: pytest.MonkeyPatch
     assert asked[0] < asked[1]
 
 
-def test_the_pass_result_of_isomorphic_fusions_equals_that_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_known_structure_of_a_fusion_equals_its_computed_structure(monkeypatch: pytest.MonkeyPatch) -> None:
     stock, seen = fusion.known_structure, list[Structure]()
 
     def held(bsym: Any) -> Structure | None:
@@ -239,7 +239,7 @@ def fusions(plan: Any) -> list[Any]:
     return [bsym for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion]
 
 
-def test_entries_that_no_plan_uses_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memo_entries_that_recent_plans_do_not_use_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 1)
     kept, made = PlanMemo(), []
 
@@ -254,7 +254,7 @@ def test_entries_that_no_plan_uses_any_more_are_dropped(monkeypatch: pytest.Monk
     assert made == [a, b, b], "b was asked for by one plan, and by none of the two after it"
 
 
-def test_many_choices_cache_no_more_than_the_last_plans_used() -> None:
+def test_after_many_choices_the_memo_has_only_entries_of_the_last_plans() -> None:
     bench, draw, counts = workbench.open("mlp", layers=2, device="cpu"), random.Random(0), []
     kept = bench._captured.kept
     for number in range(6 * PLANS):
@@ -268,7 +268,7 @@ def test_many_choices_cache_no_more_than_the_last_plans_used() -> None:
 def test_duplicates_outside_fusions_are_found_as_in_thunder() -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         one, other = x @ w, x @ w
-        # The two products become one; then the same values are used for another op, and in another order.
+        # The two products become one. Then the same values are used in another op and in another order.
         return (
             one @ w,
             other @ w,

@@ -1,4 +1,4 @@
-"""Traits of a proxy are computed once, and again after a Thunder pass changes the proxy."""
+"""The traits of a proxy are computed once, and a second time if a pass of Thunder changes the proxy."""
 
 from __future__ import annotations
 
