@@ -1,4 +1,4 @@
-"""Hand-written graphs, as small as each test needs."""
+"""A function that builds small graphs by hand."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def graph(
     inplace: Sequence[str] = (),
     origins: tuple[Origin, ...] = (),
 ) -> Graph:
-    """Build a graph from tuples (name, inputs, outputs, frees), each with names separated by spaces.
+    """Build a graph from tuples (name, inputs, outputs, frees). Names of values are separated by spaces.
 
-    Values take 1 byte, except those in `sizes`; those in `views` share the storage of the value named there. Statements
-    from `backward` on belong to the backward. Each statement has the origin of the same index, if there is one.
+    A value takes 1 byte, or the bytes in `sizes`. A value in `views` shares the storage of the value that is named
+    there. Statements from index `backward` on belong to the backward. A statement has the origin of its index, if any.
     """
     flags, views, sizes = flags or {}, views or {}, sizes or {}
     names: dict[str, int] = {name: i for i, name in enumerate(flags)}

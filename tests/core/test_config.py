@@ -1,4 +1,4 @@
-"""A config is a file that anyone can read. Reading it executes nothing."""
+"""A config is a file that people can read. Loading it executes nothing in it."""
 
 import errno
 import math
@@ -88,7 +88,7 @@ def test_a_config_has_a_readable_text() -> None:
     assert CONFIG.text(NOTES) == GOLDEN
 
 
-def test_a_comment_repeats_nothing_of_the_site_and_takes_one_line() -> None:
+def test_a_comment_does_not_repeat_the_site_and_takes_one_line() -> None:
     site = "saved:layers.2.mlp/mul"
     text = CONFIG.text({site: "layers.2.mlp/mul llama.py:113  x = y"})
     assert "        # llama.py:113 x = y\n" in text
@@ -134,7 +134,7 @@ def test_any_config_is_a_module_that_runs(config: Config) -> None:
 @pytest.mark.drawn
 @settings(max_examples=amount(15, 40, 400))
 @given(text=st.text(max_size=200) | st.text("wbConfig=.(){}[]'\"\\\n ,*:#f1-", max_size=60))
-def test_any_other_text_is_refused_in_one_line(text: str) -> None:
+def test_a_text_that_is_no_config_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse(text)
     assert "\n" not in str(error.value)
@@ -154,7 +154,7 @@ def _umask() -> int:
     return mask
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_writing_a_config_to_a_link_writes_the_file_that_it_points_to(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to(tmp_path / "real.py")
     CONFIG.write(tmp_path / "link.py")
     assert (tmp_path / "link.py").is_symlink()
@@ -171,7 +171,7 @@ def test_comments_and_another_order_are_read() -> None:
     assert parse(text) == parse(f"import workbench as wb\nconfig = wb.Config({LEAST})")
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_disk_is_full_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = CONFIG.write(tmp_path / "choices.py", NOTES)
 
     def full(_: int) -> None:
@@ -222,7 +222,7 @@ MARK = "reading a config has executed it"
         f"import workbench as wb\nexit()\nconfig = wb.Config({LEAST})",
     ],
 )
-def test_code_is_found_and_never_executed(text: str, tmp_path: Path) -> None:
+def test_code_in_a_config_is_refused_and_not_executed(text: str, tmp_path: Path) -> None:
     path = tmp_path / "choices.py"
     path.write_text(text)
     with pytest.raises(
@@ -302,7 +302,7 @@ def test_a_config_copies_its_arguments() -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def test_choices_are_added_on_top() -> None:
+def test_with_choices_adds_and_changes_and_removes_choices() -> None:
     config = CONFIG.with_choices({"remat.weight": "0.5", "copies:a": "keep", "saved.place": None})
     assert config.choices == {
         "saved:layers.10.mlp/mul": "recompute",

@@ -1,4 +1,4 @@
-"""A config made with other versions, or for another program, gives one warning when it is used."""
+"""A config that was made with other versions, or for another program, gives one warning when it is used."""
 
 import dataclasses
 import warnings
@@ -36,7 +36,7 @@ def test_an_unchanged_config_gives_no_warning(config: Config) -> None:
     jitted = config.jit(f)
     assert said(lambda: wb.open(f, torch.ones(3), config=config)) == []
     assert said(lambda: jitted(torch.ones(3))) == []
-    # Another size, and gradients: the program is the same.
+    # With another size and with gradients, the program is still the same.
     assert said(lambda: jitted(torch.ones(5, requires_grad=True))) == []
     assert said(lambda: wb.open(f, torch.ones(5, requires_grad=True), config=config)) == []
 

@@ -1,4 +1,4 @@
-"""Reading a config is fast, bounded and silent, for any content. Messages are short and printable."""
+"""Reading any config takes little time and memory and prints nothing. Messages are short and printable."""
 
 import os
 import time
@@ -35,7 +35,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_device_is_not_even_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_is_refused_without_opening_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(*_: object, **__: object) -> None:
         raise AssertionError
 
@@ -53,7 +53,7 @@ def test_an_oversized_file_is_refused(tmp_path: Path) -> None:
     path.write_text(least + "#" * (MOST_BYTES - len(least) + 1))
     with pytest.raises(ConfigError, match=f"it is larger than {MOST_BYTES} bytes"):
         load(path)
-    # A file whose size alone is large costs nothing to refuse.
+    # A file that only claims a large size is refused without reading it.
     os.truncate(path, 1 << 40)
     with pytest.raises(ConfigError, match=f"it is larger than {MOST_BYTES} bytes"):
         load(path)
@@ -98,14 +98,14 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_no_file_takes_long(name: str) -> None:
+def test_no_file_takes_long_to_read(name: str) -> None:
     begun_s = time.thread_time()
     refused_or_read = ""
     try:
         parse(BOMBS[name])
     except ConfigError as error:
         refused_or_read = str(error)
-    # Each takes less than 1 s. Work quadratic in a megabyte would take hours.
+    # Each file takes less than 1 s. If the time were quadratic in the size, it would take hours.
     assert time.thread_time() - begun_s < 60
     assert len(refused_or_read) < 700
     assert bool(refused_or_read) != (name in ("choices", "texts side by side"))
@@ -136,7 +136,7 @@ def test_no_file_takes_long(name: str) -> None:
         ("'''\n'''\n\n" + IN + 'fingerprint="a"\n rF"""b""")', 'choices.py:5: code in it, not executed: `rF"""b"""`'),
     ],
 )
-def test_messages_name_the_place_and_show_the_beginning(text: str, message: str) -> None:
+def test_messages_name_the_line_and_show_the_beginning_of_long_values(text: str, message: str) -> None:
     assert message in refused(text)
 
 

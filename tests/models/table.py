@@ -1,6 +1,6 @@
 """Try every model of the zoo and write docs/reference/models.md: ``python -m tests.models.table``.
 
-Rows are stored in a file as they are made, so that an interrupted run resumes; ``--again NAME…`` repeats those models.
+Each row is stored in a file at once, so that an interrupted run can resume. ``--again NAME…`` tries these models anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.errors import WorkbenchError
 CHOICES = 10
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 _WITHIN = 0.01
-"""Largest difference of the measured from the predicted peak, as a share."""
+"""Largest allowed difference between the measured and the predicted peak, as a share."""
 
 _COLUMNS = (
     "model",
@@ -50,11 +50,11 @@ huggingface-hub before 1.4, but transformers 5 needs huggingface-hub 2.
 """
 
 _ADVICE = "## Inputs to give, and models that cannot be opened"
-"""First line of the hand-written part of the page, which stays."""
+"""First line of the hand-written part of the page. This part stays as it is in the file."""
 
 
 def row(name: str) -> dict[str, Any]:
-    """Return the row of a model: its `Outcome`, its fusions on a planned GPU, or the reason why not."""
+    """Try a model; return its `Outcome` and its fusions on a planned GPU as a row, or why it could not be tried."""
     found: dict[str, Any] = {"model": name, "class": "", "reason": ""}
     try:
         module, args, kwargs = zoo.build(name)
@@ -75,7 +75,7 @@ def row(name: str) -> dict[str, Any]:
 
 
 def is_right(found: dict[str, Any]) -> bool:
-    """Return whether all trials of a model were right."""
+    """Return whether a model is accurate, replays, and has the predicted peak."""
     if found["reason"] or not found["accurate"] or not found["replayed"]:
         return False
     return bool(abs(found["measured_bytes"] / found["predicted_bytes"] - 1) <= _WITHIN)

@@ -1,4 +1,4 @@
-"""Users' models: each opens, plans, takes choices, runs right, and takes the predicted memory."""
+"""Models of users: each can be opened and planned, gives right results under choices, and has the predicted peak."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ IN_SUITE = (
     *("gpt_bigcode", "convbert", "squeezenet", "xglm", "olmoe"),
     *("t5", "mamba2", "whisper", "lora"),
 )
-"""The most different models. `tests.models.table` tries them all; docs/reference/models.md holds the results."""
+"""Models that differ most. `tests.models.table` tries all models and writes docs/reference/models.md."""
 IN_TEST = ("llama", "convnext")
-"""Models for `make test`: a language model and an image model. `make long` runs all."""
+"""Models for `make test`: a language model and an image model. `make long` runs all of `IN_SUITE`."""
 CHOICES = 5
 
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
@@ -29,7 +29,7 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in IN_TEST else pytest.mark.long) for name in IN_SUITE]
 )
-def test_a_model_opens_runs_right_and_replays(name: str, tmp_path: Path) -> None:
+def test_a_model_opens_and_gives_right_results_and_replays(name: str, tmp_path: Path) -> None:
     tried = trial.run(name, tmp_path, CHOICES)
     assert tried.capture == "dynamo"
     assert tried.choices
@@ -50,7 +50,7 @@ def test_a_model_is_planned_for_an_absent_gpu(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_experts_with_an_operator_of_their_own_are_statements(tmp_path: Path) -> None:
+def test_experts_with_the_grouped_operator_of_their_library_are_planned(tmp_path: Path) -> None:
     tried = trial.run("mixtral_grouped", tmp_path, CHOICES)
     assert tried.capture == "dynamo"
     assert tried.replayed

@@ -1,4 +1,4 @@
-"""A user's own training loops with a compiled model: the losses equal those of the model itself."""
+"""A user's training loops: with a compiled model, losses equal those of the model itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACCUMULATED = 3
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Config of a Granite (a Llama with other scales) that recomputes all saved tensors that it may."""
+    """Return a config of a Granite (a Llama with other scales) that recomputes all saved tensors if legal."""
     module = zoo.build("granite")[0]
     bench = workbench.open(module, **batch(0))
     free = [site for site in bench.sites("saved") if "recompute" in site.options and site.choice != "recompute"]
@@ -41,7 +41,7 @@ def batch(step: int) -> dict[str, Any]:
 
 
 def by_trainer(model: nn.Module, folder: Path) -> list[float]:
-    """Return the losses of a fine-tuning by `transformers.Trainer`."""
+    """Fine-tune a model by `transformers.Trainer`; return the losses."""
     from transformers import Trainer, TrainingArguments
 
     arguments = TrainingArguments(
@@ -67,7 +67,7 @@ def by_trainer(model: nn.Module, folder: Path) -> list[float]:
 
 
 def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
-    """Return the losses of a loop that accumulates the gradients of several batches and clips them before each step."""
+    """Train in a loop that accumulates gradients and clips them before each step; return the losses."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-2)
     losses = []
     for step in range(3):
@@ -83,7 +83,7 @@ def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_trainer_has_the_losses_without_a_config(config: Config, tmp_path: Path) -> None:
+def test_fine_tuning_a_compiled_model_gives_the_losses_of_the_model(config: Config, tmp_path: Path) -> None:
     expected = by_trainer(zoo.build("granite")[0], tmp_path)
     trained = by_trainer(config.jit(zoo.build("granite")[0]), tmp_path)
     assert len(expected) == STEPS
@@ -92,7 +92,7 @@ def test_a_trainer_has_the_losses_without_a_config(config: Config, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_gradients_are_accumulated_and_clipped_as_without_a_config(config: Config) -> None:
+def test_accumulating_and_clipping_gradients_of_a_compiled_model_gives_the_losses_of_the_model(config: Config) -> None:
     plain, given = (zoo.build("granite")[0] for _ in range(2))
     expected = by_loop(plain, list(plain.parameters()))
     assert by_loop(config.jit(given), list(given.parameters())) == pytest.approx(expected, rel=1e-4)

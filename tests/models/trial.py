@@ -1,4 +1,4 @@
-"""The trial of a model: it opens, takes choices, replays, runs right, and takes the predicted memory."""
+"""The trial of a model: open it, make choices, replay them, and check accuracy and memory."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Outcome:
     statements, sites, choices : int
         Statements and sites of the stock plan, and choices made.
     open_s : float
-        CPU time to open it.
+        CPU time that opening takes.
     predicted_bytes, measured_bytes : int
-        Peak under the choices.
+        Predicted and measured peak under the choices.
     replayed : bool
         Whether the exported config gives the same plan.
     accurate : bool
-        Whether its first step, forward and backward, equals unmodified Thunder's, eager's and, within eager's own
-        error, double precision's.
+        Whether the first step equals the step of unmodified Thunder and of eager PyTorch, and is as close to double
+        precision as eager PyTorch.
     against : str
         The references of the comparison.
     compared : int
-        Tensors compared.
+        Number of compared tensors.
     worst : str
-        The tensor nearest to its tolerance, or farthest beyond.
+        The tensor that is nearest to its tolerance, or farthest beyond it.
     """
 
     capture: str
@@ -56,7 +56,7 @@ class Outcome:
 
 
 def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
-    """Make a few random legal choices; drop those that another one forbids."""
+    """Make a few random legal choices; drop each choice that another choice makes illegal."""
     draw = random.Random(seed)
     free = [(site.id, o) for site in bench.sites() for o in site.options if o != site.choice and o not in site.illegal]
     drawn = draw.sample(free, min(count, len(free)))
@@ -69,7 +69,7 @@ def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
 
 
 def run(name: str, folder: Path, choices: int) -> Outcome:
-    """Try a model of the zoo on the CPU, with this many random choices."""
+    """Try a model of the zoo on the CPU with `choices` random choices."""
 
     def build() -> accuracy.Parts:
         return zoo.build(name)
@@ -86,7 +86,7 @@ def run(name: str, folder: Path, choices: int) -> Outcome:
     replayed = again.plan.text() == bench.plan.text() and again.choices == bench.choices
     stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=config.capture)
-    stepper.step()  # some models change their configuration when first called, and are captured again
+    stepper.step()  # the first call of some models changes their configuration, so the second call is captured again
     return Outcome(
         capture=bench.capture,
         statements=statements,

@@ -1,4 +1,4 @@
-"""Users' models with random weights and tiny shapes: each is a factory of a module and its inputs."""
+"""Models of users with random weights and tiny shapes. Each entry is a function that builds a module and its inputs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _hugging_face(kind: str, task: str, config: dict[str, Any], configured: str 
 
 
 def _text(kind: str, task: str = "ForCausalLM", configured: str = "", **config: Any) -> Callable[[], Parts]:
-    """Return a text model with its loss, from the prefix and suffix of its class names and its configuration."""
+    """Return a factory of a text model with a loss. `kind` and `task` are the two halves of the class name."""
 
     def build() -> Parts:
         tokens = torch.randint(3, VOCABULARY, (2, 8))
@@ -87,7 +87,7 @@ def _text(kind: str, task: str = "ForCausalLM", configured: str = "", **config: 
 
 
 def _experts(kind: str, **config: Any) -> Callable[[], Parts]:
-    """Return a mixture of experts computed only by operators of PyTorch."""
+    """Return a factory of a mixture of experts that uses only operators of PyTorch."""
     build = _text(kind, **config)
 
     def plain() -> Parts:
@@ -100,7 +100,7 @@ def _experts(kind: str, **config: Any) -> Callable[[], Parts]:
 
 
 def _image(kind: str, side: int = 16, **config: Any) -> Callable[[], Parts]:
-    """Return an image classifier with its loss."""
+    """Return a factory of an image classifier with a loss."""
 
     def build() -> Parts:
         images, labels = torch.randn(2, 3, side, side), torch.tensor([0, 2])
@@ -126,10 +126,10 @@ def _clip() -> Parts:
 
 
 def _speech(kind: str, *, labels: bool = False) -> Parts:
-    """Return a speech recognizer. Without labels it returns scores, for a CTC loss outside the program."""
+    """Return a speech recognizer. Without labels, it returns scores, for a CTC loss outside of the program."""
     given = {"labels": torch.randint(1, VOCABULARY, (2, 4))} if labels else {}
     module: Any = _hugging_face(kind, "ForCTC", _SPEECH)
-    module.freeze_feature_encoder()  # else it requires gradients of its input in the middle of the program
+    module.freeze_feature_encoder()  # otherwise the program would set requires_grad on its input
     return module, (torch.randn(2, 400),), given
 
 
@@ -249,7 +249,7 @@ _STATES: dict[str, Any] = {
 }
 
 MODELS: dict[str, Callable[[], Parts]] = {
-    # Text, one token after another.
+    # Text, causal.
     "llama": _text("Llama", **_TWO_LAYERS),
     "qwen2": _text("Qwen2", **_TWO_LAYERS),
     "qwen3": _text("Qwen3", **_TWO_LAYERS, head_dim=8),
@@ -319,11 +319,11 @@ MODELS: dict[str, Callable[[], Parts]] = {
     # State space.
     "mamba": _text("Mamba", **_STATES),
     "mamba2": _text("Mamba2", **_STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
-    # Mixture of experts. All but the last of its cycles run without gradients.
+    # A mixture of experts. It runs in cycles, all but the last without gradients.
     "hrm": _text("HrmText", **_SIZES, use_cache=False, head_dim=8),
     "llama4": _text("Llama4", configured="Llama4Text", **_GROUPED, head_dim=8, num_local_experts=4),
     "gemma4": _text("Gemma4Unified", configured="Gemma4UnifiedText", **_TWO_LAYERS, head_dim=8, sliding_window=4),
-    # It writes into its attention row by row.
+    # This model writes into its attention row by row.
     "qwen3_5": _text(
         "Qwen3_5",
         configured="Qwen3_5Text",
@@ -367,7 +367,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "fnet": _text("FNet", "ForMaskedLM", **_BLOCKS, vocab_size=VOCABULARY, hidden_dropout_prob=0.0),
     "convbert": _text("ConvBert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=16),
     "squeezebert": _text("SqueezeBert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=WIDTH),
-    # Text to text.
+    # Text from text.
     "t5": _text("T5", "ForConditionalGeneration", **_T5),
     "mt5": _text("MT5", "ForConditionalGeneration", **_T5),
     "bart": _text("Bart", "ForConditionalGeneration", **_PAIR),

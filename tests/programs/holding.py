@@ -1,6 +1,6 @@
 # ruff: noqa
 # mypy: ignore-errors
-"""A script whose functions hold all kinds of objects. It writes each, pickled, into a folder; see `test_pickling.py`."""
+"""A script whose functions use all kinds of objects. It pickles each function into a folder for `test_pickling.py`."""
 
 import contextvars, functools, io, logging, os, pathlib, sys, threading, weakref
 import thunder, torch

@@ -24,7 +24,7 @@ SMALL = {
 NAMES = [info.name for info in describe()]
 
 SAME = {"ddp_llama"}
-"""Made by another program's factory, but parallelized in another way."""
+"""Programs that the factory of another program makes, with another parallel mode."""
 
 CASES: list[tuple[str, dict[str, Any]]] = [(name, SMALL.get(name, {})) for name in NAMES if name not in SAME] + [
     ("residual_chain", {"layers": 2, "grad": True}),
@@ -45,7 +45,7 @@ def tensors(*objects: Any) -> list[torch.Tensor]:
 def step(
     compiled: Callable[..., Any], original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """Return outputs, final inputs and parameters, and gradients of one forward and backward."""
+    """Run a forward and a backward; return outputs, inputs and parameters after the step, and gradients."""
     outputs = tensors(compiled(*args, **kwargs))
     differentiable = [output for output in outputs if output.requires_grad]
     if differentiable:
@@ -68,7 +68,7 @@ def test_thunder_computes_the_results_of_eager(name: str, settings: dict[str, An
             torch.testing.assert_close(one, other, rtol=1e-2 if one.dtype == torch.bfloat16 else 1e-4, atol=1e-3)
 
 
-def test_the_catalogue_read_from_files_equals_the_imported_one() -> None:
+def test_the_catalogue_that_is_read_from_files_equals_the_imported_programs() -> None:
     modules = pkgutil.iter_modules(builtin.__path__)
     for module in modules:
         importlib.import_module(f"{builtin.__name__}.{module.name}")
@@ -82,7 +82,7 @@ def test_the_catalogue_read_from_files_equals_the_imported_one() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_planned_programs_are_fake_and_on_a_gpu(name: str) -> None:
+def test_tensors_of_planned_programs_are_fake_and_on_a_gpu(name: str) -> None:
     program = resolve(name, device="planned")
     found = tensors(program.callable, program.args, program.kwargs)
     assert found
@@ -91,7 +91,7 @@ def test_planned_programs_are_fake_and_on_a_gpu(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_programs_are_the_same_each_time(name: str) -> None:
+def test_a_program_has_the_same_tensors_each_time(name: str) -> None:
     one = resolve(name, device="cpu", seed=3)
     other = resolve(name, device="cpu", seed=3)
     mine, theirs = (tensors(p.callable, p.args) for p in (one, other))
@@ -110,7 +110,7 @@ def test_large_planned_programs_take_no_memory() -> None:
 
 
 def write_in_place(program: Program) -> list[torch.Tensor]:
-    """Return the inputs that the program changes."""
+    """Run a program; return the inputs that it changes."""
     before = [tensor.clone() for tensor in tensors(program.args)]
     program.callable(*program.args, **program.kwargs)
     return [now for was, now in zip(before, tensors(program.args), strict=True) if not torch.equal(was, now)]
@@ -123,7 +123,7 @@ def test_programs_that_write_in_place_change_their_inputs(name: str, changed: in
     assert len(write_in_place(resolve(name, device="cpu"))) == changed
 
 
-def test_adam_equals_torchs_adam() -> None:
+def test_adam_equals_the_adam_of_pytorch() -> None:
     program = resolve("adam", device="cpu", parameters=1, size=4)
     (param,), (grad,), *_ = program.args
     reference = torch.nn.Parameter(param.clone())
@@ -135,7 +135,7 @@ def test_adam_equals_torchs_adam() -> None:
     torch.testing.assert_close(param, reference.detach())
 
 
-def test_sgd_equals_torchs_sgd() -> None:
+def test_sgd_equals_the_sgd_of_pytorch() -> None:
     program = resolve("sgd", device="cpu", parameters=1, size=4)
     (param,), (grad,), _ = program.args
     reference = torch.nn.Parameter(param.clone())

@@ -1,4 +1,4 @@
-"""PyTorch modes around `open` belong to the program: planned, exported, and restored in runs and replays."""
+"""The modes of PyTorch around `open` belong to the program. Plans, exports, runs and replays use these modes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def dropped() -> nn.Module:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 @pytest.mark.parametrize(("opened", "capture"), [(True, "dynamo"), (False, "interpreter")])
-def test_a_config_for_the_other_mode_of_a_module_gives_a_message(opened: bool, capture: str, tmp_path: Path) -> None:
+def test_if_a_module_is_in_another_mode_than_the_config_says_a_warning_is_given(
+    opened: bool, capture: str, tmp_path: Path
+) -> None:
     model = dropped().train(opened)
     bench = workbench.open(model, X, capture=capture)
     config = workbench.load(bench.export(tmp_path / "choices.py"))

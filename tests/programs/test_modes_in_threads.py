@@ -1,6 +1,4 @@
-"""Programs with different modes in several threads: each runs under its own, and the process returns to its state
-before.
-"""
+"""Programs with different modes in several threads: each runs under its own modes, which do not outlast it."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ import workbench
 from workbench.programs import modes
 
 WAIT_S = 30.0
-"""Longer than any step here takes."""
+"""More seconds than any step of these tests takes."""
 
 SOON_S = 0.2
-"""Time for a thread to continue if it need not wait."""
+"""Seconds in which a thread continues if it does not have to wait."""
 
 X = torch.ones(2, 4)
 
@@ -92,7 +90,7 @@ def test_threads_with_the_same_modes_run_together(same: dict[str, str], pool: Th
     assert modes.current_modes() == {}
 
 
-def test_threads_that_switch_to_each_others_modes_do_not_deadlock(pool: ThreadPoolExecutor) -> None:
+def test_threads_that_leave_the_same_modes_for_different_modes_do_not_deadlock(pool: ThreadPoolExecutor) -> None:
     double, half = {"default_dtype": "float64"}, {"default_dtype": "bfloat16"}
     both = [Inside(pool, double, half), Inside(pool, double, {"deterministic": "on"})]
     assert all(each.entered.wait(WAIT_S) for each in both)
@@ -103,7 +101,7 @@ def test_threads_that_switch_to_each_others_modes_do_not_deadlock(pool: ThreadPo
     assert modes.current_modes() == {}
 
 
-def test_modes_that_a_program_sets_itself_stay() -> None:
+def test_modes_that_are_set_inside_the_block_stay() -> None:
     with modes.active_modes({}):
         torch.set_default_dtype(torch.float64)
     try:
@@ -118,7 +116,7 @@ def makes_its_own(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["open", "call"])
-def test_a_program_without_modes_is_compiled_without_those_of_another_thread(
+def test_a_program_without_modes_is_compiled_without_the_modes_of_another_thread(
     work: str, pool: ThreadPoolExecutor
 ) -> None:
     config = workbench.open(makes_its_own, X, capture="dynamo").config
@@ -137,7 +135,7 @@ def test_a_program_without_modes_is_compiled_without_those_of_another_thread(
 
 
 @pytest.mark.slow
-def test_programs_of_different_default_types_are_called_from_threads(pool: ThreadPoolExecutor) -> None:
+def test_threads_call_programs_with_different_default_types(pool: ThreadPoolExecutor) -> None:
     def of(dtype: torch.dtype) -> Callable[[], torch.dtype]:
         torch.set_default_dtype(dtype)
         try:

@@ -1,4 +1,4 @@
-"""Objects of a notebook or script travel to another process, or are refused by name with a remedy."""
+"""Objects of a notebook or script are sent to another process, or are refused with their name and a remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAVEL)
-def test_objects_held_by_a_notebooks_function_travel(sent: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
+def test_objects_that_a_function_of_a_notebook_uses_can_be_sent(
+    sent: tuple[dict[str, Any], dict[str, Any]], name: str
+) -> None:
     here, there = sent
     assert here[name] == there[name]
     assert "value" in there[name]
@@ -72,7 +74,7 @@ def test_objects_held_by_a_notebooks_function_travel(sent: tuple[dict[str, Any],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_object_that_cannot_travel_is_refused_by_name(
+def test_an_object_that_cannot_be_sent_is_refused_with_its_name(
     sent: tuple[dict[str, Any], dict[str, Any]], name: str
 ) -> None:
     refusal = sent[0][name]["refused"]
@@ -87,7 +89,7 @@ def share(*tensors: torch.Tensor) -> bool:
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
 
 
-def test_tensors_that_share_memory_share_it_there() -> None:
+def test_tensors_that_share_memory_share_it_after_sending() -> None:
     base = torch.arange(24.0).reshape(4, 6)
     cases = {
         "view": (base, base[0]),
@@ -113,7 +115,7 @@ def test_tensors_that_share_memory_share_it_there() -> None:
         assert first.untyped_storage().nbytes() == one.untyped_storage().nbytes()
 
 
-def test_parameters_buffers_and_closures_keep_sharing_there() -> None:
+def test_parameters_and_buffers_and_closures_share_memory_after_sending() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     model[1].weight = model[0].weight
     model.register_buffer("all", torch.randn(6, 4))
@@ -128,13 +130,13 @@ def test_parameters_buffers_and_closures_keep_sharing_there() -> None:
 
 
 @pytest.mark.parametrize("tensor", [torch.empty(0), torch.empty(3, 0), torch.ones(3, dtype=torch.bfloat16)[1:]])
-def test_odd_tensors_travel(tensor: torch.Tensor) -> None:
+def test_empty_tensors_and_tensors_with_an_offset_can_be_sent(tensor: torch.Tensor) -> None:
     (sent,) = travelled((tensor,))
     assert torch.equal(sent, tensor)
     assert sent.dtype == tensor.dtype
 
 
-def test_an_operator_that_is_not_registered_there_is_reported() -> None:
+def test_an_operator_that_the_other_process_lacks_is_reported() -> None:
     with pytest.raises(ProgramError, match=r"torch\.ops\.mine\.no_such is not registered in the process of the run"):
         pickling._operator("mine.no_such")
 
@@ -145,12 +147,12 @@ def written_through_a_view(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_a_run_with_inputs_that_share_memory_measures_the_prediction(tmp_path: Path) -> None:
+def test_for_inputs_that_share_memory_a_run_measures_the_predicted_peak(tmp_path: Path) -> None:
     x = torch.randn(3, 256, 256)
     bench = workbench.open(written_through_a_view, x, x[0], device="cpu", executor="torch", capture="interpreter")
     run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=1, clocks=False))
     assert run.state == "done"
     measured = run.memory["measured_peak_bytes"]
     assert measured is not None
-    # The result of the step, and the seeds of random numbers.
+    # A few bytes are the result of the step and the state of random numbers.
     assert 0 <= measured - bench.plan.peak_bytes < 64

@@ -1,4 +1,4 @@
-"""Objects and names that can be opened as programs, and the messages for all others."""
+"""Which objects and names can be opened as programs, and the messages for all other objects and names."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_a_file_is_read_again_each_time(file: Path, monkeypatch: pytest.MonkeyPa
     resolve(f"{file}:with_args", device="cpu")
     before = file.stat()
     file.write_text(FILE.replace("x * 2", "x * 3"))
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # a change with the same second and size
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # same size and time as before
     program = resolve(f"{file}:with_args", device="cpu")
     assert program.callable(*program.args)[0] == 3
 
@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_run_is_refused(file: Path, text: str, part: str) 
     assert part in message(f"{file}:f")
 
 
-def test_inputs_beside_a_builtin_name_are_refused() -> None:
+def test_a_builtin_name_with_inputs_is_refused() -> None:
     assert "mlp makes its own inputs" in message("mlp", torch.ones(3))
 
 
@@ -227,7 +227,7 @@ def test_given_objects_are_used_without_a_copy() -> None:
     assert (program.name, program.device, program.spec["kind"]) == ("Linear", "cpu", "pickle")
 
 
-def test_planned_objects_are_fake_copies_that_keep_sharing() -> None:
+def test_planned_objects_are_fake_copies_that_share_memory_as_before() -> None:
     model, tokens = Tied(), torch.tensor([[1, 2]])
     program = resolve(model, tokens, device="planned")
     planned: Any = program.callable
@@ -237,7 +237,7 @@ def test_planned_objects_are_fake_copies_that_keep_sharing() -> None:
     assert model.head.weight.device.type == "cpu"
 
 
-def test_given_objects_travel(tmp_path: Path) -> None:
+def test_given_objects_can_be_sent_to_another_process(tmp_path: Path) -> None:
     scale = 3
 
     def scaled(x: torch.Tensor, *, bias: float) -> torch.Tensor:
@@ -251,14 +251,14 @@ def test_given_objects_travel(tmp_path: Path) -> None:
         build(spec)
 
 
-def test_objects_that_cannot_travel_are_reported(tmp_path: Path) -> None:
+def test_given_objects_that_cannot_be_sent_are_refused(tmp_path: Path) -> None:
     generator = (each for each in ())
     program = resolve(lambda x: (x, generator), torch.ones(1))
     with pytest.raises(ProgramError, match="cannot be sent to another process"):
         program.dump(tmp_path)
 
 
-def test_building_leaves_the_random_state_alone() -> None:
+def test_building_a_program_does_not_change_the_random_state() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -266,7 +266,7 @@ def test_building_leaves_the_random_state_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_inputs_can_be_created_again() -> None:
+def test_building_a_program_again_gives_unchanged_inputs() -> None:
     program: Program = resolve("swap", device="cpu")
     program.callable(*program.args)
     again = program.build()

@@ -1,4 +1,4 @@
-"""Tensors are found and placed in all objects that can hold them in a user's program."""
+"""Tensors are found in all kinds of objects of a user's program, and moved to the program's device."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ class Batch:
 
 @dataclasses.dataclass
 class Guarded:
-    """A configuration like Hugging Face's for models whose layers differ: it refuses attributes that are not equal in
-    all layers.
-    """
+    """A configuration that refuses to read an attribute, as Hugging Face's does if layers differ in the attribute."""
 
     x: torch.Tensor
     head_dim: int = 8
@@ -100,14 +98,14 @@ def test_a_tensor_is_found_in_every_kind_of_holder(objects: Any, paths: list[str
     assert list(find_tensors(objects).tensors) == paths
 
 
-def test_an_object_that_holds_itself_is_walked_once() -> None:
+def test_an_object_that_contains_itself_is_walked_once() -> None:
     circle: list[Any] = [T]
     circle.append(circle)
     assert list(find_tensors(circle).tensors) == ["[0]"]
 
 
 @pytest.mark.parametrize("program", [Masked(), closing_over(T), functools.partial(scaled, scale=T), Masked().forward])
-def test_tensors_held_by_a_program_are_planned_on_the_device_and_counted(program: Any) -> None:
+def test_tensors_that_a_program_holds_are_moved_to_the_planned_device_and_counted(program: Any) -> None:
     placed, x = placement.place_objects((program, torch.ones(2, 3)), "meta")
     assert {tensor.device.type for tensor in find_tensors((placed, x)).tensors.values()} == {"meta"}
     assert {tensor.device.type for tensor in find_tensors(program).tensors.values()} == {"cpu"}, "the person's own stay"
@@ -158,7 +156,7 @@ def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
 
 
 class Unread(nn.Module):
-    """Holds a buffer, a parameter and a plain attribute that no statement reads."""
+    """Has a buffer, a parameter and a plain attribute that no statement reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +188,7 @@ def test_tensors_that_no_statement_reads_count_as_memory(capture: str, device: s
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_the_peak_with_unread_tensors_equals_the_measured_one(capture: str) -> None:
+def test_with_unread_tensors_the_predicted_peak_equals_the_measured_peak(capture: str) -> None:
     module, x, unused = Unread(), torch.ones(4, 16), torch.ones(32)
     bench = workbench.open(module, x, unused, device="cpu", capture=capture)
     stepper = Stepper(module, (x, unused), {}, bench.config.jit(module))
@@ -201,7 +199,7 @@ def test_the_peak_with_unread_tensors_equals_the_measured_one(capture: str) -> N
 
 
 @pytest.mark.parametrize("fake", [False, True])
-def test_what_shares_memory_shares_it_where_it_is_placed(fake: bool) -> None:
+def test_tensors_that_share_memory_share_it_after_they_are_moved(fake: bool) -> None:
     x = torch.arange(24.0).reshape(4, 6)
     pairs = torch.view_as_complex(x.view(4, 3, 2))
     alone = torch.ones(100)[3:5]

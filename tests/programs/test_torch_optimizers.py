@@ -1,4 +1,4 @@
-"""PyTorch's own optimizer steps, captured, equal the optimizers, eagerly and through Thunder."""
+"""Captured steps of PyTorch's optimizers equal the optimizers, eagerly and with Thunder."""
 
 import inspect
 from typing import Any
@@ -19,7 +19,7 @@ OPTIMIZERS: dict[str, Any] = {
 
 
 def start(name: str) -> tuple[dict[str, torch.Tensor], list[torch.nn.Parameter], torch.optim.Optimizer]:
-    """Return the program's parameters and gradients by name, and a separate optimizer for them."""
+    """Return tensors of a program by name, and a copy of its parameter with an optimizer."""
     args = resolve(name, device="cpu", parameters=2, size=4).args
     given = dict(zip(("param_0", "grad_0"), args[:2], strict=True))
     params = [torch.nn.Parameter(given["param_0"].clone())]
@@ -41,7 +41,7 @@ def test_a_captured_step_equals_the_optimizers_step(name: str, jitted: bool) -> 
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_thunderfx_takes_the_step_that_the_program_holds(name: str) -> None:
+def test_thunderfx_compiles_the_step_of_an_optimizer(name: str) -> None:
     _, params, optimizer = start(name)
     _, others, reference = start(name)
     for each in (optimizer, reference):
@@ -53,14 +53,14 @@ def test_thunderfx_takes_the_step_that_the_program_holds(name: str) -> None:
     assert [len(info.thunder_compiled_fns) for info in backend.subgraph_infos] == [1]
 
 
-def test_each_capture_is_reported_however_many_there_are() -> None:
+def test_a_captured_step_takes_three_tensors_for_each_parameter() -> None:
     for parameters in range(1, 11):
         args = resolve("torch_sgd", device="cpu", parameters=parameters, size=2).args
         assert len(args) == 3 * parameters
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_a_step_is_captured_after_dynamo_gave_up_the_optimizer(name: str) -> None:
+def test_a_step_is_captured_even_if_dynamo_skips_the_step_method(name: str) -> None:
     params = [torch.nn.Parameter(torch.ones(2))]
     step = inspect.unwrap(type(OPTIMIZERS[name](params)).step)
     torch._dynamo.eval_frame.skip_code(step.__code__)

@@ -1,4 +1,4 @@
-"""Inputs given by a user: they are distinguished from options of the same name, and non-programs are refused."""
+"""Inputs that a user gives are told from options of the same name. Objects that are no programs are refused."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def test_an_option_that_is_also_a_parameter_of_the_program_is_refused(
         workbench.open(program, torch.randn(2, 4), **given)
 
 
-def test_inputs_of_any_name_are_given_by_kwargs() -> None:
+def test_kwargs_can_have_inputs_with_the_names_of_options() -> None:
     x = torch.ones(2, 4)
     bench = workbench.open(scaled, x, kwargs={"seed": 3}, device="cpu")
     assert bench.program.kwargs == {"seed": 3}
     torch.testing.assert_close(bench.config.jit(scaled)(x, seed=3), x * 4)
-    # Here the name means the workbench's option.
+    # As a keyword, `seed` is the workbench's option.
     assert workbench.open(scaled, x, kwargs={"seed": 3}, seed=5).program.seed == 5
     assert workbench.open(scaled, x, 3, seed=5).program.seed == 5, "an input given by place is no option"
 
 
-def test_an_input_is_given_once() -> None:
+def test_an_input_that_is_given_twice_is_refused() -> None:
     with pytest.raises(ProgramError, match="x is given twice, as a keyword and in kwargs"):
         resolve(scaled, x=torch.ones(2), kwargs={"x": torch.ones(2)})
 
@@ -72,7 +72,7 @@ def compiled_inside() -> nn.Module:
         (3, "int is no program; legal: a function or module with its inputs, a built-in name, or file.py:factory"),
     ],
 )
-def test_an_object_derived_from_a_program_is_refused(program: Any, told: str) -> None:
+def test_a_compiled_program_or_a_number_is_refused(program: Any, told: str) -> None:
     with pytest.raises(ProgramError, match=f"^{re.escape(told)}"):
         workbench.open(program, torch.ones(2, 4))
 
@@ -85,7 +85,7 @@ def test_a_program_compiled_by_thunder_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-def test_torchscript_is_refused_before_it_ends_the_process() -> None:
+def test_torchscript_is_refused() -> None:
     script = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))
     for program, where in ((script, ""), (nn.Sequential(nn.ReLU(), script), "1 of Sequential")):
         with pytest.raises(ProgramError, match=f"{where}.* is TorchScript, which cannot be traced: open the Python"):
@@ -119,7 +119,7 @@ class Awaited:
         (Awaited(), "Awaited is async, "),
     ],
 )
-def test_an_object_that_computes_nothing_when_called_is_refused(program: Callable[..., Any], told: str) -> None:
+def test_a_generator_or_an_async_function_is_refused(program: Callable[..., Any], told: str) -> None:
     with pytest.raises(ProgramError, match=told):
         workbench.open(program, torch.ones(2), device="cpu")
 
@@ -141,7 +141,9 @@ def test_an_object_that_computes_nothing_when_called_is_refused(program: Callabl
         ),
     ],
 )
-def test_inputs_without_a_parameter_are_refused(args: tuple[Any, ...], inputs: dict[str, Any], told: str) -> None:
+def test_inputs_that_do_not_fit_the_parameters_are_refused(
+    args: tuple[Any, ...], inputs: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ProgramError) as refused:
         workbench.open(Scaled(), *args, **inputs)
     assert str(refused.value) == f"Scaled takes (x, seed, device), and what was given does not fit: {told}"
@@ -173,12 +175,12 @@ class Decorated(nn.Module):
 
 
 def test_a_decorator_may_take_more_parameters_than_its_function() -> None:
-    """Hugging Face's `return_dict` does: the model's own `forward` does not name it."""
+    """For example, decorators of Hugging Face take `return_dict`, which the model's `forward` does not name."""
     bench = workbench.open(Decorated(), torch.ones(2), twice=True, device="cpu", executor="torch")
     torch.testing.assert_close(bench.config.jit(Decorated())(torch.ones(2), twice=True), 2 * torch.ones(2).sin())
 
 
-def test_a_modules_own_call_may_take_other_inputs() -> None:
+def test_a_module_that_overrides_call_may_take_other_inputs() -> None:
     class Called(nn.Linear):
         def __call__(self, x: torch.Tensor, scale: float) -> torch.Tensor:
             return super().__call__(x * scale)

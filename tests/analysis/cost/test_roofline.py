@@ -1,4 +1,4 @@
-"""Predicted step times: measured times where there are any, the fitted roofline for the rest."""
+"""Predicted step times: measured statements take their measured time, other statements follow a fitted roofline."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_a_measured_plan_is_predicted_as_measured() -> None:
     found = predict_step(made, learned)
     assert learned.other_s == 3.0
     assert found.step_s == pytest.approx(10.0)
-    # Nothing distinguishes the two equal statements, so both get their mean.
+    # The two tanh statements are equal, so both get their mean time.
     assert found.seconds.tolist() == [4.0, 1.5, 1.5]
     assert found.measured_share == 1.0
 
 
-def test_a_statement_that_runs_again_costs_again() -> None:
+def test_a_repeated_statement_adds_its_cost_a_second_time() -> None:
     learned = calibrate(with_flops(graph(LINES), 100, 0, 0), ["matmul", "tanh", "tanh"], [4.0, 1.0, 2.0], 10.0)
     again = with_flops(graph([*LINES, ("tanh", "c", "f", "")]), 100, 0, 0, 0)
     assert predict_step(again, learned).step_s == pytest.approx(11.5)
@@ -52,7 +52,7 @@ def test_fitted_rates_are_those_that_statements_reached() -> None:
     assert rates.flops_per_s == pytest.approx(100.0)
 
 
-def test_fusion_names_and_numbers_do_not_matter_but_shapes_do() -> None:
+def test_fusions_that_differ_only_in_names_have_one_signature() -> None:
     made = graph(
         [("Fusion0", "a", "b", ""), ("tanh", "a", "b", ""), ("Fusion1", "b", "c", ""), ("tanh", "b", "c", "")],
         parents={1: 0, 3: 2},
@@ -82,7 +82,7 @@ def test_costs_of_statements_add_up(executor: str) -> None:
 
 
 def _alone_s(made: Graph, row: int) -> float:
-    """Cost of one statement by the definition: bytes of each distinct value, and FLOPs."""
+    """Return the cost of one statement by its definition: the bytes of each distinct value, and FLOPs."""
     statements, values = made.statements, made.values
     kinds = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
     if statements.parent[row] >= 0 or statements.flags[row] & StatementFlag.VIEW or statements.kind[row] in kinds:

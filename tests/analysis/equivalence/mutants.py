@@ -1,4 +1,4 @@
-"""Random mutants of traces, with one change each, and functions that run them. A proof must refuse the harmful ones."""
+"""Random mutants of traces with one change each, and functions that run them. A proof must refuse harmful mutants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNSAID = ("python_del", "clear_mutable_collection")
 
 @dataclasses.dataclass
 class Step:
-    """A forward trace and its backward trace, if there is one, as editable lists of statements."""
+    """The statements of a forward trace and of its backward trace, if any, as lists that can be edited."""
 
     forward: list[BoundSymbol]
     backward: list[BoundSymbol] | None
@@ -41,18 +41,18 @@ class Step:
 
     @classmethod
     def of(cls, bench: Workbench) -> Step:
-        """Return the step of a bench's current plan."""
+        """Return the step of the plan that a bench has in force."""
         split = bench.plan.split
         sides = [None if side is None else _kept(side) for side in (split.forward, split.backward)]
         assert sides[0] is not None
         return cls(sides[0], sides[1], (split.forward, split.backward))
 
     def copied(self) -> Step:
-        """Return a step with the same statements in new lists."""
+        """Return a copy with new lists of the same statements."""
         return Step(list(self.forward), None if self.backward is None else list(self.backward), self._traces)
 
     def sides(self) -> list[list[BoundSymbol]]:
-        """The statement lists: forward, then backward."""
+        """Return the lists of statements: first the forward, then the backward, if any."""
         return [self.forward] if self.backward is None else [self.forward, self.backward]
 
     def traces(self) -> tuple[TraceCtx, TraceCtx | None]:
@@ -78,11 +78,11 @@ def _kept(trace: TraceCtx) -> list[BoundSymbol]:
     return [bsym for bsym in trace.bound_symbols if bsym.sym.name not in _UNSAID]
 
 
-# Running.
+# How a step runs.
 
 
 def run(step: Step, arguments: Mapping[str, torch.Tensor], seed: int) -> list[Any]:
-    """Run a step. Return all its results: outputs, gradients, arguments, and the state of the random generator."""
+    """Run a step; return its outputs, gradients and arguments, and the state of the random generator."""
     torch.manual_seed(seed)
     own: dict[str, Any] = _copied(arguments)
     names = dict(own)
@@ -95,7 +95,7 @@ def run(step: Step, arguments: Mapping[str, torch.Tensor], seed: int) -> list[An
             outcome, (saved, others) = returned
             outputs = outcome["flat_output"]
             found = [leaf.clone() for leaf in _leaves(outputs)]
-            # Each output gets a gradient of its own.
+            # Each output gets another cotangent.
             cotangents = [_cotangent(o, i) for i, o in enumerate(outputs)]
             given = {"saved_for_backward": [list(saved), list(others)], "cotangents": cotangents}
             gradients = _executed(step.backward, dict(given))
@@ -109,7 +109,7 @@ def _cotangent(output: torch.Tensor, place: int) -> torch.Tensor:
 
 
 def _copied(arguments: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Return fresh arguments. Arguments that share a storage share one in the copy too."""
+    """Return copies of the arguments. If arguments share a storage, their copies share a storage."""
     storages: dict[int, torch.Tensor] = {}
     made: dict[str, Any] = {}
     for name, tensor in arguments.items():
@@ -164,7 +164,7 @@ def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return True
 
 
-# Mutations.
+# How a step is mutated.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,12 +177,12 @@ class Place:
 
     @property
     def bsym(self) -> BoundSymbol:
-        """The statement at this place."""
+        """Return the statement at this place."""
         whole = self.statements[self.at]
         return whole if self.member < 0 else whole.subsymbols[self.member]
 
     def put(self, *instead: BoundSymbol) -> None:
-        """Replace the statement by others."""
+        """Replace the statement by other statements."""
         if self.member < 0:
             self.statements[self.at : self.at + 1] = instead
             return
@@ -192,7 +192,7 @@ class Place:
         self.statements[self.at] = whole.from_bsym(subsymbols=members)
 
     def group(self) -> list[BoundSymbol]:
-        """The list of statements that contains this one."""
+        """Return the list of statements that contains this place."""
         return list(self.statements if self.member < 0 else self.statements[self.at].subsymbols)
 
 
@@ -219,7 +219,7 @@ def _like(one: TensorProxy, other: TensorProxy) -> bool:
 
 
 def _instead(bsym: BoundSymbol, place: int, proxy: Any) -> BoundSymbol:
-    """Return the statement with another value at one argument position."""
+    """Return the statement with another value in one argument."""
     flat, spec = tree_flatten((bsym.args, bsym.kwargs))
     flat = list(flat)
     flat[place] = proxy
@@ -228,7 +228,7 @@ def _instead(bsym: BoundSymbol, place: int, proxy: Any) -> BoundSymbol:
 
 
 def _alone(changed: BoundSymbol, before: BoundSymbol) -> BoundSymbol:
-    """Return the changed statement with the same change in its subsymbols."""
+    """Return the changed statement after making the same change in its subsymbols."""
     if not changed.subsymbols:
         return changed
     swap = {
@@ -242,7 +242,7 @@ def _alone(changed: BoundSymbol, before: BoundSymbol) -> BoundSymbol:
 
 
 def _known_before(step: Step, place: Place) -> list[TensorProxy]:
-    """Return the tensors that the statement could read instead."""
+    """Return the tensors that exist before the statement."""
     known: dict[str, TensorProxy] = {}
     whole = place.statements[place.at]
     if place.member >= 0:
@@ -256,7 +256,7 @@ def _known_before(step: Step, place: Place) -> list[TensorProxy]:
 
 
 def other_operand(step: Step, rng: random.Random) -> bool:
-    """Make a statement read or write another tensor: another alias, a wrong clone, another saved value."""
+    """Make a statement read or write another tensor, such as another alias, a wrong clone or another saved value."""
     place = rng.choice(places(step))
     flat = tree_flatten((place.bsym.args, place.bsym.kwargs))[0]
     at = [i for i, leaf in enumerate(flat) if isinstance(leaf, TensorProxy)]
@@ -304,7 +304,7 @@ def other_constant(step: Step, rng: random.Random) -> bool:
 
 
 def moved(step: Step, rng: random.Random) -> bool:
-    """Move a statement earlier or later: a copy, a fence, a read, a random draw."""
+    """Move a statement, such as a copy, a read or a random draw, earlier or later."""
     kinds: Sequence[Callable[[BoundSymbol], bool]] = (
         _writes,
         lambda b: bool(_tensors(b)),
@@ -342,7 +342,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def dropped(step: Step, rng: random.Random) -> bool:
-    """Delete a copy or a fence. Its readers read the copy's destination instead."""
+    """Delete a copy or a fence. Its readers then read the copy's destination, or the value before the fence."""
     fitting = [place for place in places(step) if place.bsym.sym.name in ("copy_", "update_aliases")]
     if not fitting:
         return False
@@ -361,7 +361,7 @@ def dropped(step: Step, rng: random.Random) -> bool:
 
 
 def drawn_again(step: Step, rng: random.Random) -> bool:
-    """Draw random numbers once more, for one of their readers."""
+    """Draw random numbers a second time, and let one of their readers read the new numbers."""
     draws = [p for p in places(step) if p.bsym.sym.name == "uniform" and p.member < 0]
     fitting = [(p, o) for p in draws for o in p.bsym.flat_proxy_outs]
     if not fitting:
@@ -410,7 +410,7 @@ MUTATIONS: tuple[Callable[[Step, random.Random], bool], ...] = (
 
 
 def mutants(step: Step, rng: random.Random, count: int) -> Iterator[tuple[str, Step]]:
-    """Yield mutants with one change each, and the name of the mutation."""
+    """Yield the name of a mutation and a mutant with this one change."""
     made = 0
     for _ in range(20 * count):
         changed = step.copied()

@@ -1,4 +1,4 @@
-"""Small plans in text form, with the computation of each statement, for tests of the equivalence proof."""
+"""Small plans in text form for tests of the equivalence proof; they say what each statement computes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ _KINDS = {"copy_": Kind.COPY, "update_aliases": Kind.FENCE, "wait": Kind.WAIT}
 def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "") -> Graph:
     """Build a graph from lines such as ``t = tanh($x)``. A ``$`` marks each value that is read.
 
-    ``v in 0 = view($t, 4)`` gives the result the memory of the first value read. ``a, b in -,~0 = …`` gives each result
-    a memory of its own. ``r in 0 = expand($t, (4, 4)) from 4;4,4;0,1;0`` only moves elements, by the index map after
-    ``from``. ``take x, w`` names the arguments, and ``return y`` ends the forward. After that, ``hand t, x`` (or ``hand
-    t as u``) names what the forward passes to the backward, ``cotangent dy`` the incoming gradient, and ``gradients g,
-    -`` the results of the backward. Values are ``float32[4]@cpu`` unless `kinds` gives another type.
+    In ``v in 0 = view($t, 4)``, the result shares the memory of the first value that is read. In ``a, b in -,~0 = …``,
+    the text after ``in`` gives the memory of each result. ``r in 0 = expand($t, (4, 4)) from 4;4,4;0,1;0`` only moves
+    elements; its index map comes after ``from``. ``take x, w`` names the arguments. ``return y`` ends the forward. Then
+    ``hand t, x`` (or ``hand t as u``) names the values that the forward passes to the backward, ``cotangent dy`` names
+    the incoming gradient, and ``gradients g, -`` names the results of the backward. Values are ``float32[4]@cpu``
+    unless `kinds` gives another type.
     """
     known: dict[str, int] = {}
     flags: list[int] = []

@@ -1,4 +1,4 @@
-"""`commutes` accepts an order only if no statement passes one that it depends on or changes; the prover agrees."""
+"""`commutes` accepts an order only if no statement moves past a statement that it depends on or changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERS = {
 
 
 def shuffled(of: Graph, drawn: random.Random, moves: int) -> np.ndarray:
-    """Return the rows with a few statements moved a little within their side."""
+    """Return the rows after moving a few statements by a few places within their side."""
     top = top_rows(of).tolist()
     for _ in range(moves):
         at = drawn.randrange(len(top))
@@ -38,7 +38,7 @@ def shuffled(of: Graph, drawn: random.Random, moves: int) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ORDERS)
-def test_orders_that_commute_are_proven_and_some_orders_do_not_commute(program: str) -> None:
+def test_an_order_that_commutes_is_proven_and_some_orders_do_not_commute(program: str) -> None:
     of = wb.open(program, **ORDERS[program]).stock_plan.graph
     prover, drawn, found = Prover(of), random.Random(3), [0, 0]
     for _ in range(TRIES):
@@ -51,7 +51,7 @@ def test_orders_that_commute_are_proven_and_some_orders_do_not_commute(program: 
 
 
 def kinds(of: Graph, given: dict[str, Kind], flags: dict[str, StatementFlag] | None = None) -> Graph:
-    """Return a hand-made graph with other kinds and flags for the named statements."""
+    """Return a graph after changing the kinds and flags of the named statements."""
     statements = of.statements
     kind, flag = statements.kind.copy(), statements.flags.copy()
     for row, name in enumerate(statements.name):
@@ -64,7 +64,7 @@ INPUT = {"x": ValueFlag.ARGUMENT | ValueFlag.TENSOR, "y": ValueFlag.ARGUMENT | V
 
 
 def order(of: Graph, names: str) -> bool:
-    """Return whether the statements commute into the given order."""
+    """Return whether `commutes` accepts this order of the statements."""
     return commutes(of, np.asarray([of.statements.name.index(name) for name in names.split()]))
 
 
@@ -74,7 +74,7 @@ def test_a_value_is_made_before_it_is_read() -> None:
     assert not order(of, "c a b")
 
 
-def test_no_statement_passes_a_write_of_a_value_it_reads_through_any_alias() -> None:
+def test_no_statement_moves_past_a_write_to_an_alias_of_what_it_reads() -> None:
     lines = [
         ("view", "x", "v", ""),
         ("read", "v", "p", ""),
@@ -110,7 +110,7 @@ def test_collectives_without_a_wait_keep_their_order() -> None:
     assert not order(of, "b a")
 
 
-def test_members_stay_with_their_fusion_and_on_their_side() -> None:
+def test_members_stay_with_their_fusion_and_statements_on_their_side() -> None:
     lines = [("a", "x", "p", ""), ("m", "x", "p", ""), ("b", "y", "q", ""), ("c", "y", "r", "")]
     of = graph(lines, flags=INPUT, parents={1: 0}, backward=3)
     assert order(of, "b a m c")
@@ -119,7 +119,7 @@ def test_members_stay_with_their_fusion_and_on_their_side() -> None:
     assert not commutes(of, np.asarray([0, 1, 2, 2]))
 
 
-def test_a_write_to_a_value_without_memory_is_not_provable() -> None:
+def test_no_statement_moves_past_a_write_to_a_value_without_memory() -> None:
     of = graph([("a", "x", "p", ""), ("b", "y", "q", "")], flags=INPUT)
     of = dataclasses.replace(of, values=dataclasses.replace(of.values, storage=np.full(len(of.values), -1, np.int32)))
     assert order(of, "b a")

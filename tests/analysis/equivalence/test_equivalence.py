@@ -1,4 +1,4 @@
-"""The prover accepts equal hand-written plans and names the differing statement of others. Each rule has a case."""
+"""The prover accepts equal plans; in other plans, it names the statement that differs. Each rule has a case."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "fence": (
         plan("take a, b, x\nf, h in 0,1 = update_aliases(($a, $b))\nc in 1 = copy_($x, $f)\nreturn x"),
         plan("take a, b, x\nc in 1 = copy_($x, $a)\nreturn x"),
-        # Swapped outputs.
+        # The outputs of the fence are swapped.
         plan("take a, b, x\nf, h in 0,1 = update_aliases(($a, $b))\nc in 1 = copy_($x, $h)\nreturn x"),
     ),
     "shallow copy": (
@@ -232,7 +232,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
             "e in 0 = expand($u, (4, 4)) from 1,4;4,4;0,1;0\nreturn e",
             SQUARE,
         ),
-        # Along the other dimension.
+        # The elements expand along the other dimension.
         plan(
             "take x\nu in 0 = unsqueeze($x, 1) from 4;4,1;1,1;0\n"
             "e in 0 = expand($u, (4, 4)) from 4,1;4,4;1,0;0\nreturn e",
@@ -247,7 +247,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "cast there and back": (
         plan("take x\nwide = to($x, torch.float32)\nback = to($wide, torch.float16)\ny = tanh($back)\nreturn y", HALF),
         plan("take x\ny = tanh($x)\nreturn y", HALF),
-        # Through a type with less precision: bfloat16 has fewer digits.
+        # The type between has less precision: bfloat16 has fewer digits.
         plan(
             "take x\nnarrow = to($x, torch.bfloat16)\nback = to($narrow, torch.float16)\ny = tanh($back)\nreturn y",
             HALF | {"narrow": "bfloat16[4]@cpu"},
@@ -260,7 +260,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
             executor="nvfuser",
         ),
         plan("take x\nh = to($x, torch.float16)\nreturn h", {"h": "float16[4]@cpu"}, executor="nvfuser"),
-        # Through an integer type, which drops the fraction.
+        # The type between is an integer, which drops the fraction.
         plan(
             "take x\nb = to($x, torch.int32)\nh = to($b, torch.float16)\nreturn h",
             {"b": "int32[4]@cpu", "h": "float16[4]@cpu"},
@@ -275,7 +275,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "reduction in place": (
         plan("take x\nt = neg($x)\nr = all_reduce($t, sum, group 0, True, False)\nw = wait($r)\nreturn w"),
         plan("take x\nt = neg($x)\nr in 0 = all_reduce($t, sum, group 0, True, True)\nw in 0 = wait($r)\nreturn w"),
-        # The result of an in-place all-reduce overwrites the value that was sent, and that value is returned.
+        # The all-reduce in place takes the maximum, not the sum.
         plan("take x\nt = neg($x)\nr in 0 = all_reduce($t, max, group 0, True, True)\nw in 0 = wait($r)\nreturn w"),
     ),
     "offload": (
@@ -296,7 +296,7 @@ def test_equal_plans_are_proven_without_any_rule(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_different_plans_are_refused_with_a_message(case: str) -> None:
+def test_plans_with_other_results_are_refused_with_a_message(case: str) -> None:
     stock, other, words = DIFFERENT[case]
     proof = prove(plan(stock), plan(other))
     assert not proof.proven
@@ -332,7 +332,7 @@ def test_a_rule_that_both_plans_need_is_not_named(name: str) -> None:
         assert prove(one, one).rules == ()
 
 
-def test_a_cast_counts_outside_nvfuser_fusions() -> None:
+def test_a_cast_on_the_way_is_only_ignored_in_nvfuser_fusions() -> None:
     stock, applied, _ = BY_RULE["cast on the way"]
     plain = [dataclasses.replace(g.statements, executor=("",) * len(g.statements)) for g in (stock, applied)]
     one, other = (dataclasses.replace(g, statements=s) for g, s in zip((stock, applied), plain, strict=True))
@@ -347,7 +347,7 @@ def test_a_write_through_nested_views_reaches_the_same_elements() -> None:
 
 
 def random_view(tensor: torch.Tensor, random: Random) -> torch.Tensor:
-    """Return a view of a tensor, or a reshape that has to copy."""
+    """Return a random view of a tensor, or a reshape that must copy."""
     dim = random.randrange(tensor.dim())
     length = tensor.shape[dim]
     return random.choice(
@@ -387,7 +387,7 @@ def test_nested_views_select_the_elements_that_pytorch_selects() -> None:
     assert composed > 1000
 
 
-def test_an_overwritten_sent_value_differs_from_the_original() -> None:
+def test_if_an_all_reduce_in_place_overwrites_a_value_that_is_read_later_the_proof_refuses() -> None:
     sent = "take x\nt = neg($x)\nr = all_reduce($t, sum, group 0, True, False)\nw = wait($r)\ny = add($w, $t)\nreturn y"
     assert not prove(
         plan(sent), plan(sent.replace("r =", "r in 0 =").replace("False", "True").replace("w =", "w in 0 ="))

@@ -1,4 +1,4 @@
-"""The proof refuses every random mutant of a plan whose run gives another result."""
+"""If a random mutant of a plan gives other results, the proof refuses the mutant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = 5
 
 
 def writes(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Write in place, also through views, between reads and random draws."""
+    """Write in place and through views, between reads and random draws."""
     old = a.clone()
     a[0].add_(w)
     a.mul_(b)
@@ -61,7 +61,7 @@ OWN = {"writes": written, "draws": drawn}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program and executor, with one option chosen at every site where it is legal."""
+    """A program, an executor, and an option that is chosen at every site where it is legal."""
 
     program: str
     executor: str
@@ -102,7 +102,7 @@ EACH = 160 if FULL else 25
 
 
 def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
-    """Count mutants by mutation, by whether their results changed, and by whether they were proven."""
+    """Count mutants by their mutation, by whether results changed, and by whether the prover accepted them."""
     bench = case.bench()
     step, prover = Step.of(bench), Prover(bench.stock_plan.graph)
     known = bench._captured.stage.arguments

@@ -1,4 +1,4 @@
-"""The joint trace computes the same as the program's own trace: both are decomposed and value-numbered."""
+"""The joint trace computes what the program's trace computes. The check decomposes both and numbers their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHANGED = {
     "swapped operands": "sub",
     "another operand": "mul",
 }
-"""Changes to a joint trace, with the text that the message must contain."""
+"""Changes to a joint trace, each with the text that the message must contain."""
 SEEDS = (*range(7001, 7007), 7008, 7009)
 """Seeds of random programs that Thunder accepts and that return something."""
 BUILT_IN = ("batch_norm", "dropout_mlp", "residual_chain", "swap")
@@ -45,7 +45,7 @@ def test_the_joint_trace_of_a_random_program_loses_nothing(seed: int) -> None:
 
 
 def test_the_joint_trace_of_recomputed_dropout_loses_nothing() -> None:
-    """Another check reports the second draw in the backward. The forward is the program's."""
+    """The forward equals the program. Another check would report a second draw in the backward."""
     assert lost(workbench.open("checkpoint_dropout", device="cpu", executor="torch")) == ""
 
 
@@ -59,7 +59,7 @@ def pooled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.max_pool2d(x * w, 2) + 1
 
 
-def test_an_executors_op_counts_as_the_composite_it_replaces() -> None:
+def test_an_op_of_an_executor_counts_as_the_composite_that_it_replaces() -> None:
     x = torch.rand(1, 2, 4, 4, requires_grad=True)
     bench = workbench.open(pooled, x, torch.rand(4), device="cpu", executor="torch")
     joint = bench._captured.stage.joint

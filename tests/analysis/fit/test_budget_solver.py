@@ -1,6 +1,4 @@
-"""`analysis.choice` against all combinations of options, computed exactly, for any duration of statements and
-transfers.
-"""
+"""The solver of a fit finds the best of all combinations of options, for random durations of statements."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ def tower(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 class Small:
-    """A program's graph, all options for its storages, and their costs, computed once for all tests."""
+    """The graph of a program and all combinations of options for its storages. Tests share the computed costs."""
 
     def __init__(self, program: Callable[..., torch.Tensor]) -> None:
         arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
@@ -115,8 +113,8 @@ def test_no_combination_is_faster_under_any_limit(small: Small, seed: int) -> No
 
 
 @pytest.mark.parametrize("small", [residual], indirect=True)
-def test_recomputing_and_offloading_together_beat_either_alone(small: Small) -> None:
-    # The compute time of forward or backward hides the transfer of one storage, not of two.
+def test_recomputing_and_offloading_together_are_faster_than_either_alone(small: Small) -> None:
+    # Compute in the forward, and in the backward, is long enough to hide the transfer of one storage, but not of two.
     seconds = np.full(len(small.work.graph.statements), 0.1)
     rates = OptionRates(seconds=seconds, offload_bytes_per_s=16384 / 0.8, hides=True)
     every = small.chooser(rates)
@@ -135,7 +133,7 @@ def viewed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return (y.reshape(16, 256) @ w.repeat(16, 1)).sum() + (y * 2).exp().tanh().sum()
 
 
-def test_mixed_plans_have_the_predicted_peak() -> None:
+def test_plans_that_recompute_and_offload_have_the_predicted_peak() -> None:
     arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
     bench = workbench.open(viewed, *arguments, device="cpu", executor="torch", capture="interpreter")
     fitter = Fitter(bench, bench._captured, H100)
@@ -158,7 +156,7 @@ def alike(xs: list[torch.Tensor], w: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.slow
 def test_the_solver_tolerance_does_not_break_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    # On gigabytes HiGHS tolerates kilobytes, and these storages differ by a few: it keeps accepting too large plans.
+    # HiGHS tolerates an error of kilobytes in gigabytes. These storages differ by kilobytes: too large plans pass.
     draw = np.random.default_rng(3)
     with torch.device("meta"):
         xs = [torch.empty(2**24 + 128 * int(more), requires_grad=True) for more in draw.integers(0, 40, 14)]
@@ -202,7 +200,7 @@ def test_solver_output_does_not_reach_standard_output(
 
 
 class Counted:
-    """A lower bound on the live bytes, as the bound's program counts them, for integer options."""
+    """The lower bound on live bytes for integer options, computed as in the linear program of the bound."""
 
     def __init__(self, stage: LeverContext, ahead: int) -> None:
         work = stage.recomputer
@@ -219,7 +217,7 @@ class Counted:
         self.stock, self._bytes = self.exactly({}).peaks, work.graph.storages.bytes
 
     def least(self, options: Mapping[int, str]) -> Any:
-        """Return the lower bound at each place."""
+        """Return the lower bound at each statement of the schedule."""
         absent = {storage: np.zeros(len(self.stock), bool) for storage in {*options, *self.presence.beside}}
         present = self.presence.presence_of(options)
         for storage in options:

@@ -1,4 +1,4 @@
-"""Cost of recomputation where statements are fused: by plans, by reads and writes of fusions, and by lower bounds."""
+"""The cost of recomputing if statements are fused: by plans, by reads and writes of fusions, and by lower bounds."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def fitter(request: pytest.FixtureRequest) -> Fitter:
 
 
 def every(fitter: Fitter) -> list[dict[int, str]]:
-    """Return all combinations of options, for programs small enough to plan each."""
+    """Return all combinations of options; the program must be small enough to plan each combination."""
     variables = fitter.chooser._variables
     assert 2 <= len(variables) <= 8
     return [dict(made) for n in range(len(variables) + 1) for made in itertools.combinations(variables, n)]
 
 
-def test_a_point_costs_the_extra_time_of_its_plan(fitter: Fitter) -> None:
+def test_the_cost_of_a_point_is_the_extra_time_of_its_plan(fitter: Fitter) -> None:
     limit = (fitter.lowest_peak()[1].peak_bytes + fitter.before.peak_bytes) // 2
     point, plan = fitter.fit_peak(limit)
     assert point.options
@@ -84,7 +84,7 @@ def test_no_combination_beats_the_bound_and_the_result_is_near_the_best(fitter: 
         assert fitter.chooser.bound(limit).added_s <= best + 1e-12
         assert point.added_s <= best + 0.02 * fitter.step_s
     assert any(point.options for point in found)
-    # Points weighed with and without a limit both count.
+    # The least peak includes points that were found with a limit and without.
     assert fitter.chooser.least().peak_bytes == min(point.peak_bytes for point in points)
 
 
@@ -101,7 +101,7 @@ def test_the_fusion_model_predicts_better_than_single_statements(fitter: Fitter)
     assert by_fusion < by_statement
 
 
-def test_recomputed_storages_include_those_that_fusions_recompute() -> None:
+def test_points_also_recompute_storages_that_fusions_recompute_anyway() -> None:
     bench = opened("scaled")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
     remade = fusion_costs.storages_remade(fitter._stage.recomputer, fitter.before.graph)
@@ -124,7 +124,7 @@ def test_views_that_a_fusion_returns_take_no_time() -> None:
     read = statements.inputs[row]
     given = next(v for v in read.tolist() if values.flags[v] & ValueFlag.ARGUMENT and values.storage[v] >= 0)
     before_s = costs(graph, SLOW, 1).compute_s[row]
-    # One of its results becomes a view of one of its inputs.
+    # One result of the fusion becomes a view of one of its inputs.
     made = int(statements.outputs[row][0])
     values.storage[made], kept = values.storage[given], values.storage[made]
     try:
@@ -133,7 +133,7 @@ def test_views_that_a_fusion_returns_take_no_time() -> None:
         values.storage[made] = kept
 
 
-def test_a_limit_below_the_stock_step_time_can_be_met() -> None:
+def test_a_fit_within_less_than_the_stock_step_time_is_found() -> None:
     bench = opened("scaled")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
     quickest_s = min(fitter.chooser.point(options).added_s for options in every(fitter))
@@ -155,8 +155,8 @@ def test_a_faster_plan_is_found_even_under_the_stock_peak(fitter: Fitter) -> Non
 
 
 @pytest.mark.long
-def test_recomputed_llama_activations_are_faster_and_smaller_than_saved_ones() -> None:
-    """For SiLU, nvFuser writes a value that the backward reads, although the backward reads the gate too."""
+def test_recomputing_the_activations_of_llama_is_faster_and_smaller_than_saving_them() -> None:
+    """For SiLU, the stock plan saves a result of a fusion, although the backward reads the gate too."""
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=2)
     curve = bench.curve(points=4).wait()
     last = curve.points[-1]
@@ -170,16 +170,16 @@ def test_recomputed_llama_activations_are_faster_and_smaller_than_saved_ones() -
 
 @pytest.fixture(scope="module")
 def large() -> Fitter:
-    """Return the fitter of a reduced Llama with a 7B model's shapes, on a GPU that hides transfers."""
+    """Return the fitter of a Llama with four layers of the size of a 7B model, for a GPU that hides transfers."""
     shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "sequence": 4096, "dtype": "bfloat16"}
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=4, **shapes)
     return Fitter(bench, bench._captured, bench.machine)
 
 
-def test_a_guide_counts_what_must_be_recomputed_for_others(large: Fitter) -> None:
+def test_a_guide_counts_storages_that_must_be_recomputed_for_other_storages(large: Fitter) -> None:
     chooser = large.chooser
     nearer = chooser._guides[1]()
-    # A layer's norm is recomputed from the residual stream, which is recomputed from all layers before it.
+    # A norm is recomputed from the residual stream, and this is recomputed from all layers before the norm.
     norms = {s: o for s, o in nearer._variables if o == "recompute" and "norm/mul" in large._site_of[s].id}
     planned = chooser._from_guide(nearer, nearer.point(norms))
     assert planned.options.keys() - norms.keys() <= chooser._remade
@@ -187,19 +187,19 @@ def test_a_guide_counts_what_must_be_recomputed_for_others(large: Fitter) -> Non
     assert nearer.added_s(norms) > 1e-4 * large.step_s
 
 
-def test_the_first_guide_frees_as_many_bytes_as_its_plan_at_each_place(large: Fitter) -> None:
+def test_the_first_guide_predicts_the_bytes_that_its_plan_frees_at_each_statement(large: Fitter) -> None:
     chooser, guide = large.chooser, large.chooser._guides[0]()
     assert guide.stands_for is not None
     inner = [(s, o) for s, o in guide._variables if guide._bytes[s] >= 1 << 27]
     assert {o for _, o in inner} == {"recompute", "offload"}
-    # Only the execution graph saves the product beside the gate.
+    # Only the execution graph saves the product with the gate.
     assert any(s not in large._free for s, _ in inner)
     backward = slice(chooser._places.first_backward, None)
     for storage, option in inner:
         planned = chooser._evaluate(chooser._add_values_read(guide.stands_for({storage: option}), chooser._remade))[1]
         said = (guide._stock_peaks - guide._evaluate({storage: option})[1])[backward]
         freed = (chooser._stock_peaks - planned)[backward]
-        # Fusions that recompute a value or read it back run longer or shorter than their statements.
+        # A fusion that recomputes a value, or reads it back, may be alive longer or shorter than its statements.
         assert np.mean(np.abs(said - freed) > guide._bytes[storage] // 4) < 0.05
 
 
@@ -208,7 +208,7 @@ def test_a_cheap_plan_of_a_large_model_is_found_after_few_plans(large: Fitter, s
     limit = int(share * large.before.peak_bytes)
     fresh = Fitter(large._bench, large._captured, large.machine)
     found, plan = fresh.fit_peak(limit)
-    # A saved slice keeps its projection alive: one choice frees 0.1 GB of a limit of 7.1 GB.
+    # A saved slice keeps its whole projection alive, so a single choice frees 0.1 GB; the limit is 7.1 GB.
     assert 0.975 * limit <= plan.peak_bytes <= limit
     assert found.added_s <= added_s
     assert len(fresh.chooser._known) <= 20
@@ -216,7 +216,7 @@ def test_a_cheap_plan_of_a_large_model_is_found_after_few_plans(large: Fitter, s
     assert later.added_s == pytest.approx(found.added_s, abs=1e-3 * large.step_s)
 
 
-def test_unneeded_choices_are_undone_at_once(large: Fitter) -> None:
+def test_storages_that_fit_below_the_limit_are_saved_again_with_few_plans(large: Fitter) -> None:
     chooser = large.chooser
     all_away = chooser.point({s: o for s, o in chooser._variables if o == "offload"})
     limit, known = (all_away.peak_bytes + large.before.peak_bytes) // 2, len(chooser._known)
@@ -226,7 +226,7 @@ def test_unneeded_choices_are_undone_at_once(large: Fitter) -> None:
     assert len(chooser._known) - known <= 4
 
 
-def test_the_corrected_guide_adds_the_same_bytes_for_any_choices(large: Fitter) -> None:
+def test_a_corrected_guide_adds_the_same_bytes_under_every_choice(large: Fitter) -> None:
     nearer = large.chooser._guides[1]()
     corrected = nearer.with_correction(large.chooser._stock_peaks - nearer._stock_peaks)
     assert corrected.stock.peak_bytes == large.before.peak_bytes
@@ -237,8 +237,8 @@ def test_the_corrected_guide_adds_the_same_bytes_for_any_choices(large: Fitter) 
 
 
 @pytest.mark.long
-def test_the_least_peak_is_not_above_the_least_of_any_guide() -> None:
-    """A guide's live bytes do not bound plans: for GPT-2 the fit's least was 3.48 MB, though 2.77 MB was known."""
+def test_the_least_peak_is_at_most_the_least_peak_of_each_guide() -> None:
+    """A guide's live bytes do not bound plans. Earlier, the least peak for GPT-2 was 3.48 MB, not 2.77 MB."""
     model, args = built("gpt2")
     bench = workbench.open(model, *args, device="cpu", executor="torchcompile_aten")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))

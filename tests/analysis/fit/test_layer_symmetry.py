@@ -1,4 +1,4 @@
-"""Identical layers modelled once: the bound holds for all choices, and the plan found is as fast."""
+"""Identical layers are modelled once: the bound is valid for all choices, and the best plan is as fast."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ WIDTH = 64
 
 
 def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgram, NDArray[np.float64]]:
-    """Return random choices in layers that share recomputed statements, and their bytes, one row per place in memory.
+    """Return a random program for the solver, and the bytes of its choices.
 
-    Unless `same`, some layers differ in costs, bytes or shared statements. Each choice frees its bytes over a range of
-    its own, and at most one of each layer's first two choices can be made.
+    In each layer, choices share recomputed statements, and at most one of the first two choices can be made. If not
+    `same`, some layers differ in costs, bytes or shared statements, and each choice frees its bytes at other places.
     """
     draw = np.random.default_rng(seed)
     costs, sizes = (np.tile(draw.permutation(6)[:EACH] + 1.0, layers) for _ in range(2))
@@ -69,7 +69,7 @@ def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgra
 
 
 def least(program: LinearProgram) -> float:
-    """Return the cost of the best solution; infinite without one."""
+    """Return the cost of the best solution; infinite if there is no solution."""
     solved = milp(
         program.costs,
         constraints=[LinearConstraint(program.matrix, -np.inf, program.limits)],
@@ -81,7 +81,7 @@ def least(program: LinearProgram) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), layers=st.integers(2, 6))
-def test_no_choices_cost_less_than_the_bound_of_folded_layers(seed: int, layers: int) -> None:
+def test_the_bound_of_folded_layers_is_at_most_the_cost_of_any_choices(seed: int, layers: int) -> None:
     program, sizes = layered(seed, layers)
     one = merge_equal_columns(program, PLACES, sizes)
     assert (one.program.costs[one.of] <= program.costs).all()
@@ -98,7 +98,7 @@ def test_folding_isomorphic_layers_keeps_one_layer_with_the_cost_of_all(seed: in
 
 @settings(max_examples=60, deadline=None)
 @given(groups=st.lists(st.sets(st.integers(0, 9), min_size=2), min_size=1, max_size=12, unique_by=frozenset))
-def test_groups_constrain_their_totals_by_the_groups_inside_them(groups: list[set[int]]) -> None:
+def test_a_group_consists_of_the_groups_inside_it_and_its_other_numbers(groups: list[set[int]]) -> None:
     named = [tuple(sorted(group)) for group in groups]
     within = lp_bound._nest_groups(named)
 
@@ -114,7 +114,7 @@ def test_nested_groups_take_one_or_two_rows_each() -> None:
 
 
 class Block(nn.Module):
-    """A block that saves values of different sizes on each line."""
+    """A block that saves values of different sizes."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Block(nn.Module):
 
 
 class Tower(nn.Module):
-    """Blocks with these inner widths. The first and the last may share their weights, or one may be in eval mode."""
+    """Blocks with these inner widths. The first and last block may be the same; one dropout may be in eval mode."""
 
     def __init__(self, inner: Sequence[int], *, shared: bool = False, dropping: bool = False) -> None:
         super().__init__()
@@ -160,7 +160,9 @@ def chooser(program: Tower) -> Chooser:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", beyond(2, PROGRAMS))
-def test_folded_answers_are_as_good_as_those_of_all_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_with_folded_layers_is_as_fast_as_a_fit_with_all_layers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once = chooser(PROGRAMS[name])
     limits = np.linspace(once.least().peak_bytes, once.stock.peak_bytes, 3).astype(int).tolist()[:-1]
     found = [once.fit(limit) for limit in limits]

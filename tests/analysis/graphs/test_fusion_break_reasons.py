@@ -1,4 +1,4 @@
-"""Reasons why a fusion ends: one for each neighbouring statement."""
+"""The reasons why a fusion ends: one reason for each neighbouring statement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_neighbour_has_its_reason():
     assert set(found) == {(True, 1), (True, 2), (True, 3), (False, 5), (False, 6), (False, 7)}
 
 
-def test_the_statement_between_two_fusions_is_named():
+def test_if_a_statement_between_two_fusions_would_create_a_cycle_it_is_named():
     edge = next(edge for edge in boundaries(example(), 4) if edge.statement == 1)
     assert edge.through in (2, 3)
     assert "creates a cycle" in edge.reason

@@ -1,4 +1,4 @@
-"""Fusions counted by structure."""
+"""The census counts fusions by their structure."""
 
 from workbench.analysis.graphs.fusion_census import census
 from workbench.core.graph import BACKWARD, FORWARD
@@ -10,11 +10,11 @@ def test_identical_fusions_form_groups_in_order() -> None:
     assert counted.groups == ((0, 2), (1, 4), (3,))
 
 
-def test_a_structure_in_both_passes_counts_in_each() -> None:
+def test_a_structure_in_forward_and_backward_counts_in_both() -> None:
     counted = census(["a", "a"], [FORWARD, BACKWARD], [1, 1])
     assert (counted.unique, counted.forward_unique, counted.backward_unique) == (1, 1, 1)
 
 
-def test_no_fusions_are_counted_as_none() -> None:
+def test_the_census_of_no_fusions_is_zero() -> None:
     counted = census([], [], [])
     assert (counted.count, counted.unique, counted.largest, counted.groups) == (0, 0, 0, ())

@@ -1,4 +1,4 @@
-"""`analysis.incremental` agrees with the predictor that walks every statement, for random choices."""
+"""For random choices, incremental liveness equals the prediction that walks over every statement."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along
     assert told >= 25
 
 
-def test_backward_rewrites_are_left_to_the_full_predictor() -> None:
+def test_if_a_choice_rewrites_the_backward_only_the_full_predictor_is_used() -> None:
     stage = PROGRAMS["views"]()._captured.stage
     schedule = stage.recomputer.edit((), along=True).schedule(stage.graph)
     incremental = IncrementalLiveness(stage.predictor, schedule)

@@ -34,7 +34,7 @@ def test_transient_memory_counts_only_inside_its_statement() -> None:
     assert inside(chain) == [102]
 
 
-def test_a_view_keeps_its_storage_alive_and_takes_nothing() -> None:
+def test_a_view_keeps_its_storage_alive_and_takes_no_bytes() -> None:
     viewed = graph(
         [("a", "x", "t", ""), ("view", "t", "v", "t"), ("b", "v", "y", "v")],
         flags={"x": ARGUMENT, "y": OUTPUT},
@@ -68,7 +68,7 @@ def test_arguments_that_share_a_storage_count_once() -> None:
     assert timeline(tied).baseline_bytes == 8
 
 
-def test_members_of_a_fusion_repeat_the_fusion() -> None:
+def test_members_of_a_fusion_have_the_live_bytes_of_the_fusion() -> None:
     fused = graph(
         [("fusion", "x", "y", ""), ("member", "x", "t", ""), ("member", "t", "y", "")],
         flags={"x": ARGUMENT, "y": OUTPUT},
@@ -105,7 +105,7 @@ def test_live_values_add_up_to_the_peak_and_name_their_source() -> None:
     assert sum(value.bytes for value in alive) + 5 == timeline(step).statement_peak_bytes[2]
 
 
-# x → t → u → y, and the backward reads t and u: the joint graph of three elementwise statements.
+# The joint graph of three elementwise statements x → t → u → y. The backward reads t and u.
 JOINT = graph(
     [
         ("f", "x", "t", ""),
@@ -136,18 +136,18 @@ def test_a_joint_graph_is_split_and_freed_as_thunder_does() -> None:
     assert found.flops == 6
 
 
-def test_a_clone_replaces_the_original_in_the_backward() -> None:
+def test_if_a_statement_is_cloned_into_the_backward_its_result_is_not_saved() -> None:
     again = StatementSchedule.of(range(len(JOINT.statements)), {4: [1]})
     found = Predictor(JOINT).predict(again)
     assert [int(again.order[entry]) for entry in found.entries] == [0, 1, 2, 1, 4, 5, 6]
-    # u is recomputed from t, which is still saved.
+    # u is recomputed from t, and t is still saved.
     assert names(found.saved.tolist()) == ["t", "x"]
     assert found.saved_bytes == 10
     assert found.timeline.live_bytes.tolist() == [11, 111, 1011, 2111, 1111, 1011, 1002]
     assert found.flops == 7
 
 
-def test_a_clone_of_inputs_too_saves_only_arguments() -> None:
+def test_if_the_inputs_of_a_clone_are_cloned_too_only_arguments_are_saved() -> None:
     found = Predictor(JOINT).predict(StatementSchedule.of(range(len(JOINT.statements)), {4: [0, 1]}))
     assert names(found.saved.tolist()) == ["x"]
     assert found.saved_bytes == 0
@@ -160,7 +160,7 @@ def test_a_clone_that_no_gradient_needs_does_not_run() -> None:
     assert found.flops == 6
 
 
-def test_a_clone_of_a_view_shares_the_storage_of_what_it_views() -> None:
+def test_a_clone_of_a_view_shares_the_storage_of_its_base() -> None:
     viewed = graph(
         [
             ("f", "x", "t", ""),
@@ -185,7 +185,7 @@ def test_a_clone_of_a_view_shares_the_storage_of_what_it_views() -> None:
     assert int(both.timeline.live_bytes.max()) == 1 + 100 + 1 + 1
 
 
-def test_a_statement_that_only_the_backward_reads_runs_there() -> None:
+def test_a_statement_that_only_the_backward_reads_runs_in_the_backward() -> None:
     late = graph(
         [("f", "x", "y", ""), ("mask", "x", "m", ""), ("get_grad", "y", "dy", ""), ("df", "dy m", "dx", "")],
         backward=2,
@@ -196,7 +196,7 @@ def test_a_statement_that_only_the_backward_reads_runs_there() -> None:
     assert found.saved_bytes == 0
 
 
-def test_a_write_into_an_argument_runs_though_nobody_reads_it() -> None:
+def test_a_write_into_an_argument_runs_even_if_no_statement_reads_it() -> None:
     updated = graph(
         [("f", "x", "y", ""), ("copy_", "y x", "c", "")],
         flags={"x": ARGUMENT, "y": OUTPUT},
@@ -222,8 +222,8 @@ def test_gradients_are_copied_one_by_one_after_the_last_statement() -> None:
         copying_bytes=(13, 20, 0),
     )
     found = timeline(dataclasses.replace(made, ends=ends))
-    # 15 bytes are held. The first copy is made and its gradient is freed; then the second, and its gradient is
-    # returned.
+    # 15 bytes are alive. Autograd makes the first copy and frees its gradient. Then it makes the second copy, whose
+    # gradient is returned.
     assert found.after_bytes == 15 + max(13, 10 - 10 + 20)
     assert (found.peak_bytes, found.peak_statement) == (found.after_bytes, 2)
     assert {value.name for value in alive_at(made, 2)} == {"x", "g", "v"}

@@ -1,4 +1,4 @@
-"""The order with the least peak: on small graphs the best of all orders."""
+"""The search for the order with the least peak: on small graphs, no other order has a lower peak."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IN_OUT = {"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT}
 
 
 def drawn(seed: int, count: int = 7) -> Graph:
-    """Return a random graph: a forward and a backward with views, in-place writes and transient memory."""
+    """Return a random graph with a forward and a backward, views, in-place writes and transient memory."""
     draw = random.Random(seed)
     values, views, sizes, transient, lines = ["x", "w"], {}, {"x": 3, "w": 2}, {}, []
     inplace = []
@@ -81,7 +81,7 @@ def orders(half: HalfStep) -> Iterator[list[int]]:
 
 
 def is_legal(half: HalfStep, order: list[int]) -> bool:
-    """Return whether each statement follows its predecessors and none is missing."""
+    """Return whether each statement follows its predecessors and no statement is missing."""
     done = 0
     for one in order:
         if half.before[one] & ~done:
@@ -91,7 +91,7 @@ def is_legal(half: HalfStep, order: list[int]) -> bool:
 
 
 def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
-    """Return the largest number of live bytes in the half's statements, by the timeline of the reordered graph."""
+    """Reorder the graph; return the largest number of live bytes in the statements of the half."""
     top = top_rows(made).copy()
     start = int(np.searchsorted(top, half.rows[0]))
     top[start : start + len(order)] = half.rows[order]
@@ -100,7 +100,7 @@ def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_order_has_a_lower_peak_than_the_one_found(seed: int) -> None:
+def test_no_order_has_a_lower_peak_than_the_order_of_the_search(seed: int) -> None:
     made = drawn(seed)
     for side in (FORWARD, BACKWARD):
         half = half_step_of(made, side)
@@ -109,12 +109,12 @@ def test_no_order_has_a_lower_peak_than_the_one_found(seed: int) -> None:
         every = {tuple(order): side_peak(made, half, order) for order in orders(half)}
         found = least_peak(half)
         assert every[tuple(found)] == min(every.values())
-        # The search counts bytes like the timeline in every order, except for values that are alive throughout.
+        # The search and the timeline count the same bytes, except for values that are alive in every statement.
         assert len({peak - half.peak_bytes(order) for order, peak in every.items()}) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_statement_without_results_keeps_its_place_among_all_others(seed: int) -> None:
+def test_no_statement_moves_past_a_statement_without_results(seed: int) -> None:
     draw, lines, values, fixed = random.Random(seed), [], ["x"], []
     for place in range(60):
         makes = "" if draw.random() < 0.4 else f"v{place}"
@@ -129,7 +129,7 @@ def test_a_statement_without_results_keeps_its_place_among_all_others(seed: int)
     for place in fixed:
         assert everything[place] == (1 << place) - 1
         assert all(everything[later] >> place & 1 for later in range(place + 1, len(lines)))
-    # The predecessors of such a statement are stored once between two of them. All pairs would be a thousand entries.
+    # Only few predecessors are stored for each statement. Storing all pairs would take a thousand entries.
     assert sum(map(len, held.predecessors)) <= 4 * len(lines)
 
 
@@ -151,7 +151,7 @@ def test_a_group_moves_as_late_or_early_as_its_dependencies_allow(seed: int) -> 
         assert is_legal(half, moved)
         assert [one for one in moved if one not in members] == rest
     for one in members:
-        # Only other members stand between a member and its dependency, or between it and its dependent.
+        # Between a member and its last dependency, or its first dependent, there are only other members.
         if half.predecessors[one]:
             last = max(map(sooner.index, half.predecessors[one]))
             assert members >= set(sooner[last + 1 : sooner.index(one)])
@@ -161,7 +161,7 @@ def test_a_group_moves_as_late_or_early_as_its_dependencies_allow(seed: int) -> 
     assert order_late(half, stock, ()) == order_early(half, stock, ()) == stock
 
 
-def test_a_group_is_late_if_moving_it_late_changes_nothing() -> None:
+def test_stands_late_is_true_if_moving_the_group_late_changes_nothing() -> None:
     draw, found = random.Random(0), set()
     for seed in range(40):
         held = order_constraints(drawn(seed, 9), FORWARD)
@@ -183,7 +183,7 @@ def test_a_plan_never_peaks_higher_than_stock(seed: int) -> None:
 
 
 def two_branches() -> Graph:
-    """Two large values, each reduced to a small one. One after the other, they are never alive at the same time."""
+    """Reduce two large values to small ones. In the best order, the large values are not alive at the same time."""
     return graph(
         [
             ("big", "x", "a", ""),
@@ -247,7 +247,7 @@ def test_a_recomputed_value_waits_for_its_first_reader() -> None:
 
 
 def trained() -> Graph:
-    """A backward of two layers with the gradients of both weights last; then an in-place update of weight and state."""
+    """A backward of two layers that computes the gradients of both weights late; then an in-place update of a state."""
     return graph(
         [
             ("dx", "g w2", "d1", ""),
@@ -272,7 +272,7 @@ def trained() -> Graph:
 def test_statements_that_finish_a_gradient_run_as_soon_as_possible() -> None:
     half = half_step_of(trained(), BACKWARD)
     assert order_groups.gradient_statements(trained(), half) == [2]
-    # The other layer's gradient leads to an update as well.
+    # The gradient of the other layer is needed for the update.
     assert order_groups.update_statements(trained(), half) == [5, 6]
     moved = order_early(half, unchanged_order(half), {2, 3})
     assert moved == [0, 3, 1, 2, 4, 5, 6, 7]
