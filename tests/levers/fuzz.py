@@ -238,7 +238,7 @@ class Known:
 
 
 class Subject:
-    """A bench that makes plans for a `Known` program, which runs them.
+    """A bench that makes plans of a program, and the `Known` of the program, which runs the plans.
 
     Parameters
     ----------

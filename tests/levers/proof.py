@@ -269,6 +269,6 @@ COMPILE = torch.compile
 def uncompiled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
     """Replace `torch.compile`, so that regions run as the PyTorch functions they consist of.
 
-    Calls with a function as backend still reach `torch.compile`: with them, the workbench captures programs by Dynamo.
+    A call whose backend is a function still reaches `torch.compile`: the workbench captures programs by such calls.
     """
     return COMPILE(function, *args, **kwargs) if callable(kwargs.get("backend")) else function

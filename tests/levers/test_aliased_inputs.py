@@ -1,4 +1,4 @@
-"""PyTorch runs a region that writes into memory which two of its inputs share, because Inductor gets it wrong."""
+"""If a region writes into memory that two of its inputs share, PyTorch runs it, because Inductor gets it wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_region_that_writes_into_memory_of_two_inputs_is_right() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_plain_torch_compile_fails_on_such_a_region() -> None:
+def test_torch_compile_fails_on_a_region_that_writes_into_memory_of_two_inputs() -> None:
     def region(rows: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         scaled = x.mul_(0.9)
         return rows.detach(), rows, x, scaled + rows.mean(0) * 0.1

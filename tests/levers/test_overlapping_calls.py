@@ -336,7 +336,7 @@ class Counted:
         self.begun: list[tuple[int, int]] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
         self.begun.append((index, count))
@@ -344,7 +344,7 @@ class Counted:
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ MANY = settings(
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
         HealthCheck.filter_too_much,
-        # What the fixtures change is the same for all examples.
+        # The fixtures make the same changes for all examples.
         HealthCheck.function_scoped_fixture,
     ],
 )

@@ -1,7 +1,7 @@
 """The two references for choices, eager PyTorch and unmodified Thunder, and small programs for which they differ.
 
-If a later Thunder gives a program's right results, the test fails, and the program can be removed. Larger programs are
-in `test_known_wrong_results.py`.
+If a later Thunder is right for a program, its test fails, and the program can be removed. Larger programs are in
+`test_known_wrong_results.py`.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ class Counting:
         self.compiled: list[str] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def fusion_end(self, name: str, index: int, count: int, seconds: float, *_: Any, **__: Any) -> None:
         self.compiled.append(name)

@@ -50,7 +50,7 @@ huggingface-hub before 1.4, but transformers 5 needs huggingface-hub 2.
 """
 
 _ADVICE = "## Inputs to give, and models that cannot be opened"
-"""First line of the hand-written part of the page. This part stays as it is in the file."""
+"""First line of the hand-written part of the page. Writing the page does not change this part."""
 
 
 def row(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Programs with different modes in several threads: each runs under its own modes, which do not outlast it."""
+"""Programs with different modes in several threads: each runs under its own modes. Then modes are as before."""
 
 from __future__ import annotations
 

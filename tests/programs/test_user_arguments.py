@@ -1,4 +1,4 @@
-"""Inputs that a user gives are told from options of the same name. Objects that are no programs are refused."""
+"""Inputs of a user are distinguished from options of the same name. Objects that are no programs are refused."""
 
 from __future__ import annotations
 

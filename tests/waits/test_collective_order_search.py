@@ -87,7 +87,7 @@ def test_the_search_finds_an_order_close_to_the_bound_and_as_fast_as_every_prese
         simulated = overlap(wide, preset)
         assert simulated.lower_bound_s == pytest.approx(found.lower_bound_s)
         assert found.best.step_s <= simulated.simulation.step_s * (1 + CLOSE)
-    # With two layers, the start and the end of a step are a larger part than with 32: see benchmarks/test_waits.py.
+    # With two layers, the start and end are a larger part of a step than with 32: see benchmarks/test_waits.py.
     assert 0 <= found.over_bound < 0.03
 
 

@@ -1,4 +1,4 @@
-"""Several process groups: each has a communication stream of its own. Also programs with two groups."""
+"""Each process group has a communication stream of its own. A program may have several process groups."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_no_combination_is_faster_under_any_limit(small: Small, seed: int) -> No
         assert found is not None
         assert found.peak_bytes <= limit
         assert found.added_s == pytest.approx(best, abs=1e-9)
-        # The bound of the LP relaxation, and the bound that the search over integer choices has proven since.
+        # The bound of the LP relaxation is at most the bound that the search over integer choices has proven.
         assert small.chooser(rates).bound(limit).added_s <= chooser.bound(limit).added_s + 1e-9 <= best + 2e-6
 
 

@@ -199,7 +199,7 @@ def test_the_first_guide_predicts_the_bytes_that_its_plan_frees_at_each_statemen
         planned = chooser._evaluate(chooser._add_values_read(guide.stands_for({storage: option}), chooser._remade))[1]
         said = (guide._stock_peaks - guide._evaluate({storage: option})[1])[backward]
         freed = (chooser._stock_peaks - planned)[backward]
-        # A fusion that recomputes a value, or reads it back, may be alive longer or shorter than its statements.
+        # A fusion that recomputes a value, or reads it back, runs longer or shorter than its single statements.
         assert np.mean(np.abs(said - freed) > guide._bytes[storage] // 4) < 0.05
 
 
@@ -238,7 +238,10 @@ def test_a_corrected_guide_adds_the_same_bytes_under_every_choice(large: Fitter)
 
 @pytest.mark.long
 def test_the_least_peak_is_at_most_the_least_peak_of_each_guide() -> None:
-    """A guide's live bytes do not bound plans. Earlier, the least peak for GPT-2 was 3.48 MB, not 2.77 MB."""
+    """A guide's live bytes are no bound on the bytes of plans.
+
+    Earlier, the fit reported a least peak of 3.48 MB for GPT-2, although it knew a plan of 2.77 MB.
+    """
     model, args = built("gpt2")
     bench = workbench.open(model, *args, device="cpu", executor="torchcompile_aten")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))

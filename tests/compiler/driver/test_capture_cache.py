@@ -150,7 +150,7 @@ def chosen_alike(first: Any, second: Any, seed: int) -> int:
         for name, settings in PROGRAMS.items()
     ],
 )
-def test_a_program_from_disk_equals_the_traced_one(name: str, folder: Path) -> None:
+def test_a_program_from_disk_equals_the_traced_program(name: str, folder: Path) -> None:
     program = name.partition(",")[0]
     first = workbench.open(program, **PROGRAMS[name])
     assert first.on_disk == "kept on disk"
@@ -191,7 +191,7 @@ print(bench.on_disk, bench.plan.peak_bytes)
 def test_another_process_finds_the_cached_program(folder: Path, tmp_path: Path) -> None:
     """The key of an unchanged program, and the digests of its functions, are the same in another process.
 
-    This process opens another model first, so decorators and registries of the library contain more than in the other.
+    This process opened another model before. Decorators and registries of the library therefore contain more here.
     """
     model = tmp_path / "model.py"
     model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
@@ -273,7 +273,7 @@ def test_after_a_change_of_what_tracing_reads_a_program_is_not_read_from_disk(
         ("return 3.0", "return 4.0"),
         ("SCALE = 2.0", "SCALE = 2.5"),
         ("return function(*args)", "return function(*args) * 2"),
-        ("def helper(x):", "\ndef helper(x):"),  # moves the line that descriptions of sites name
+        ("def helper(x):", "\ndef helper(x):"),  # descriptions of sites name lines
     ],
 )
 def test_a_program_in_an_edited_file_is_traced_again(
@@ -285,7 +285,7 @@ def test_a_program_in_an_edited_file_is_traced_again(
     assert workbench.open(written(SOURCE).Model(), torch.ones(2, 3)).on_disk == "from disk"
 
 
-def test_other_inputs_settings_and_modes_are_other_programs(folder: Path) -> None:
+def test_inputs_and_settings_and_modes_are_part_of_the_program(folder: Path) -> None:
     def opened(**options: Any) -> str:
         found: str = workbench.open("mlp", **({"layers": 1, "executor": "torch"} | options)).on_disk
         return found

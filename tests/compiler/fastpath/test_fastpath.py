@@ -154,7 +154,7 @@ def test_row_writes_are_renamed_as_in_shipped_thunder() -> None:
 @pytest.mark.slow
 @settings(max_examples=amount(4, 20, 150))
 @given(programs(writes=True))
-def test_random_writes_are_renamed_as_thunder_does(program: RandomProgram) -> None:
+def test_random_writes_are_renamed_as_in_shipped_thunder(program: RandomProgram) -> None:
     with shipped_in_order():
         shipped = outcome(program.function, program.arguments())
     assert outcome(program.function, program.arguments()) == shipped
@@ -289,7 +289,9 @@ def test_an_interpretation_looks_up_the_source_of_only_one_frame(monkeypatch: py
     assert len(looked) == 1
 
 
-def test_an_interpretation_sees_builtins_that_changed_since_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpretation_sees_a_builtin_that_changed_after_the_last_interpretation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def twice(x: torch.Tensor) -> Any:
         return x * len((x, x))
 

@@ -1,4 +1,4 @@
-"""Capture by Dynamo gives the statements and ids of Thunder's interpreter. A compiled module behaves as the module."""
+"""Capture by Dynamo gives the statements and ids of Thunder's interpreter. Compiled modules act like the modules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BUILTIN = [
 
 def constant(leaf: Any) -> str:
     """Return a constant as text that is the same for both front ends. Each opening makes its own process group."""
-    # The front ends differ in whether a type is weak, which Thunder marks by an underscore.
+    # Thunder marks a weak type by an underscore. The front ends differ in which types are weak.
     return "the ranks" if isinstance(leaf, ProcessGroup) else re.sub(r"^(thunder\.dtypes\.\w+?)_$", r"\1", repr(leaf))
 
 
@@ -158,7 +158,7 @@ def test_both_front_ends_give_the_same_random_program(program: RandomProgram) ->
 
 
 MENDED = ("clamp", "detach", "lerp")
-"""Operations that the two front ends write as different statements. So are in-place writes and 0-d values."""
+"""Operations for which the front ends write different statements, as they do for in-place writes and 0-d values."""
 
 
 def comparable(program: RandomProgram) -> bool:

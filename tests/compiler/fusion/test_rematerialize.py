@@ -127,7 +127,7 @@ def test_both_cuts_of_a_network_are_the_minimum_cuts_of_networkx(network: Networ
     assert other == {n for n in network.capacity if f"{n} in" not in far_sink and f"{n} out" in far_sink}
 
 
-def test_a_tie_names_the_other_cut() -> None:
+def test_the_report_of_a_tie_names_the_other_cut() -> None:
     trace = partitioned(workbench.open("residual_chain", layers=1, device="cpu", executor="torchcompile"))
     ties = {weight: RematReport() for weight in (0.5, 0.6)}
     for weight, report in ties.items():

@@ -278,7 +278,7 @@ def test_a_wrong_joint_trace_is_found_from_the_layers_that_are_not_left_out() ->
 
 
 def with_sums_for_products(joint: Any) -> Any:
-    """Square one operand in place of each product of a joint trace, so that each layer computes something wrong."""
+    """Replace each product in a joint trace by the square of one operand, so that each layer is wrong."""
     broken = from_trace(joint)
     broken.names = set(joint.names)
     broken.bound_symbols = [
@@ -289,7 +289,9 @@ def with_sums_for_products(joint: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("refused", [False, True])
-def test_overwritten_values_are_searched_in_a_few_layers(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overwritten_values_are_searched_for_in_only_a_few_layers(
+    refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If the remaining layers are not isomorphic, all layers are searched."""
     seen: list[int] = []
     stock = functionalize.grad_transform_on_trace

@@ -52,7 +52,7 @@ class Writes(Block):
 
 
 class InPlace(Block):
-    """Has the statements of `Block` after the in-place write, which nothing else can see, becomes a new value."""
+    """Has the statements of `Block`: its in-place write becomes a new value, because nothing else can see it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.out(self.act(self.into(x)).mul_(self.factor))

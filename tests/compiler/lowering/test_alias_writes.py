@@ -287,14 +287,14 @@ class Averaged(nn.Module):
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "auto", "interpreter"])
-def test_a_parameter_written_without_gradient_and_read_with_one_is_refused(capture: str) -> None:
+def test_writing_a_parameter_without_a_gradient_and_reading_it_with_a_gradient_is_refused(capture: str) -> None:
     with pytest.raises(ProgramError, match="loses the gradient") as refused:
         workbench.open(Clamped(), torch.randn(3), capture=capture)
     assert "self.scale.clamp_(0, 4.6)" in str(refused.value)
     assert "self.scale.clamp(max=" in str(refused.value), "says what to do"
 
 
-def test_a_parameter_read_without_a_gradient_is_written() -> None:
+def test_a_parameter_that_is_read_without_a_gradient_may_be_written() -> None:
     torch.manual_seed(3)
     ours, eager, x = Averaged(), Averaged(), torch.randn(3, 4)
     eager.load_state_dict(ours.state_dict())

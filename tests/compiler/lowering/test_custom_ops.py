@@ -175,7 +175,7 @@ def test_fusions_do_not_include_custom_operators(bench: Workbench) -> None:
 
 
 def doubled(name: str, factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return an operator that multiplies by a factor, and its gradient too."""
+    """Return an operator that multiplies by a factor, and whose gradient multiplies by it too."""
     operator = torch.library.custom_op(name, lambda x: x * factor, mutates_args=(), schema="(Tensor x) -> Tensor")
     operator.register_fake(torch.empty_like)
     operator.register_autograd(lambda _, grad: grad * factor)

@@ -82,7 +82,7 @@ def test_a_generator_is_refused_with_its_line() -> None:
 
 @pytest.mark.slow
 def test_einsum_is_planned_the_same_in_each_process() -> None:
-    # Earlier, labels were read from a set, whose order depends on hashes and so on the process.
+    # Earlier, labels were read from a set. Its order depends on hashes, which differ between processes.
     code = """if True:
         import torch, workbench
         x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)

@@ -1,4 +1,4 @@
-"""Predicted memory of each statement equals that of a step with fake tensors, which equals measured allocations."""
+"""The predicted memory of each statement equals that of a step with fake tensors. Peaks equal measured peaks."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_arithmetic_equals_the_stepper_on_random_programs_with_regions(program: 
 
 
 def reduced_beside(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The last statement of the forward needs more memory than what remains after it, including cotangents."""
+    """While the last statement of the forward runs, more memory is alive than after it, even with cotangents."""
     return x.flatten(), (w @ w).exp().sum()
 
 

@@ -45,7 +45,7 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 
 
 class Stock(TorchCompileExecutor):
-    """Thunder's executor of torch.compile regions, with the workbench's rule for which statements a region takes.
+    """Thunder's executor of torch.compile regions, with the workbench's rule for the statements of a region.
 
     Fusion and rematerialization are Thunder's.
     """
@@ -116,7 +116,7 @@ def test_without_choices_a_plan_equals_what_thunder_executes(name: str, given: d
 
 @functools.cache
 def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> workbench.Workbench:
-    """Return a bench without choices, which all tests that do not change it share."""
+    """Return a bench without choices. All tests that do not change it share it."""
     return workbench.open(name, device="cpu", executor=executor, settings=dict(given), capture="interpreter")
 
 
