@@ -325,5 +325,5 @@ def test_a_site_names_its_lever(site: str, lever: str) -> None:
     assert lever_of(site) == lever
 
 
-def test_versions_are_the_installed_ones() -> None:
+def test_the_versions_for_a_config_are_the_installed_versions() -> None:
     assert {"torch", "lightning-thunder", "thunder-workbench"} <= installed_versions().keys()

@@ -100,7 +100,7 @@ def test_only_a_mean_of_losses_uses_the_cross_entropy_of_nvfuser(reduction: str)
 
 
 @pytest.mark.parametrize("executor", ["torch", "nvfuser"])
-def test_the_interpreter_refuses_a_sum_of_losses_by_line(executor: str) -> None:
+def test_the_interpreter_refuses_a_sum_of_losses_with_the_line(executor: str) -> None:
     def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(x @ w, target, reduction="sum")
 

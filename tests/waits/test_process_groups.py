@@ -93,7 +93,7 @@ def test_streams_follow_longest_paths(given_: tuple[Graph, StatementSeconds]) ->
 
 
 @given(schedules())
-def test_one_group_is_simulated_like_an_unnamed_one(given_: tuple[Graph, StatementSeconds]) -> None:
+def test_one_group_is_simulated_like_an_unnamed_group(given_: tuple[Graph, StatementSeconds]) -> None:
     made, cost = given_
     count = int((made.statements.kind == Kind.COLLECTIVE).sum())
     one = grouped(made, [0] * count, (8,))

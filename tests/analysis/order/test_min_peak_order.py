@@ -197,7 +197,7 @@ def two_branches() -> Graph:
     )
 
 
-def test_statements_that_free_memory_run_before_those_that_allocate() -> None:
+def test_statements_that_free_memory_run_before_statements_that_allocate() -> None:
     found = reorder_sides(two_branches(), least_peak, [FORWARD])
     assert found.order.tolist() in ([0, 2, 1, 3, 4], [1, 3, 0, 2, 4])
     assert (found.stock_peak_bytes, found.peak_bytes, found.moved) == (202, 103, 1)

@@ -153,7 +153,7 @@ class Single(torch.autograd.Function):
 @pytest.mark.parametrize(
     ("capture", "advice"), [("dynamo", r"Function\.apply\(x\)\.detach\(\)"), ("interpreter", "capture='auto'")]
 )
-def test_a_mark_on_a_single_returned_tensor_is_refused_by_line(capture: str, advice: str) -> None:
+def test_a_mark_on_a_single_returned_tensor_is_refused_with_the_line(capture: str, advice: str) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return (Single.apply(x * 1) * x).sum()
 

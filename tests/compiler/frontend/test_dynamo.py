@@ -376,7 +376,7 @@ def test_lists_are_arguments_of_operators() -> None:
     torch.testing.assert_close(config.jit(lists)(batch()), lists(batch()))
 
 
-def test_an_operator_that_thunder_lacks_is_refused_by_line() -> None:
+def test_an_operator_that_thunder_lacks_is_refused_with_the_line() -> None:
     def unknown(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.tests_dynamo.mystery(x)[0]
 

@@ -399,7 +399,7 @@ def test_a_layer_that_is_traced_has_a_reason(change: Callable[[Stack], None]) ->
     assert any(REASONS[change] in reason for reason in reasons), reasons
 
 
-def test_identical_layers_have_no_reason_and_a_layer_that_writes_has_one() -> None:
+def test_identical_layers_have_no_reason_and_a_layer_that_writes_has_a_reason() -> None:
     assert whole_graph(Stack(), (torch.randn(4, WIDTH),), {}).written.reasons == {}
     reasons = whole_graph(Stack(InPlace), (torch.randn(4, WIDTH),), {}).written.reasons
     assert set(reasons.values()) == {"it writes an argument in place"}

@@ -196,7 +196,7 @@ def test_a_refused_program_leaves_no_open_torch_func_transform(capture: str) -> 
         ("requires_number", "assert x.argmax().item() < 99"),
     ],
 )
-def test_an_assertion_about_values_is_refused_by_its_line(
+def test_an_assertion_about_values_is_refused_with_its_line(
     name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The program is in another file, because pytest rewrites the assertions in this one.
@@ -267,7 +267,7 @@ class Chosen(nn.Module):
 
 
 @pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter"])
-def test_experts_with_value_dependent_rows_are_refused_by_line(capture: str) -> None:
+def test_experts_with_value_dependent_rows_are_refused_with_the_line(capture: str) -> None:
     line = re.escape("((rows,) = torch.where(best == number)): ")
     with pytest.raises(
         ProgramError, match=rf"test_refusals.py:\d+ {line}.*keep the shape, as torch.where\(mask, x, 0\)"

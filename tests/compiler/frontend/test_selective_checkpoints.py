@@ -138,7 +138,7 @@ def test_values_saved_by_a_policy_have_sites_and_can_be_recomputed() -> None:
     assert "what a policy saves have sites" in bench.capture_reason
 
 
-def test_contexts_without_a_policy_are_refused_by_line() -> None:
+def test_contexts_without_a_policy_are_refused_with_the_line() -> None:
     def contexts() -> Any:
         return contextlib.nullcontext(), contextlib.nullcontext()
 

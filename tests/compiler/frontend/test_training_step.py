@@ -177,7 +177,7 @@ def test_the_step_method_of_an_optimizer_has_compiled_code_only_while_a_step_use
 
 
 @pytest.mark.parametrize("makes", [adamw, adamw_foreach, momentum, momentum_foreach], ids=lambda makes: makes.__name__)
-def test_steps_by_a_config_equal_those_of_eager(makes: Makes, tmp_path: Path) -> None:
+def test_steps_under_a_config_equal_the_steps_of_eager(makes: Makes, tmp_path: Path) -> None:
     bench = workbench.open(trained(makes).step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
@@ -191,7 +191,7 @@ def test_steps_by_a_config_equal_those_of_eager(makes: Makes, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
-def test_steps_with_clipped_gradients_equal_those_of_eager(foreach: bool) -> None:
+def test_steps_with_clipped_gradients_equal_the_steps_of_eager(foreach: bool) -> None:
     bench = workbench.open(clipped(foreach=foreach).step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
@@ -199,7 +199,7 @@ def test_steps_with_clipped_gradients_equal_those_of_eager(foreach: bool) -> Non
     assert_trains_as_eager(bench.config, lambda: clipped(foreach=foreach))
 
 
-def test_a_step_with_accumulated_gradients_equals_that_of_eager() -> None:
+def test_a_step_with_accumulated_gradients_equals_the_step_of_eager() -> None:
     """Dynamo gives up functions with a graph break in a loop. Earlier, the loss was therefore not compiled at all."""
     bench = workbench.open(accumulated().step, *batch(0))
     assert isinstance(bench, PartsBench)

@@ -124,7 +124,7 @@ def normalized(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
-def test_running_statistics_that_are_views_are_refused_by_line(capture: str) -> None:
+def test_running_statistics_that_are_views_are_refused_with_the_line(capture: str) -> None:
     with pytest.raises(ProgramError, match=r"test_detached_outputs\.py:\d+ .*keep them in tensors of their own"):
         workbench.open(normalized, given(), torch.ones(2, 4), device="cpu", executor="torch", capture=capture)
 

@@ -84,7 +84,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
     return found
 
 
-def test_a_region_is_compiled_once_by_threads_that_call_it_together(compiled: list[str]) -> None:
+def test_if_threads_call_a_region_together_it_is_compiled_once(compiled: list[str]) -> None:
     watching = Watching()
     compilation = Compilation(watching)
     one = region(compilation, "one")
@@ -94,7 +94,7 @@ def test_a_region_is_compiled_once_by_threads_that_call_it_together(compiled: li
     assert compilation.begun == 1
 
 
-def test_regions_of_one_structure_are_compiled_once_by_threads(compiled: list[str]) -> None:
+def test_if_threads_call_regions_of_one_structure_they_are_compiled_once(compiled: list[str]) -> None:
     watching = Watching()
     compilation = Compilation(watching)
     compilation.options = executors.FusionOptions(share=True)
@@ -103,7 +103,7 @@ def test_regions_of_one_structure_are_compiled_once_by_threads(compiled: list[st
     assert len(compiled) == len(watching.begun) == compilation.begun == 1
 
 
-def test_an_nvfuser_fusion_is_defined_and_compiled_once_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_threads_call_an_nvfuser_fusion_it_is_defined_and_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_sets, "copy_facts", lambda bsym: [])
     monkeypatch.setattr(copy_sets, "copies_without_set", lambda bsym, policies: set())
     defined, executed = [], []

@@ -44,7 +44,7 @@ def told(value):
     return isinstance(value, (types.ModuleType, classmethod, staticmethod, property)) or callable(value)
 
 def snapshot():
-    """Every function, class and module by where it stands."""
+    """Return every function, class and module by the place where it is found."""
     found, classes = {}, {}
     for name, module in packages().items():
         for attribute, value in tuple(getattr(module, "__dict__", {}).items()):
@@ -81,7 +81,7 @@ def changed(before, after, modules):
     return sorted(names)
 
 def ours(found):
-    """Names of what the workbench wrote; a function that dispatches looks like the one that it stands for."""
+    """Return the names of functions of the workbench, also of functions that dispatch and look like Thunder's."""
     import workbench
     home = workbench.__path__[0]
     def written(value):

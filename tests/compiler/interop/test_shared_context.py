@@ -122,7 +122,7 @@ open_one()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "planned"])
-def test_programs_open_after_the_thread_that_opened_the_first_one_has_ended(device: str) -> None:
+def test_programs_open_after_the_thread_that_opened_the_first_program_has_ended(device: str) -> None:
     """Without `fake_gpu._keep_missing_gpu` the process crashes with a CUDA build of PyTorch and no GPU."""
     command = [sys.executable, "-c", IN_A_THREAD, device]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

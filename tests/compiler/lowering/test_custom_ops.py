@@ -195,7 +195,7 @@ def test_operators_whose_names_look_alike_stay_distinct() -> None:
     torch.testing.assert_close(*made)
 
 
-def test_an_operator_without_a_gradient_is_refused_if_one_is_needed() -> None:
+def test_an_operator_without_a_gradient_is_refused_if_a_gradient_is_needed() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return no_gradient(torch.sin(x)).sum()
 

@@ -186,7 +186,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_the_predicted_peak_equals_the_measured_one(name: str) -> None:
+def test_the_predicted_peak_equals_the_measured_peak(name: str) -> None:
     program = resolve(name, device="cpu", **MODELS[name])
     captured = api.capture(program, "torch")
     plan = assert_arithmetic_equals_stepper(captured, {})

@@ -126,7 +126,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         "program of losses",
     ],
 )
-def test_the_predicted_peak_with_workspace_equals_the_measured_one(name: str) -> None:
+def test_with_workspace_the_predicted_peak_equals_the_measured_peak(name: str) -> None:
     torch.manual_seed(0)
     make, shape = PROGRAMS[name]
     model, images = make(), torch.randn(*shape)

@@ -124,7 +124,7 @@ def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> work
 @pytest.mark.drawn
 @pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # warns that Thunder's gradients are wrong
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-def test_the_stock_plan_of_a_random_program_equals_that_of_thunder_and_has_unique_ids(
+def test_the_stock_plan_of_a_random_program_equals_thunders_traces_and_has_unique_ids(
     executor: str,
 ) -> None:
     @settings(PROGRAMS, max_examples=amount(5, 14, 200))
