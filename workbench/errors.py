@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 _SHOWN = 200
 """Number of characters of a value that a message shows."""
 _COMPARED = 200
-"""Number of characters of an unknown name that are compared with existing names; no name is longer, and comparing takes
-time.
+"""Longest unknown name that is compared with existing names; no existing name is longer, and comparing takes time.
 """
 
 
@@ -22,7 +21,7 @@ class Advice(NamedTuple):
     python: str
     command_line: str
     app: str = ""
-    """An empty text means the same as in Python."""
+    """If empty, the app shows the advice for Python."""
 
 
 class WorkbenchError(Exception):
@@ -85,11 +84,11 @@ class PlanError(WorkbenchError):
 
 
 class GradientError(WorkbenchError):
-    """A second derivative is requested through code that Thunder compiled; it would lack terms."""
+    """A second derivative is requested through code that Thunder compiled; the derivative would lack terms."""
 
 
 class DeviceError(WorkbenchError):
-    """The requested device or executor is not available; the message says why."""
+    """The requested device or executor is not available; the message gives the reason."""
 
 
 class SeamError(WorkbenchError):
@@ -127,14 +126,11 @@ class WorkbenchWarning(UserWarning):
 
 
 class ConfigWarning(WorkbenchWarning):
-    """A config was made for another program or other versions, or fits only in part; the fitting part is applied."""
+    """A config was made for another program or other versions, or only some choices fit; these are applied."""
 
 
 class ProgramWarning(WorkbenchWarning):
-    """Gradients of an open program are probably wrong because of Thunder's trace.
-
-    Or figures that were shown were wrong.
-    """
+    """Gradients are probably wrong because of Thunder's trace, or figures that were shown were wrong."""
 
 
 def printable(text: str) -> str:

@@ -84,7 +84,7 @@ def test_a_program_that_grew_fails_with_a_line_for_each_figure(call: Call, folde
         "GREW  saved for the backward     144 B, was 128 B: +16 B (+12.50%); allowed: 0%\n"
         "ok    unique fusions             0, as in the baseline\n"
         "ok    inversions of collectives  none, as in the baseline\n"
-        "If that is meant: thunder-workbench check choices.py --write\n"
+        "If this change is intended: thunder-workbench check choices.py --write\n"
     )
     status, out, _ = call("check", "choices.py", "--json", "--peak-growth", "1KiB", "--saved-growth", "16")
     told = json.loads(out)
@@ -105,11 +105,11 @@ def test_choices_that_no_longer_fit_fail_the_check_and_make_no_baseline(call: Ca
     (folder / "stale.py").write_text(text)
     status, _, err = call("check", "stale.py", "--write")
     assert status == 2
-    assert "saved:gone/sin does not fit any more" in err
+    assert "saved:gone/sin no longer fits" in err
     (folder / "stale.baseline.json").write_text((folder / "choices.baseline.json").read_text())
     status, out, _ = call("check", "stale.py")
     assert status == 1
-    assert "GONE  saved:gone/sin does not fit any more" in out
+    assert "GONE  saved:gone/sin no longer fits" in out
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def test_plan_prints_a_program_in_parts(call: Call) -> None:
     chosen = ("--choose", "part2:saved.inputs=cut")
     status, out, _ = call("plan", "broken.py:broken", "--device", "cpu", *chosen, "--export", "choices.py")
     assert status == 0
-    for told in ("part1  broken.py:6", "part2  broken.py:8", "cut behind part1 at", '(print("half way"))'):
+    for told in ("part1  broken.py:6", "part2  broken.py:8", "the graph is cut after part1 at", '(print("half way"))'):
         assert told in out
     assert load("choices.py").choices == {"part2:saved.inputs": "cut"}
     status, out, _ = call("plan", "broken.py:broken", "--config", "choices.py", "--json")
@@ -222,7 +222,7 @@ def test_plan_prints_a_program_in_parts(call: Call) -> None:
     assert [part["proven"] for part in document["parts"]] == [True, True]
     assert {"part2:saved.inputs": "cut"}.items() <= {site["id"]: site["choice"] for site in document["sites"]}.items()
     status, _, err = call("plan", "broken.py:broken", "--device", "cpu", "--save", "x.plan.json")
-    assert (status, "--save is for one plan, and" in err) == (2, True)
+    assert (status, "--save needs a program with one plan;" in err) == (2, True)
 
 
 def test_plan_prints_json(call: Call) -> None:
@@ -321,7 +321,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["plan", "pipe.py:f"], "it is a pipe (FIFO), and no regular file"),
     (["plan", "\udcff\x1b[31m"], r"there is no program '\udcff\x1b[31m'; built in: "),
     (["plan", "swap", "--set", "\udcff=\x1b"], r"swap has no setting '\udcff'"),
-    (["plan", "swap", "--sites", "\x9b"], r"--sites \x9b: there is no such lever"),
+    (["plan", "swap", "--sites", "\x9b"], r"--sites \x9b: unknown lever"),
     (["plan", "swap", "--config", ""], "cannot read the config .: no file is named"),
     (["plan", "swap", "--config", "pipe.py"], "cannot read the config pipe.py: it is a pipe (FIFO)"),
     (["plan", "swap", "--config", "~no such user"], "~ names a user that this machine does not have"),
@@ -337,7 +337,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["plan", "f.py:exits_when_traced"], "Thunder cannot trace 'f.py:exits_when_traced': "),
     (["plan", "swap", "--choose", "nothing"], "--choose nothing: the form is --choose ID=OPTION"),
     (["plan", "swap", "--choose", "saved:x=y"], "swap has no site 'saved:x'"),
-    (["plan", "swap", "--sites", "save"], "--sites save: there is no such lever; legal: "),
+    (["plan", "swap", "--sites", "save"], "--sites save: unknown lever; legal: "),
     (["plan", "swap", "--config", "gone.py"], "cannot read the config gone.py: no such file or directory"),
     (["plan", "swap", "--config", "code.py"], "code.py:1: code in it, not executed: `exit(5)`"),
     (["plan", "swap", "--save", "code.py"], "it is there, and no saved plan; nothing was changed there; give another"),
@@ -349,7 +349,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
         'the factory of f.py:raises failed at f.py:16 (raise RuntimeError("no luck")): RuntimeError',
     ),
     (["plan", "f.py:untraceable"], "what is done depends on values: choose with torch.where"),
-    (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not there"),
+    (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not attached"),
     (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
     (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
     (["run", "swap", "--against", "stok"], "--against stok: legal: stock, thunder, a config file (.py), or"),
@@ -501,7 +501,10 @@ def test_an_interrupted_sweep_reports_how_to_resume(
 
     monkeypatch.setattr("workbench.runs.sweep.sweep.run", interrupt)
     status, _, err = call("sweep", "mlp", "--device", "cpu", "--out", str(tmp_path / "a sweep"))
-    told = f"thunder-workbench: interrupted: --out '{tmp_path}/a sweep' goes on with the points that are left"
+    told = (
+        "thunder-workbench: interrupted: to run the remaining combinations, "
+        f"repeat the command with --out '{tmp_path}/a sweep'"
+    )
     assert (status, err.splitlines()[-1]) == (130, told)
 
 

@@ -61,25 +61,25 @@ def under_way(body: str, folder: Path, *arguments: str) -> Iterator[subprocess.P
 
 
 ENDS = [
-    ("os._exit(5)", "what it loaded or ran ended the process, with exit status 5"),
-    ("os._exit(0)", "what it loaded or ran ended the process, with exit status 0"),
+    ("os._exit(5)", "the program ended the process, with exit status 5"),
+    ("os._exit(0)", "the program ended the process, with exit status 0"),
     (
         "ctypes.string_at(0)",
-        "what it loaded or ran crashed the process, which was killed by SIGSEGV (Segmentation fault)",
+        "the program crashed the process with SIGSEGV (Segmentation fault)",
     ),
-    ("os.abort()", "what it loaded or ran crashed the process, which was killed by SIGABRT (Aborted)"),
+    ("os.abort()", "the program crashed the process with SIGABRT (Aborted)"),
     (
         "os.kill(os.getpid(), signal.SIGKILL)",
         "it was killed by SIGKILL (Killed), by hand or by the system when memory ran out",
     ),
-    ("os.closerange(3, 100); os._exit(0)", "what it loaded or ran ended the process, with exit status 0"),
+    ("os.closerange(3, 100); os._exit(0)", "the program ended the process, with exit status 0"),
 ]
 
 
 @pytest.mark.parametrize(("body", "how"), ENDS)
 def test_a_process_that_ends_before_the_command_is_done_is_reported(body: str, how: str, tmp_path: Path) -> None:
     status, out, err = outcome(body, tmp_path, "--json")
-    assert (status, json.loads(out)) == (1, {"ok": False, "error": f"the command ended before it was done: {how}"}), err
+    assert (status, json.loads(out)) == (1, {"ok": False, "error": f"the command did not complete: {how}"}), err
     assert "Traceback" not in err
 
 
@@ -87,8 +87,7 @@ def test_without_json_the_report_is_one_line(tmp_path: Path) -> None:
     assert outcome("os._exit(5)", tmp_path) == (
         1,
         "",
-        "thunder-workbench: the command ended before it was done: what it loaded or ran ended the process, with exit "
-        "status 5\n",
+        "thunder-workbench: the command did not complete: the program ended the process, with exit status 5\n",
     )
 
 
@@ -237,7 +236,7 @@ def test_a_defect_gives_one_line_and_a_traceback_on_request(tmp_path: Path, monk
     assert (status, err) == (1, "")
     assert json.loads(out)["error"] == (
         "a defect of the workbench, please report it: ZeroDivisionError: division by zero (<string>:6); "
-        "WORKBENCH_TRACEBACK=1 shows all of it"
+        "WORKBENCH_TRACEBACK=1 prints the whole traceback"
     )
     monkeypatch.setenv("WORKBENCH_TRACEBACK", "1")
     assert "Traceback" in outcome("1 / 0", tmp_path, "--json")[2]

@@ -165,7 +165,7 @@ def test_the_command_line_searches_and_writes_the_simulated_step(
 
 def test_the_command_line_refuses_conflicting_options(capsys: pytest.CaptureFixture[str]) -> None:
     for given, message in (
-        (["plan", "mlp", "--limit-bytes", "5"], "--limit-bytes is for the search"),
+        (["plan", "mlp", "--limit-bytes", "5"], "--limit-bytes needs --search-waits"),
         (["plan", "mlp", "--machine", "TPU"], "there is no machine 'TPU'; legal: H100"),
         (["plan", "mlp", "--trace", "step.json"], "mlp has no collectives"),
     ):

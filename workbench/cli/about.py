@@ -23,7 +23,7 @@ NOTEBOOK = "quickstart.ipynb"
 
 
 def doctor(as_json: JsonOption = False) -> int:
-    """Say what is installed and attached, and what is missing."""
+    """List installed packages, attached devices, and what is missing."""
     from workbench.doctor import all_essential, examine
 
     checks = examine()
@@ -80,13 +80,15 @@ def lab(context: typer.Context) -> int:
     Further arguments are passed to JupyterLab.
     """
     if importlib.util.find_spec("jupyterlab") is None:
-        raise ConfigError("JupyterLab is not installed; pip install 'thunder-workbench[lab]' brings it")
+        raise ConfigError("JupyterLab is not installed; install it with pip install 'thunder-workbench[lab]'")
     here = Path(NOTEBOOK)
     if not here.exists():
         try:
             paths.write(here, _quickstart().read_bytes())
         except OSError as error:
-            raise ConfigError(f"no quickstart notebook can be written here: {paths.reason_of(error)}") from error
+            raise ConfigError(
+                f"the quickstart notebook cannot be written into this folder: {paths.reason_of(error)}"
+            ) from error
     # Jupyter refuses to run as root unless told otherwise; in a container there is often no other user.
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     # The printed address also opens the notebook. The user's own arguments come later and take precedence.
@@ -108,4 +110,4 @@ def _quickstart() -> Path:
     for folder in (package, package.parent / "notebooks"):
         if (folder / NOTEBOOK).is_file():
             return folder / NOTEBOOK
-    raise ConfigError(f"the quickstart notebook is missing: no {NOTEBOOK} comes with this installation")
+    raise ConfigError(f"the quickstart notebook is missing: this installation does not contain {NOTEBOOK}")

@@ -17,13 +17,15 @@ from workbench.util.paths import reason_of
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove them.")] = False, as_json: JsonOption = False
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the stored files.")] = False,
+    as_json: JsonOption = False,
 ) -> int:
-    """Say where captured programs and reference steps are kept between processes, or remove them.
+    """Print the folders of stored captured programs and reference steps, or remove these files.
 
-    A captured program opens again without tracing. Later runs of a program are compared with the stored reference step
-    of unmodified Thunder. An entry is used only if the program, its functions, its settings and all versions are
-    unchanged. THUNDER_WORKBENCH_CACHE and THUNDER_WORKBENCH_REFERENCES are their folders, or off.
+    A stored captured program opens without tracing. Later runs of a program are compared with the stored reference
+    step of unmodified Thunder. An entry is used only if the program, its functions, its settings and all versions are
+    unchanged. THUNDER_WORKBENCH_CACHE and THUNDER_WORKBENCH_REFERENCES set the two folders; the value off stores
+    nothing.
     """
     found = {}
     for kept in (CAPTURES, REFERENCES):

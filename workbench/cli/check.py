@@ -16,27 +16,32 @@ from workbench.errors import Advice, ConfigError, ConfigWarning, short_repr
 
 
 def _growth(figure: str, quantity: str) -> Any:
-    return typer.Option(f"--{figure}-growth", metavar="HOW", help=f"How far {quantity} may grow.")
+    return typer.Option(f"--{figure}-growth", metavar="HOW", help=f"Allowed growth of {quantity}, such as 5%.")
 
 
 def check(
-    config: Annotated[Path, typer.Argument(help="A config file, as `plan --export` and `bench.export` write it.")],
+    config: Annotated[Path, typer.Argument(help="A config file, written by `plan --export` or `bench.export`.")],
     program: Annotated[
         str | None,
-        typer.Option("--program", metavar="PROGRAM", help="As file.py:factory, where the config is of no built-in."),
+        typer.Option(
+            "--program", metavar="PROGRAM", help="file.py:factory, if the config is not for a built-in program."
+        ),
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", metavar="FILE", help="By default CONFIG with .baseline.json for .py.")
+        Path | None,
+        typer.Option(
+            "--baseline", metavar="FILE", help="Baseline file; by default CONFIG with .baseline.json instead of .py."
+        ),
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Keep the figures as they are now.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no baseline, too.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the present figures as the baseline.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite also a file that is not a baseline.")] = False,
     peak_growth: Annotated[str, _growth("peak", "peak memory")] = "0%",
-    saved_growth: Annotated[str, _growth("saved", "what is saved for the backward")] = "0%",
+    saved_growth: Annotated[str, _growth("saved", "memory saved for the backward")] = "0%",
     fusions_growth: Annotated[str, _growth("fusions", "the number of unique fusions")] = "0",
     inversions_growth: Annotated[str, _growth("inversions", "the number of inversions of collectives")] = "0",
     as_json: JsonOption = False,
 ) -> int:
-    """Hold a config's predicted figures against those kept: exit status 1 if one grew further than allowed."""
+    """Compare a config's predicted figures with a baseline; exit with status 1 if a figure grew more than allowed."""
     import workbench as wb
     from workbench.bench.report import regression_check
     from workbench.programs import describe
@@ -52,19 +57,22 @@ def check(
     name = program or chosen.program
     if ":" not in name and name not in {info.name for info in describe()}:
         raise ConfigError(
-            f"{config} is for {short_repr(name)}, which is no built-in program",
+            f"{config} is for {short_repr(name)}, which is not a built-in program",
             advice=Advice(
-                "open it, and use workbench.bench.report.regression_check", "--program file.py:factory says where it is"
+                "open the program and use workbench.bench.report.regression_check",
+                "name its file with --program file.py:factory",
             ),
         )
     with keep_folder(), warnings.catch_warnings():
         # Choices that do not fit are reported below, with the figures.
         warnings.simplefilter("ignore", ConfigWarning)
         bench = wb.open(name, config=chosen, settings=chosen.settings)
-    left_out = [f"{id} does not fit any more: {reason}" for id, reason in sorted(bench.unmatched.items())]
+    left_out = [f"{id} no longer fits: {reason}" for id, reason in sorted(bench.unmatched.items())]
     if kept is None:
         if left_out:
-            raise ConfigError(f"no baseline is kept of a config that does not fit: {'; '.join(left_out)}")
+            raise ConfigError(
+                f"no baseline is written, because choices of the config do not fit: {'; '.join(left_out)}"
+            )
         written = regression_check.write_baseline(bench, path, overwrite=force)
         if as_json:
             print_json({"ok": True, "baseline": str(written), "figures": regression_check.figures_of_plan(bench)})
@@ -89,5 +97,5 @@ def check(
     for text in changed:
         print_line(f"note  {text}")
     if not ok:
-        print_line(f"If that is meant: thunder-workbench check {config} --write")
+        print_line(f"If this change is intended: thunder-workbench check {config} --write")
     return DONE if ok else FAILED

@@ -24,17 +24,20 @@ def compare(
         ),
     ],
     base: Annotated[
-        str, typer.Option("--base", metavar="NAME", help="What the others are held against; by default the first.")
+        str,
+        typer.Option(
+            "--base", metavar="NAME", help="Subject with which the others are compared; by default the first."
+        ),
     ] = "",
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write one page, with all statements in step.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write one HTML page with the statements aligned.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no comparison, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite also a file that is not a comparison.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Put runs, saved plans and configs side by side: figures against one of them, sites and statements that differ.
+    """Compare runs, saved plans and configs with one of them: figures, sites and statements that differ.
 
-    Each difference between runs comes with its interval, and with whether it is noise.
+    Each difference between runs is printed with its interval and a verdict whether it is noise.
     """
     from workbench.runs.process import run_store
 

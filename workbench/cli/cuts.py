@@ -34,11 +34,11 @@ def cuts(
     parallel: ParallelOption = "",
     capture: CaptureOption = None,
     machine: Annotated[
-        str | None, typer.Option("--machine", metavar="NAME", help="Whose rates the step rests on.")
+        str | None, typer.Option("--machine", metavar="NAME", help="Machine whose rates are used to estimate the step.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Weigh cuts between fusions: compilations against peak, saved bytes and step. Nothing runs."""
+    """Compare cuts between fusions by compilations, peak, saved bytes and step. Nothing runs."""
     check_program_name(program, settings)
     from workbench.runs.measure import measured_rates
 

@@ -30,7 +30,7 @@ TRACEBACK_VARIABLE = "WORKBENCH_TRACEBACK"
 
 app = typer.Typer(
     name=NAME,
-    help="See what Thunder makes of a PyTorch program, change what the compiler decides, run it.",
+    help="Show how Thunder compiles a PyTorch program, change the compiler's decisions, run the program.",
     epilog="PROGRAM is a built-in name or file.py:factory. Exit status: 0 done, 1 the run failed, 2 bad usage, "
     "130 interrupted.",
     no_args_is_help=True,
@@ -118,4 +118,4 @@ def _command() -> typer.core.TyperGroup:
 def _defect(error: BaseException) -> str:
     if os.environ.get(TRACEBACK_VARIABLE):
         output.complain("".join(traceback.format_exception(error)))
-    return f"{DefectError.of(error)}; {TRACEBACK_VARIABLE}=1 shows all of it"
+    return f"{DefectError.of(error)}; {TRACEBACK_VARIABLE}=1 prints the whole traceback"

@@ -29,28 +29,39 @@ def fit(
     program: ProgramArgument,
     peak: Annotated[
         str | None,
-        typer.Option("--peak", metavar="SIZE", help="The most bytes, such as 24GiB, 512MB, or 80% of stock's."),
+        typer.Option("--peak", metavar="SIZE", help="Highest peak, such as 24GiB, 512MB, or 80% of the stock peak."),
     ] = None,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="SECONDS", help="In place of a peak: the longest step.")
+        str | None, typer.Option("--step", metavar="SECONDS", help="Longest step, instead of a peak.")
     ] = None,
     compilations: Annotated[
         int | None,
-        typer.Option("--compilations", metavar="NUMBER", help="The most fusions to compile, beside either or alone."),
+        typer.Option(
+            "--compilations",
+            metavar="NUMBER",
+            help="Largest number of fusions to compile; alone, or with --peak or --step.",
+        ),
     ] = None,
     curve: Annotated[
-        int | None, typer.Option("--curve", metavar="POINTS", help="Step time against peak, from stock to the least.")
+        int | None,
+        typer.Option(
+            "--curve", metavar="POINTS", help="Print step time for POINTS peaks, from stock to the least possible."
+        ),
     ] = None,
     using: Annotated[
         str | None,
         typer.Option(
             "--using",
             metavar="LIST",
-            help="Of recompute,offload,cuts,order,waits; by default the first two, on a CPU the first.",
+            help="Kinds of choices to make, of recompute,offload,cuts,order,waits; by default recompute,offload, on "
+            "a CPU recompute.",
         ),
     ] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="With --curve: a line for what each of these adds to those before it.")
+        bool,
+        typer.Option(
+            "--each", help="With --curve: also print the curves for the first kind, the first two kinds, and so on."
+        ),
     ] = False,
     settings: SetOption = None,
     choices: ChooseOption = None,
@@ -60,14 +71,19 @@ def fit(
     ranks: RanksOption = None,
     parallel: ParallelOption = "",
     capture: CaptureOption = None,
-    export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no config, too.")] = False,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the choices to this config file.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite also a file that is not a config.")] = False,
     machine: Annotated[
-        str | None, typer.Option("--machine", metavar="NAME", help="Whose rates say what recomputing costs.")
+        str | None,
+        typer.Option(
+            "--machine", metavar="NAME", help="Machine whose rates are used to estimate the cost of recomputing."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
+    """Choose what to save, recompute, offload and move, for the shortest step under a peak. Nothing runs."""
     check_program_name(program, settings)
     from workbench.bench.session.fit_request import (
         check_compilations,
@@ -81,17 +97,19 @@ def fit(
     asked = (peak is not None) + (step is not None) + (curve is not None)
     if asked > 1 or (not asked and compilations is None):
         raise ChoiceError(
-            "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS; and --compilations NUMBER, "
-            "beside a peak or a step, or alone"
+            "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS. --compilations NUMBER is given alone, "
+            "or with --peak or --step"
         )
     if curve is not None and compilations is not None:
-        raise ChoiceError("--compilations is for --peak and --step, or alone: a curve keeps to no number")
+        raise ChoiceError(
+            "--compilations is given alone, or with --peak or --step; a curve does not limit compilations"
+        )
     if compilations is not None:
         check_compilations(compilations)
     if curve is not None and export is not None:
-        raise ChoiceError("a curve is of many plans: --export goes with --peak or --step, which choose one")
+        raise ChoiceError("--curve makes many plans and --export writes one: give --peak or --step instead of --curve")
     if each and curve is None:
-        raise ChoiceError("--each is for --curve, which has a line for each")
+        raise ChoiceError("--each needs --curve")
     limit = None if peak is None else check_peak(peak)
     step_s = None if step is None else step_seconds(step)
     if machine is not None:

@@ -14,20 +14,26 @@ from workbench.cli.statuses import DONE, FAILED
 
 
 def gpu_check(
-    minutes: Annotated[float, typer.Option("--minutes", metavar="M", help="How long it may take.", min=0.1)] = 40.0,
+    minutes: Annotated[float, typer.Option("--minutes", metavar="M", help="Time limit in minutes.", min=0.1)] = 40.0,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where results are kept; a check goes on from there.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder for the results; steps with a result in it are not repeated."
+        ),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="PART", help="That part alone; repeat for more.")
+        list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part; repeat for more.")
     ] = None,
     rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Without a GPU: all parts, small, on the CPU or planned.")
+        bool, typer.Option("--rehearse", help="Run all parts without a GPU: small programs on the CPU, or plans only.")
     ] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Carry out again what failed or was wrong.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Repeat steps that failed or gave wrong results.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Check all that runs on a GPU, in order of worth, until the time is up; the same command goes on."""
+    """Run all checks that need a GPU, the most useful ones first, until the time is up.
+
+    The same command continues an unfinished check.
+    """
     from workbench.gpu_check import suite
     from workbench.summary import human_seconds
 
@@ -44,7 +50,9 @@ def gpu_check(
                 seconds = elsewhere.seconds.get(part.name) if elsewhere else None
                 add_row(table, part.name, part.does, "not run yet" if seconds is None else human_seconds(seconds))
             print_table(table)
-            print_line(f"{minutes:g} minutes at most; results after each step in {folder}; the same command goes on")
+            print_line(
+                f"{minutes:g} minutes at most; {folder} has the results of each step; to continue, repeat the command"
+            )
         with console.status("starting") as status:
             result = suite.run_check(
                 folder,

@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run(work: Callable[[], int], *, as_json: bool) -> int:
-    """Function that does the command's work in a child process.
+    """Do the command's work in a child process.
 
     Parameters
     ----------
@@ -38,8 +38,7 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
     Returns
     -------
     int
-        Return the exit status of `work`. It returns in both processes; the child then exits with it as any process
-        does.
+        Exit status of `work`. The function returns in both processes; the child then exits with this status.
     """
     open_missing_streams()
     parent = os.getpid()
@@ -150,20 +149,20 @@ def _notify(code: int, received: list[int], as_json: bool) -> int:
         if -code == signal.SIGINT:
             output.report("interrupted", as_json)
             return INTERRUPTED
-        output.report(f"the command ended before it was done: {_describe_end(code)}", as_json)
+        output.report(f"the command did not complete: {_describe_end(code)}", as_json)
     return FAILED
 
 
 def _describe_end(code: int) -> str:
     if code >= 0:
-        return f"what it loaded or ran ended the process, with exit status {code}"
+        return f"the program ended the process, with exit status {code}"
     try:
         name = f"{signal.Signals(-code).name} ({signal.strsignal(-code)})"
     except ValueError:
         name = f"signal {-code}"
     if -code == signal.SIGKILL:
         return f"it was killed by {name}, by hand or by the system when memory ran out"
-    return f"what it loaded or ran crashed the process, which was killed by {name}"
+    return f"the program crashed the process with {name}"
 
 
 def _settle_streams() -> None:

@@ -43,26 +43,31 @@ ChooseOption = Annotated[
     list[str] | None, typer.Option("--choose", metavar="ID=OPTION", help="A choice at a site; repeat for more.")
 ]
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="A config file: its choices, and its settings.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Config file; its choices and settings are applied.")
 ]
 DeviceOption = Annotated[
-    Device | None, typer.Option("--device", help="What it is for; planned is a GPU that is not there: nothing runs.")
+    Device | None,
+    typer.Option("--device", help="Device of the program. planned is a GPU that is not attached: nothing runs."),
 ]
 ExecutorOption = Annotated[
     str | None,
-    typer.Option("--executor", parser=executor_name, metavar=f"[{'|'.join(executor_names())}]", help="What fuses."),
+    typer.Option(
+        "--executor", parser=executor_name, metavar=f"[{'|'.join(executor_names())}]", help="Executor that fuses."
+    ),
 ]
 RanksOption = Annotated[
-    int | None, typer.Option("--ranks", metavar="N", help="Processes that share it; a plan is that of one of them.")
+    int | None,
+    typer.Option("--ranks", metavar="N", help="Number of ranks that share the program; a plan is for one rank."),
 ]
 ParallelOption = Annotated[
-    str, typer.Option("--parallel", metavar="HOW", help="How they share it: fsdp, fsdp_zero3, ddp or tensor.")
+    str, typer.Option("--parallel", metavar="HOW", help="How ranks share the program: fsdp, fsdp_zero3, ddp or tensor.")
 ]
 CaptureOption = Annotated[
     CaptureMethod | None,
     typer.Option(
         "--capture",
-        help="How it comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo in parts.",
+        help="How the program is captured: by Dynamo, by Thunder's interpreter, by Dynamo in parts, or the first "
+        "that works.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

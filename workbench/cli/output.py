@@ -36,7 +36,7 @@ class OutputError(Exception):
     Attributes
     ----------
     unread : bool
-        Whether the reason is that nobody reads it any more.
+        Whether the reader of standard output has closed the pipe.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -61,7 +61,7 @@ def new_table(*columns: str) -> Table:
 
 
 def add_row(table: Table, *cells: str) -> None:
-    """Add a row literally: no cell is read as markup, and none controls the terminal."""
+    """Add a row literally: cells are not parsed as markup and cannot control the terminal."""
     table.add_row(*(Text(printable(cell)) for cell in cells))
 
 

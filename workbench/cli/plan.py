@@ -41,23 +41,28 @@ def plan(
     parallel: ParallelOption = "",
     capture: CaptureOption = None,
     sites: Annotated[str | None, typer.Option("--sites", metavar="LEVER", help="Show one lever's sites.")] = None,
-    export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the choices to this config file.")
+    ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Write the plan there, as NAME.plan.json to look at.")
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the plan to NAME.plan.json, for viewing.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is no config or no saved plan, too.")
+        bool, typer.Option("--force", help="Overwrite also a file that is not a config or a saved plan.")
     ] = False,
-    machine: Annotated[str, typer.Option("--machine", metavar="NAME", help="On which ranks are simulated.")] = "H100",
+    machine: Annotated[
+        str, typer.Option("--machine", metavar="NAME", help="Machine on which ranks are simulated.")
+    ] = "H100",
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Write the simulated step there, for Perfetto.")
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="Write the simulated step to this file, for Perfetto."),
     ] = None,
     search_waits: Annotated[
         bool, typer.Option("--search-waits", help="Choose the best order of collectives, by simulation.")
     ] = False,
     limit_bytes: Annotated[
         int | None,
-        typer.Option("--limit-bytes", metavar="N", help="At most so many in flight in the order searched for.", min=1),
+        typer.Option("--limit-bytes", metavar="N", help="With --search-waits: most bytes in flight.", min=1),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -65,7 +70,7 @@ def plan(
     if sites is not None:
         check_lever(sites)
     if limit_bytes is not None and not search_waits:
-        raise ChoiceError("--limit-bytes is for the search: give --search-waits, too")
+        raise ChoiceError("--limit-bytes needs --search-waits")
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine, capture)
     from workbench.analysis.cost import chrome_trace
     from workbench.bench import PartsBench
@@ -73,7 +78,9 @@ def plan(
     if isinstance(bench, PartsBench):
         if save is not None or trace is not None or search_waits:
             given = "--save" if save is not None else "--trace" if trace is not None else "--search-waits"
-            raise ChoiceError(f"{given} is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
+            raise ChoiceError(
+                f"{given} needs a program with one plan; {bench.program.name} has {len(bench.parts)} parts"
+            )
         return _plan_parts(bench, sites, export, force, as_json)
     found = bench.search_waits(limit_bytes=limit_bytes) if search_waits else None
     if found is not None:
@@ -86,7 +93,9 @@ def plan(
         document["search"] = found.to_json()
     if trace is not None:
         if overlap is None:
-            raise PlanError(f"{bench.program.name} has no collectives: no step is simulated, and {trace} not written")
+            raise PlanError(
+                f"{bench.program.name} has no collectives, so no step is simulated and {trace} is not written"
+            )
         document["trace"] = str(chrome_trace.write_trace(chrome_trace.simulated_step(bench.plan.graph, overlap), trace))
     if sites is not None:
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
@@ -110,7 +119,7 @@ def plan(
         print_line(f"sites: {text or 'none'}; show a lever's with --sites LEVER")
     if found is not None:
         made = ", ".join(f"{id}={option}" for id, option in found.choices.items())
-        print_line(f"chosen: {made}; {found.over_bound:.1%} above what no order beats")
+        print_line(f"chosen: {made}; step {found.over_bound:.1%} above the lower bound of all orders")
     for name in ("exported", "saved", "trace"):
         if name in document:
             print_line(f"{name}: {document[name]}")
@@ -128,9 +137,9 @@ def _plan_parts(bench: PartsBench, lever: str | None, export: Path | None, force
     print_table(_parts_table(document))
     for part in document["parts"]:
         if part["opaque"]:
-            print_line(f"{part['name']} is opaque, run by PyTorch: {part['refusal']}")
+            print_line(f"{part['name']} is opaque, so PyTorch runs it: {part['refusal']}")
         elif part["cut"]:
-            print_line(f"cut behind {part['name']} at {part['cut']}")
+            print_line(f"the graph is cut after {part['name']} at {part['cut']}")
         for correction in part.get("corrections", ()):
             print_line(f"{part['name']}: {_correction_text(correction)}")
         for warning in part.get("warnings", ()):
@@ -204,11 +213,12 @@ def _overlap_rows(document: dict[str, Any]) -> dict[str, str]:
         return {}
     where = f"simulated on {found['machine']}"
     return {
-        f"step, {where}": f"{seconds_text(found['step_s'])}, no order less than {seconds_text(found['lower_bound_s'])}",
+        f"step, {where}": f"{seconds_text(found['step_s'])}, in any order at least "
+        f"{seconds_text(found['lower_bound_s'])}",
         f"exposed communication, {where}": seconds_text(found["exposed_communication_s"]),
         f"bytes in flight, {where}": human_bytes(found["in_flight_peak_bytes"]),
         "collectives": f"{found['collectives']}, {found['inversions']} pairs issued in another order than used, "
-        f"{found['without_compute']} with nothing to hide behind",
+        f"{found['without_compute']} without compute that overlaps",
     }
 
 

@@ -29,7 +29,10 @@ def report(
     program: ProgramArgument,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = Path("report.html"),
     run: Annotated[
-        bool, typer.Option("--run", help="Compile and run it first, interleaved with stock: figures are measured.")
+        bool,
+        typer.Option(
+            "--run", help="Compile and run the program first, interleaved with stock, so that figures are measured."
+        ),
     ] = False,
     settings: SetOption = None,
     choices: ChooseOption = None,
@@ -39,16 +42,16 @@ def report(
     ranks: RanksOption = None,
     parallel: ParallelOption = "",
     capture: CaptureOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no report, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite also a file that is not a report.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Write one HTML page that needs no network: graph, figures, plots, choices, and how to have them again."""
+    """Write one HTML page that needs no network: graph, figures, plots, choices, and the command that repeats it."""
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     from workbench.bench import PartsBench
 
     if isinstance(bench, PartsBench):
-        raise ChoiceError(f"report is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
-    # A page of a failed run is also useful: it has the plan, and says that the run failed.
+        raise ChoiceError(f"report needs a program with one plan; {bench.program.name} has {len(bench.parts)} parts")
+    # The page is also useful if the run failed: it contains the plan and the error.
     made = bench.run(wait=True, against={"stock": {}}) if run else None
     written = bench.report(out, overwrite=force)
     error = made.error if made is not None else None

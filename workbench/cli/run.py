@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 _LARGEST = 3
-"""Number of values alive at a peak that are named; ``--json`` has them all."""
+"""Number of values alive at a peak that are printed; ``--json`` contains all of them."""
 
 
 def run(
@@ -48,32 +48,40 @@ def run(
     capture: CaptureOption = None,
     submit: Annotated[
         int | None,
-        typer.Option("--submit", metavar="M", help="Start nothing: say what to start on each of M machines.", min=1),
+        typer.Option(
+            "--submit", metavar="M", help="Start nothing; print the command to start on each of M machines.", min=1
+        ),
     ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
             "--against",
             metavar="WHAT",
-            help="Time it interleaved with another way to run it: stock (without choices), thunder (thunder.jit as it "
-            "comes), a config file, or ID=OPTION,ID=OPTION,…; repeat for more.",
+            help="Time the program interleaved with a variant: stock (without choices), thunder (unmodified "
+            "thunder.jit), a config file, or ID=OPTION,ID=OPTION,…; repeat for more.",
         ),
     ] = None,
-    samples: Annotated[int | None, typer.Option("--samples", metavar="N", help="Steps to time.", min=1)] = None,
+    samples: Annotated[
+        int | None, typer.Option("--samples", metavar="N", help="Number of steps to time.", min=1)
+    ] = None,
     cuda_graph: Annotated[
         bool,
-        typer.Option("--cuda-graph", help="Time it as a CUDA graph, too, interleaved: without the host's launches."),
+        typer.Option(
+            "--cuda-graph", help="Time the step also as a CUDA graph, interleaved: without the host's launches."
+        ),
     ] = False,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a trace for Perfetto there.")
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a trace to this file, for Perfetto.")
     ] = None,
     memory_snapshot: Annotated[
         Path | None,
-        typer.Option("--memory-snapshot", metavar="FILE.pickle", help="Write a step's allocations for memory_viz."),
+        typer.Option(
+            "--memory-snapshot", metavar="FILE.pickle", help="Write the allocations of one step, for memory_viz."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compile a program and run it in processes of its own, checked against unmodified Thunder."""
+    """Compile and run a program in separate processes, and check its results against unmodified Thunder."""
     for path in (trace, memory_snapshot):
         refuse_unwritable(path)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
@@ -86,7 +94,7 @@ def run(
         return _submit(bench.prepare(options=options, against=_variants(against)), submit, as_json)
     if bench.program.device == "planned":
         raise DeviceError(
-            f"{bench.program.name} is planned for a GPU that is not there: plan it, or run it with --device cpu"
+            f"{bench.program.name} is planned for a GPU that is not attached: use the command plan, or --device cpu"
         )
     running = bench.run(options=options, against=_variants(against))
     try:
@@ -125,7 +133,9 @@ def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
     if as_json:
         print_json({"ok": True, "run_dir": str(run_dir), "command": command})
     else:
-        print_line(f"start this on each of {machines} machines that reach the folder, HEAD being the first of them:")
+        print_line(
+            f"start this command on each of {machines} machines with access to the folder; HEAD is the first machine:"
+        )
         print_line(command)
     return DONE
 

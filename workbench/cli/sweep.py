@@ -32,19 +32,26 @@ def sweep(
     ] = None,
     device: DeviceOption = None,
     executor: ExecutorOption = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", help="Of one point.", min=1.0)] = 3600.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="Seconds allowed for each combination.", min=1.0)
+    ] = 3600.0,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where outcomes are kept; a sweep goes on from there.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for outcomes; outcomes in it are not computed again."),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table there.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.html", help="Draw compile time there.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.html", help="Write a plot of compile time.")
+    ] = None,
     dask: Annotated[
         str | None,
-        typer.Option("--dask", metavar="ADDRESS", help="Of a Dask scheduler whose workers carry the points out."),
+        typer.Option(
+            "--dask", metavar="ADDRESS", help="Address of a Dask scheduler; its workers run the combinations."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compile and run a program over values of settings and choices, each point in a cold process."""
+    """Compile and run a program with every combination of given values; each combination runs in a new process."""
     values, options = parse_lists("--set", settings, ProgramError), parse_lists("--choose", choices, ChoiceError)
     check_named(program, [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())])
     for path in (csv, plot):
@@ -57,7 +64,7 @@ def sweep(
 
     device_name = device.value if device else "cpu"
     if device_name == "planned":
-        raise DeviceError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+        raise DeviceError("nothing runs on the device planned; legal: cpu, or cuda if a GPU is attached")
     wanted = sweeps.Sweep(
         program=program,
         settings=values,
@@ -75,7 +82,9 @@ def sweep(
                 wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)), executor=pool
             )
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"--out {shlex.quote(str(folder))} goes on with the points that are left") from error
+        raise KeyboardInterrupt(
+            f"to run the remaining combinations, repeat the command with --out {shlex.quote(str(folder))}"
+        ) from error
     if csv is not None:
         try:
             paths.write(csv, found.csv().encode())
@@ -95,11 +104,11 @@ def sweep(
 
 def _progress_text(progress: SweepProgress) -> str:
     left = f", {progress.left_s:.0f} s left" if progress.left_s is not None else ""
-    return f"{progress.done} of {progress.count} points done{left}"
+    return f"{progress.done} of {progress.count} combinations done{left}"
 
 
 def _cell(name: str, value: object) -> str:
-    """Format a figure with its unit, if its name ends in one."""
+    """Format a figure; add the unit if the name ends in ``_bytes`` or ``_s``."""
     from workbench.summary import human_bytes
 
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -693,7 +693,10 @@ def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., t
         (("--peak", "0"), "given 0"),
         (("--peak", "much"), "or '80%' of stock's; given 'm"),
         (("--peak", "150 %"), "enter more than 0 % and at most 100 % of stock's peak; given '150 %'"),
-        (("--curve", "4", "--export", "x.py"), "a curve is of many plans: --export goes with --peak or --step"),
+        (
+            ("--curve", "4", "--export", "x.py"),
+            "--curve makes many plans and --export writes one: give --peak or --step",
+        ),
     ],
 )
 def test_the_command_refuses_missing_conflicting_and_invalid_goals(

@@ -414,7 +414,7 @@ def refuse_planned_device(device: str) -> None:
         Saying what is legal.
     """
     if device == "planned":
-        raise RunError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+        raise RunError("nothing runs on the device planned; legal: cpu, or cuda if a GPU is attached")
 
 
 def start(run_dir: Path) -> Run:
