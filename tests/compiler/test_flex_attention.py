@@ -164,7 +164,7 @@ def test_a_flex_attention_that_cannot_become_operators_is_a_part(options: dict[s
         made = flex_attention(q * 2, k, v, **options)
         return made.sin() if isinstance(made, torch.Tensor) else made[0].sin() + made[1].lse.unsqueeze(-1)
 
-    with pytest.raises(ProgramError, match=r"test_flex_attention\.py:\d+ .*as parts: open it with capture='auto'"):
+    with pytest.raises(ProgramError, match=r"test_flex_attention\.py:\d+ .*open the program with capture='auto'"):
         workbench.open(program, *given(), device="cpu", executor="torch", capture="dynamo")
     bench = workbench.open(program, *given(), device="cpu", executor="torch")
     assert len(bench.parts) == 3

@@ -170,6 +170,11 @@ def test_recomputing_every_legal_storage_keeps_the_random_draws() -> None:
 def test_a_plan_names_the_correction_of_a_checkpoint_around_a_dropout(executor: str) -> None:
     bench = workbench.open("checkpoint_dropout", device="cpu", executor=executor)
     (correction,) = bench.plan.corrections
-    for part in ("computed again in the backward", "preserve_rng_state", "saves the draw", "(exhibits.py:"):
+    for part in (
+        "recomputes a region in the backward",
+        "preserve_rng_state",
+        "saves the drawn numbers",
+        "(exhibits.py:",
+    ):
         assert part in str(correction)
     assert bench.plan.warnings == ()

@@ -297,7 +297,7 @@ def test_a_second_derivative_is_refused_because_terms_would_be_lost(way: str, re
     torch.testing.assert_close(gradient.detach(), expected)
     # For autograd, Thunder's gradient is a constant: it would lose the gradient of the first term.
     loss = gradient.square().sum() + x.square().sum()
-    with pytest.raises(GradientError, match="call the function itself, uncompiled") as refusal:
+    with pytest.raises(GradientError, match="call the original function") as refusal:
         loss.backward()
     assert "\n" not in str(refusal.value)
     (again,) = torch.autograd.grad(call(x, w, seen), x)

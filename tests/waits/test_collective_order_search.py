@@ -121,7 +121,7 @@ def test_the_search_refuses_unknown_machines_and_buckets_and_programs_without_co
 ) -> None:
     with pytest.raises(ConfigError, match="there is no machine 'H1000'; legal: H100, "):
         planned.search_waits(machine="H1000")
-    with pytest.raises(ChoiceError, match="'huge' is no option here; legal: none, layer"):
+    with pytest.raises(ChoiceError, match="'huge' is not an option here; legal: none, layer"):
         planned.search_waits(buckets=("huge",))
     with pytest.raises(PlanError, match="mlp has no collectives to order"):
         alone.search_waits()

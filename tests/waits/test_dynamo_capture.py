@@ -161,7 +161,7 @@ def small(kind: type[Small], **given: Any) -> wb.Workbench:
     ("kind", "reason"),
     [
         (Breaks, r".*test_dynamo_capture.py:\d+ \(torch._dynamo.graph_break\(\)\): Dynamo gives no whole graph: "),
-        (Keeps, r"it gives its parameter inner\.bias back, or keeps it, and each rank has a part of that"),
+        (Keeps, r"it returns or keeps its parameter inner\.bias, but each rank has only a part"),
     ],
 )
 def test_if_dynamo_cannot_shard_a_module_the_interpreter_captures_it_and_the_reason_is_given(
@@ -175,7 +175,7 @@ def test_if_dynamo_cannot_shard_a_module_the_interpreter_captures_it_and_the_rea
 
 
 def test_a_module_that_returns_a_parameter_is_refused_with_its_name() -> None:
-    with pytest.raises(ProgramError, match=r"it gives its parameter inner\.weight back, or keeps it, and each rank"):
+    with pytest.raises(ProgramError, match=r"it returns or keeps its parameter inner\.weight, but each rank"):
         small(GivesBack)
     config = small(Counts).config
     module = GivesBack()

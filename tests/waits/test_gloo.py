@@ -255,7 +255,8 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         run = begin(tmp_path, "", dataclasses.replace(QUICK, port=port)).wait(100)
     assert run.error == (
-        f"port {port} cannot be used: address already in use; give another, or none: on one machine a file serves"
+        f"port {port} cannot be used: address already in use; give another port, or no port: on one machine a file "
+        f"is used instead"
     )
     assert_nothing_left(run)
 
@@ -267,7 +268,9 @@ def test_the_command_for_several_machines_is_printed(tmp_path: Path) -> None:
         f"torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id run --rdzv-endpoint $HEAD:29400 "
         f"-m workbench.runs.worker.rank_worker {tmp_path / 'run'}"
     )
-    with pytest.raises(RunError, match="4 ranks do not divide among 3 machines; give a number that divides 4"):
+    with pytest.raises(
+        RunError, match="4 ranks cannot be divided equally among 3 machines; give a number that divides 4"
+    ):
         run.command(3)
 
 
@@ -288,7 +291,7 @@ def test_the_command_line_makes_a_folder_to_submit(
     with pytest.raises(SystemExit) as end:
         cli.main(["run", *program, "--submit", "3", "--json"])
     assert end.value.code == FAILED
-    assert "4 ranks do not divide among 3 machines" in json.loads(capfd.readouterr().out)["error"]
+    assert "4 ranks cannot be divided equally among 3 machines" in json.loads(capfd.readouterr().out)["error"]
     assert list(tmp_path.iterdir()) == [folder]
 
 

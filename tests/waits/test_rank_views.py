@@ -118,7 +118,7 @@ def test_dragging_the_end_of_a_bar_to_a_node_moves_the_wait_before_its_statement
     app.close()
     planned.undo()
     assert said[-1][1]
-    assert f"the latest is {latest}" in str(said[-1][0])
+    assert f"the latest position is {latest}" in str(said[-1][0])
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,9 @@ def test_a_place_outside_the_legal_range_is_refused_with_the_bound(planned: wb.W
     site = planned.site("waits:transformer_wte_weight>all_gather!wait")
     earliest, latest = re.fullmatch(r"at\(STATEMENT\) from (at\(.+\)) to (at\(.+\))", site.range).groups()
     before = planned.choices
-    with pytest.raises(ChoiceError, match=re.escape(f"the latest is {latest}")):
+    with pytest.raises(ChoiceError, match=re.escape(f"the latest position is {latest}")):
         planned.choose({site.id: "at(end)"})
-    with pytest.raises(ChoiceError, match="there is no statement 'nowhere'"):
+    with pytest.raises(ChoiceError, match="'nowhere' is not a statement of the same trace"):
         planned.choose({site.id: "at(nowhere)"})
     assert planned.choices == before
     planned.choose({site.id: earliest})
@@ -146,12 +146,12 @@ def test_a_place_outside_the_legal_range_is_refused_with_the_bound(planned: wb.W
 def test_a_wait_before_its_own_issue_is_refused(planned: wb.Workbench) -> None:
     id = "waits:lm_head_weight>all_gather"
     earliest, latest = re.fullmatch(r"at\(STATEMENT\) from (at\(.+\)) to (at\(.+\))", planned.site(id).range).groups()
-    with pytest.raises(ChoiceError, match="its wait comes after"):
+    with pytest.raises(ChoiceError, match="its wait must be later"):
         planned.choose({id: latest, f"{id}!wait": earliest})
 
 
 def test_a_collective_without_a_reader_has_no_consumer_order(planned: wb.Workbench) -> None:
-    with pytest.raises(ChoiceError, match="it is returned"):
+    with pytest.raises(ChoiceError, match="the trace returns it"):
         planned.choose({"waits:lm_head_weight<reduce_scatter": "consumer"})
 
 

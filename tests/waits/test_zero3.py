@@ -111,5 +111,5 @@ def test_a_config_keeps_the_parallel_mode(regathered: wb.Workbench, programs, tm
 
 
 def test_a_config_for_several_ranks_is_refused_in_a_single_process(regathered: wb.Workbench) -> None:
-    with pytest.raises(wb.errors.ConfigError, match="2 ranks share Blocks by 'fsdp_zero3', and this process is in no"):
+    with pytest.raises(wb.errors.ConfigError, match="2 ranks share Blocks by 'fsdp_zero3', but this process is not in"):
         regathered.config.jit(regathered.program.callable)

@@ -401,7 +401,7 @@ def test_if_a_cached_file_is_damaged_the_program_is_traced_and_this_is_reported_
     for broken in (b"", content[: len(content) // 2], b"no pickle", bytes(flipped)):
         kept.write_bytes(broken)
         again = workbench.open("mlp", layers=1)
-        told = f"kept on disk; what was there could not be read: {kept}: it is not as it was written"
+        told = f"kept on disk; the old file could not be read: {kept}: its content has changed since it was written"
         assert again.on_disk == told
         assert described(again) == described(first)
         assert workbench.open("mlp", layers=1).on_disk == "from disk"
@@ -426,13 +426,13 @@ def test_a_cached_file_that_others_may_write_is_not_read(folder: Path) -> None:
     (kept,) = folder.iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     kept.chmod(0o620)
-    assert "others may write into it" in workbench.open("mlp", layers=1).on_disk
+    assert "other users may write into it" in workbench.open("mlp", layers=1).on_disk
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     elsewhere = folder.parent / "elsewhere"
     kept.rename(elsewhere)
     kept.symlink_to(elsewhere)
-    assert "others may write into it" in workbench.open("mlp", layers=1).on_disk
+    assert "other users may write into it" in workbench.open("mlp", layers=1).on_disk
     assert not kept.is_symlink()
     assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
@@ -442,9 +442,9 @@ def test_a_cached_file_of_another_user_is_not_read(folder: Path) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     os.chown(kept, 12345, -1)
-    assert "it belongs to someone else" in workbench.open("mlp", layers=1).on_disk
+    assert "it belongs to another user" in workbench.open("mlp", layers=1).on_disk
     os.chown(folder, 12345, -1)
-    assert "belongs to someone else" in workbench.open("mlp", layers=1).on_disk
+    assert "belongs to another user" in workbench.open("mlp", layers=1).on_disk
 
 
 def test_the_cache_can_be_read_from_a_read_only_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,7 +533,7 @@ def test_a_full_disk_or_a_folder_that_others_may_write_disables_only_the_cache(
     assert workbench.open("mlp", layers=1).on_disk == "kept on disk"
     folder.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
     again = workbench.open("mlp", layers=1)
-    assert "others may write into it" in again.on_disk
+    assert "other users may write into it" in again.on_disk
 
 
 def test_the_value_off_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def test_outputs_and_gradients_equal_those_of_eager(program: Callable[[torch.Ten
 
 
 def test_reading_a_written_value_by_its_old_name_is_refused() -> None:
-    line = r"test_custom_functions.py:\d+ \(return Over.apply\(y\) \* y\): .*have its forward give what it computes"
+    line = r"test_custom_functions.py:\d+ \(return Over.apply\(y\) \* y\): .*return a new tensor from its forward"
     with pytest.raises(ProgramError, match=line):
         workbench.open(reads_what_was_written, torch.randn(4, 5, requires_grad=True), device="cpu")
 
@@ -160,11 +160,14 @@ class Attribute(torch.autograd.Function):
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        (applied(Doubled), "writes in place: open it with capture='auto'"),
-        (applied(Viewed), "writes in place: open it with capture='auto'"),
-        (reverses_its_input, "Function Reversed, which gives back what it takes: open it with capture='auto'"),
-        (reverses_what_is_given_too, "Function Reversed, which gives back what it takes: open it with capture='auto'"),
-        (applied(Attribute), "Function Attribute: open it with capture='auto', or keep .* with ctx.save"),
+        (applied(Doubled), "writes in place: open the program with capture='auto'"),
+        (applied(Viewed), "writes in place: open the program with capture='auto'"),
+        (reverses_its_input, "Function Reversed, which returns its input: open the program with capture='auto'"),
+        (
+            reverses_what_is_given_too,
+            "Function Reversed, which returns its input: open the program with capture='auto'",
+        ),
+        (applied(Attribute), "Function Attribute: open the program with capture='auto', or save .* by ctx.save"),
     ],
     ids=["a value of its own", "a view", "an input reversed", "both given back", "an attribute"],
 )
@@ -202,7 +205,7 @@ def test_a_backward_that_ignores_the_incoming_gradient_is_refused_if_thunder_fai
     x = torch.randn(4, 5, requires_grad=True)
     with pytest.raises(AssertionError):
         thunder.jit(knows_its_gradient)(x).backward()
-    told = r"test_custom_functions.py:\d+ \(.*\): have its backward give its result times the gradient"
+    told = r"test_custom_functions.py:\d+ \(.*\): multiply the result of its backward by the incoming gradient"
     with pytest.raises(ProgramError, match=told):
         workbench.open(knows_its_gradient, x, capture=capture)
 

@@ -88,7 +88,7 @@ def test_a_layer_without_width_gives_pytorchs_results(
 def test_the_interpreter_refuses_empty_tensors_that_thunder_cannot_take() -> None:
     x = torch.randn(0, 4, 6, requires_grad=True)
     for program, given in ((EMPTY["interpolate"], x), (nn.Linear(4, 0), torch.randn(3, 4))):
-        with pytest.raises(ProgramError, match="open it with capture='auto', or leave out the layer of no width"):
+        with pytest.raises(ProgramError, match="open the program with capture='auto', or avoid layers of width 0"):
             workbench.open(program, given, device="cpu", capture="interpreter")
 
 
@@ -171,7 +171,7 @@ def draws_by_numpy(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [draws, draws_by_numpy])
 def test_the_interpreter_refuses_random_numbers_from_outside_pytorch(program: Callable[..., Any]) -> None:
-    with pytest.raises(ProgramError, match=r"draw with torch\.rand, or give the number to the program"):
+    with pytest.raises(ProgramError, match=r"draw with torch\.rand, or pass the number to the program"):
         workbench.open(program, torch.ones(3), device="cpu", capture="interpreter")
 
 
@@ -274,14 +274,14 @@ def test_a_program_that_is_captured_anew_in_each_call_is_refused_with_the_reason
     for call in range(1, 4):
         assert torch.equal(replayed(torch.ones(3)), torch.full((3,), float(call)))
     with pytest.raises(
-        ProgramError, match="the program was captured anew in 3 calls, each of which differed"
+        ProgramError, match="the program was captured again in 3 calls, because each call differed"
     ) as refused:
         replayed(torch.ones(3))
     told_line = (
-        r"the last at test_edge_cases.py:\d+ \(told.append\(len\(told\)\)\), where len\(.*\) == 2 holds no more:"
+        r"the last at test_edge_cases.py:\d+ \(told.append\(len\(told\)\)\), where len\(.*\) == 2 no longer holds\."
     )
     assert re.search(told_line, str(refused.value))
-    assert "is to be a tensor or outside of the program" in str(refused.value)
+    assert "must be tensors, or outside of the program" in str(refused.value)
 
 
 class Normalized(nn.Module):
@@ -322,5 +322,5 @@ def test_a_step_whose_optimizer_reads_values_is_refused_with_a_remedy() -> None:
         optimizer.step()
         return loss
 
-    with pytest.raises(ProgramError, match="Adafactor reads values in its step: open what gives the loss"):
+    with pytest.raises(ProgramError, match="Adafactor reads values in its step: open the part that returns the loss"):
         workbench.open(step, torch.randn(2, 4), device="cpu")

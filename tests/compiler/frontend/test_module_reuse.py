@@ -376,15 +376,15 @@ def test_library_models_equal_their_traced_graphs(name: str) -> None:
 
 
 REASONS = {
-    _eval: "layers.2: beside layers.0, its training differs, which it reads",
+    _eval: "layers.2: compared with layers.0, its training differs, which it reads",
     _frozen: "inner.0.weight is float32 (8, 8) with strides (8, 1) on cpu, without a gradient, not",
     _shapes: "inner.0.weight is float32 (3, 8)",
     _shared_layer: "layers.4: it, or a module in it, is called more than once",
-    _hooked: "layers.4: beside layers.0, inner.0 has hooks",
-    _patched: "layers.4: beside layers.0, act has other attributes: forward",
-    _more: "layers.4: beside layers.0, inner.3 is in one of the two alone",
+    _hooked: "layers.4: compared with layers.0, inner.0 has hooks",
+    _patched: "layers.4: compared with layers.0, act has other attributes: forward",
+    _more: "layers.4: compared with layers.0, inner.3 is in only one of the two",
     _without_bias: "inner.0.bias is None, not float32 (8,)",
-    _dropping: "layers.4: beside layers.0, its p differs, which it reads",
+    _dropping: "layers.4: compared with layers.0, its p differs, which it reads",
     _transposed: "inner.0.weight is float32 (8, 8) with strides (1, 8)",
 }
 
@@ -410,7 +410,7 @@ def test_capture_reason_names_the_layers_that_were_traced() -> None:
     stack = Stack()
     stack.layers[4].drop.p = 0.5
     reason = workbench.open(stack, torch.randn(4, WIDTH), device="cpu", executor="torch").capture_reason
-    assert "traced, and not written as another: layers.4: beside layers.0, its p differs" in reason
+    assert "traced separately: layers.4: compared with layers.0, its p differs" in reason
 
 
 @pytest.mark.slow
@@ -418,7 +418,7 @@ def test_capture_reason_counts_the_modules_that_reuse_a_trace() -> None:
     torch.manual_seed(0)
     stack, x = Stack(Normed), torch.randn(4, WIDTH)
     bench = workbench.open(stack, x, device="cpu", executor="torch")
-    assert bench.capture_reason.endswith("; 4 Normed written as another that was traced")
+    assert bench.capture_reason.endswith("; 4 Normed reuse another module's trace")
     with mock.patch.object(dynamo, "trace_modules_once", each_traced):
         other = workbench.open(stack, x, device="cpu", executor="torch")
     assert bench.plan.text() == other.plan.text()

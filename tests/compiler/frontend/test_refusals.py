@@ -113,30 +113,33 @@ def compares(x: torch.Tensor) -> torch.Tensor:
 
 
 LINES = {
-    compares: ("if x.argmax().item() == 1:", "depends on a number that is read from a tensor: give the number to the"),
+    compares: (
+        "if x.argmax().item() == 1:",
+        "a number that is read from a tensor decides which code runs: pass the number to the",
+    ),
     penalizes: (
         "slope, *_ = torch.autograd.grad(MODEL(x).sum(), x, create_graph=True)",
-        "open what is differentiated, whose backward is made and planned with it",
+        "open the function that it differentiates, whose backward is planned with it",
     ),
     differentiates: (
         "made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)",
-        "open what is differentiated, whose backward is made and planned with it",
+        "open the function that it differentiates, whose backward is planned with it",
     ),
-    maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, in place of torch.vmap"),
+    maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, instead of torch.vmap"),
     computes_with_numpy: (
         "return x * np.linspace(0.0, 1.0, x.shape[0])",
         "compute numbers with math, and tensors with",
     ),
-    asserts: ("return torch.cat(x.split(x.argmax(-1).tolist()))", "stay in tensors, or do it before or after the"),
-    branches: ("if x.sum() > 0:", "choose with torch.where, or give the decision to the program as a bool"),
+    asserts: ("return torch.cat(x.split(x.argmax(-1).tolist()))", "stay in tensors, or do this before or after the"),
+    branches: ("if x.sum() > 0:", "choose with torch.where, or pass the decision to the program as a bool"),
     selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
     finds: ("return torch.nonzero(x)", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
-    trains: ("loss.backward()", "open what gives the loss"),
+    trains: ("loss.backward()", "open the part that returns the loss"),
     balances: (
         "return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))",
-        "open the model without labels, and give its logits to torch.nn.functional.ctc_loss outside of the program",
+        "open the model without labels, and pass its logits to torch.nn.functional.ctc_loss outside of the program",
     ),
-    leaves: ("return torch.tensor(x.tolist())", "stay in tensors, or do it before or after the program"),
+    leaves: ("return torch.tensor(x.tolist())", "stay in tensors, or do this before or after the program"),
 }
 
 
@@ -162,12 +165,12 @@ def test_numbers_that_numpy_computes_from_lists_split_a_program_into_parts() -> 
 def test_an_error_raised_only_under_tracing_is_not_blamed_on_the_program() -> None:
     x = torch.randn(4, 4)
     assert masks(x).shape == x.shape
-    with pytest.raises(ProgramError, match=r"if it runs there, .* under torch\.compile, .* attention_mask="):
+    with pytest.raises(ProgramError, match=r"If it runs there, .* under torch\.compile, .* attention_mask="):
         workbench.open(masks, x, device="cpu")
 
 
 def test_the_interpreter_refuses_a_branch_on_a_number_from_a_tensor() -> None:
-    said = rf"{re.escape('(if x.argmax().item() == 1:)')}: .*give the number to the program"
+    said = rf"{re.escape('(if x.argmax().item() == 1:)')}: .*pass the number to the program"
     with pytest.raises(ProgramError, match=said):
         workbench.open(compares, torch.randn(4, 4), device="cpu", capture="interpreter")
 
@@ -203,13 +206,13 @@ def test_an_assertion_about_values_is_refused_with_its_line(
     (tmp_path / f"{name}.py").write_text(f"import torch\n\ndef requires(x):\n    {line}\n    return x.sin()\n")
     monkeypatch.syspath_prepend(tmp_path)
     program = importlib.import_module(name).requires
-    advice = "take it out of the program, or check what is given before the call"
+    advice = "remove it from the program, or check the inputs before the call"
     with pytest.raises(ProgramError, match=rf"^\S*{name}\.py:4 \({re.escape(line)}\): .*{advice}"):
         workbench.open(program, torch.randn(4, 4), device="cpu")
 
 
 CUT = {
-    detaches: ("return (x * MODEL.weight.data).sum()", "read x.detach() in its place"),
+    detaches: ("return (x * MODEL.weight.data).sum()", "read x.detach() instead"),
     contracts: (
         "return ((x * 1j) @ (MODEL.weight * 1j)).abs().sum()",
         "compute with real and imaginary parts",
@@ -230,7 +233,7 @@ def test_a_program_with_a_pytorch_part_is_refused_as_one_graph_with_a_remedy(
 
 
 def test_a_number_read_from_a_tensor_is_refused_with_a_remedy() -> None:
-    with pytest.raises(ProgramError, match=r"test_refusals\.py:\d+ .*give the number to the program"):
+    with pytest.raises(ProgramError, match=r"test_refusals\.py:\d+ .*pass the number to the program"):
         workbench.open(picks, torch.randn(4, 4), device="cpu")
 
 
@@ -284,7 +287,7 @@ def test_a_mask_that_a_transformer_reads_is_refused_with_a_remedy() -> None:
         return network(x, x, tgt_mask=nn.Transformer.generate_square_subsequent_mask(4), **said)
 
     x = torch.randn(2, 4, 8)
-    with pytest.raises(ProgramError, match="src_is_causal= and tgt_is_causal=, beside it"):
+    with pytest.raises(ProgramError, match="src_is_causal= and tgt_is_causal="):
         workbench.open(program, x)
     told = workbench.open(program, x, kwargs={"tgt_is_causal": True})
     torch.testing.assert_close(told.config.jit(program)(x, tgt_is_causal=True), program(x))
@@ -302,7 +305,7 @@ def test_a_kl_divergence_opens_in_parts_until_the_program_has_been_called_once(
     x = torch.randn(4, 6)
     first = workbench.open(program, x)
     assert first.capture == "parts"
-    assert "call the program once before it is opened" in first.capture_reason
+    assert "call the program once before you open it" in first.capture_reason
     program(x)
     assert workbench.open(program, x).capture == "dynamo"
 
@@ -312,7 +315,9 @@ def test_the_interpreter_refuses_the_old_option_of_variance_and_names_the_new_on
         return x.var(-1, keepdim=True, unbiased=False)
 
     x = torch.randn(3, 4)
-    with pytest.raises(ProgramError, match=r"test_refusals.py:\d+ \(return x\.var.*correction=0 for unbiased=False"):
+    with pytest.raises(
+        ProgramError, match=r"test_refusals.py:\d+ \(return x\.var.*correction=0 instead of unbiased=False"
+    ):
         workbench.open(program, x, capture="interpreter")
     torch.testing.assert_close(workbench.open(program, x).config.jit(program)(x), program(x))
 
@@ -323,7 +328,7 @@ def test_packed_sequences_are_refused_with_a_remedy() -> None:
     def program(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         return network(nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
 
-    with pytest.raises(ProgramError, match=r"give nn\.LSTM, nn\.GRU or nn\.RNN the padded batch, and mask"):
+    with pytest.raises(ProgramError, match=r"pass the padded batch to nn\.LSTM, nn\.GRU or nn\.RNN, and mask"):
         workbench.open(program, torch.randn(3, 2, 4), torch.tensor([3, 2]), device="cpu")
 
 
@@ -338,21 +343,23 @@ def test_a_refusal_by_the_interpreter_begins_with_the_users_line() -> None:
 def test_backward_hooks_of_a_module_are_refused_with_a_remedy(differentiated: bool) -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     module[0].register_full_backward_hook(lambda module, given, asked: None)
-    with pytest.raises(ProgramError, match=r"take the backward hooks off the modules .*remove\(\)"):
+    with pytest.raises(ProgramError, match=r"remove the backward hooks from the modules .*remove\(\)"):
         workbench.open(module, torch.randn(4, 4, requires_grad=differentiated), device="cpu")
 
 
 @pytest.mark.parametrize("capture", ["auto", "dynamo"])
 def test_sparse_and_nested_tensors_are_refused_with_a_remedy(capture: str) -> None:
     rows = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
-    for given, advice in ((torch.eye(4).to_sparse(), "give x.to_dense()"), (rows, "give the padded batch, and mask")):
+    for given, advice in ((torch.eye(4).to_sparse(), "pass x.to_dense()"), (rows, "pass the padded batch, and mask")):
         with pytest.raises(ProgramError, match=re.escape(advice)):
             workbench.open(torch.sin, given, device="cpu", capture=capture)
 
 
 def test_an_error_of_the_program_is_reported_with_its_line_and_text() -> None:
     line = re.escape('raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")')
-    said = r"the program raises an error of its own: ValueError: seven rows, not 4, \(as told\); call it without"
+    said = (
+        r"the program raises an error of its own: ValueError: seven rows, not 4, \(as told\); call the program without"
+    )
     with pytest.raises(ProgramError, match=rf"^\S*test_refusals.py:\d+ \({line}\): {said}"):
         workbench.open(takes_seven, torch.randn(4, 4), device="cpu")
 
@@ -374,7 +381,7 @@ def test_a_notebook_cell_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_compiled_module_refuses_torch_func_transforms() -> None:
     compiled = workbench.open(MODEL, torch.ones(3, 4), device="cpu").config.jit(MODEL)
-    with pytest.raises(ProgramError, match=r"inside of torch\.vmap or torch\.func: give these the module itself"):
+    with pytest.raises(ProgramError, match=r"inside torch\.vmap or torch\.func: pass the original module"):
         torch.vmap(compiled)(torch.ones(2, 3, 4))
     assert compiled(torch.ones(3, 4)).shape == (3, 4)
 
@@ -388,15 +395,15 @@ class Mistaken(NamedTuple):
 
 
 MISTAKES = {
-    "shapes": Mistaken(
-        nn.Linear(7, 3), torch.ones(4, 8), "linear fails on what it is given, (4, 8) float32, (3, 7) float32"
-    ),
+    "shapes": Mistaken(nn.Linear(7, 3), torch.ones(4, 8), "linear fails on its inputs, (4, 8) float32, (3, 7) float32"),
     "channels": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 4, 5, 5).half(), "to have 3 channels, but got 4"),
-    "types": Mistaken(nn.Linear(8, 3).bfloat16(), torch.ones(4, 8), "do not go together in PyTorch either: cast one"),
-    "types of a convolution": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 3, 5, 5), "cast one of them"),
-    "types of indices": Mistaken(nn.Embedding(3, 3), torch.ones(4), "cast one of them"),
+    "types": Mistaken(
+        nn.Linear(8, 3).bfloat16(), torch.ones(4, 8), "PyTorch cannot combine these data types either: cast one"
+    ),
+    "types of a convolution": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 3, 5, 5), "cast one of the tensors"),
+    "types of indices": Mistaken(nn.Embedding(3, 3), torch.ones(4), "cast one of the tensors"),
     "an operator": Mistaken(
-        lambda x: x.sin(3), torch.ones(4), "sin fails on what it is given: TypeError: Tensor.sin() takes no"
+        lambda x: x.sin(3), torch.ones(4), "sin fails on its inputs: TypeError: Tensor.sin() takes no"
     ),
     "a method": Mistaken(
         lambda x: x.foo(), torch.ones(4), "an error of its own: AttributeError: 'Tensor' object has no"

@@ -135,7 +135,7 @@ def test_values_saved_by_a_policy_have_sites_and_can_be_recomputed() -> None:
     bench.choose(dict.fromkeys(more, "recompute"))
     assert bench.plan.proof.proven
     assert bench.plan.saved_bytes < before
-    assert "what a policy saves have sites" in bench.capture_reason
+    assert "values that a policy saves have sites" in bench.capture_reason
 
 
 def test_contexts_without_a_policy_are_refused_with_the_line() -> None:
@@ -147,7 +147,10 @@ def test_contexts_without_a_policy_are_refused_with_the_line() -> None:
 
 
 def test_the_interpreter_refuses_a_policy() -> None:
-    with pytest.raises(ProgramError, match="knows no policy of what a checkpoint saves: open it with capture='auto'"):
+    with pytest.raises(
+        ProgramError,
+        match="does not support policies for what a checkpoint saves: open the program with capture='auto'",
+    ):
         workbench.open(
             Model(POLICIES["gelu"]), torch.randn(16, 32), device="cpu", executor="torch", capture="interpreter"
         )

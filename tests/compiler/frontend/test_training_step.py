@@ -150,7 +150,7 @@ def test_a_step_consists_of_its_loss_and_its_optimizer(bench: PartsBench) -> Non
     # Parameters with gradients, and two averages and a count for each.
     parameters = sum(tensor.numel() for tensor in trained(adamw).model.parameters())
     assert optimizer.plan.baseline_bytes == 4 * (4 * parameters + 4)
-    assert bench.capture_reason == "a training step is cut where it takes its backward"
+    assert bench.capture_reason == "a training step is split at its backward"
 
 
 def test_opening_a_step_does_not_run_it() -> None:
@@ -247,7 +247,9 @@ def test_a_backward_without_an_optimizer_is_still_refused() -> None:
         loss.backward()
         return loss
 
-    with pytest.raises(ProgramError, match=r"open what gives the loss.*Or open the whole step, with its optimizer"):
+    with pytest.raises(
+        ProgramError, match=r"open the part that returns the loss.*Or open the whole step, with its optimizer"
+    ):
         workbench.open(differentiates, torch.ones(2, 8))
     reason = "Unsupported Tensor.backward() call"
     assert (is_final(reason, takes_steps=False), is_final(reason, takes_steps=True)) == (True, False)

@@ -344,7 +344,7 @@ def test_running_statistics_of_an_instance_norm_are_updated(dims: int, training:
 
 def test_thunders_interpreter_refuses_an_instance_norm_with_running_statistics() -> None:
     norm, x = nn.InstanceNorm1d(3, track_running_stats=True), torch.randn(2, 3, 5)
-    with pytest.raises(ProgramError, match=r"loses its running statistics: open it with capture='auto'"):
+    with pytest.raises(ProgramError, match=r"loses its running statistics: open the program with capture='auto'"):
         workbench.open(norm, x, device="cpu", capture="interpreter")
     assert workbench.open(norm.eval(), x, device="cpu", capture="interpreter").capture == "interpreter"
 

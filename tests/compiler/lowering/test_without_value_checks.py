@@ -114,17 +114,21 @@ def counts(x: torch.Tensor) -> torch.Tensor:
 ROWS = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10], div_value=2.0)
 
 REFUSED: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, str]] = {
-    "a method": (looks, torch.randn(4), "torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which are known"),
-    "another method": (covaries, torch.randn(4, 6), "torch.cov(x) or torch.corrcoef(x), which are known"),
+    "a method": (looks, torch.randn(4), "torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which can be traced"),
+    "another method": (covaries, torch.randn(4, 6), "torch.cov(x) or torch.corrcoef(x), which can be traced"),
     "three dimensions": (of_cubes, torch.randn(4, 6), "torch.cov refuses these shapes"),
     "a weight for all": (of_few_weights, torch.randn(4, 6), "torch.cov refuses these shapes"),
-    "counts": (counts, torch.ones(4), "how many it gives depends on values: count into a length that is known"),
-    "a batch norm": (nn.BatchNorm1d(4, momentum=None), torch.randn(3, 4), "give it a momentum, such as 0.1"),
-    "an embedding": (nn.Embedding(4, 2, max_norm=1.0), torch.tensor([1, 2]), "make the embedding without max_norm"),
+    "counts": (
+        counts,
+        torch.ones(4),
+        "the length of its result depends on values: count into a tensor of known length",
+    ),
+    "a batch norm": (nn.BatchNorm1d(4, momentum=None), torch.randn(3, 4), "set a momentum, such as 0.1"),
+    "an embedding": (nn.Embedding(4, 2, max_norm=1.0), torch.tensor([1, 2]), "create the embedding without max_norm"),
     "a softmax by rows": (
         lambda x: ROWS(x, torch.tensor([0, 12])).loss,
         torch.randn(2, 8),
-        "torch.nn.functional.nll_loss(module.log_prob(x), target) is the same loss",
+        "use the same loss, torch.nn.functional.nll_loss(module.log_prob(x), target)",
     ),
 }
 

@@ -151,7 +151,7 @@ def test_a_plan_names_the_correction_that_changes_its_program(name: str) -> None
     bench = opened(name, *TOUCHED[name])
     (found,) = bench.plan.corrections
     assert found.name == name
-    assert found.reason.startswith("Differs from unmodified Thunder here, because Thunder ")
+    assert found.reason.startswith("The plan differs from unmodified Thunder here: Thunder ")
     assert all("test_plan_corrections.py:" in line for line in found.lines)
     assert found.lines
     assert str(found) in repr(bench)
@@ -214,4 +214,4 @@ def test_the_command_line_shows_corrections(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as ended:
         main(["plan", "checkpoint_dropout", "--device", "cpu"])
     assert ended.value.code == 0
-    assert "Differs from unmodified Thunder here" in capsys.readouterr().out
+    assert "The plan differs from unmodified Thunder here" in capsys.readouterr().out

@@ -240,7 +240,7 @@ def test_an_option_that_a_site_lacks_is_refused_in_each_call_of_a_replay() -> No
     fast = dataclasses.replace(bench.config, choices={id: "recompte"}).jit(model)
     # Otherwise the second call would run without the choice and without a message.
     for _ in range(2):
-        with pytest.raises(ChoiceError, match="'recompte' is no option here; legal: save, recompute") as refused:
+        with pytest.raises(ChoiceError, match="'recompte' is not an option here; legal: save, recompute") as refused:
             fast(*inputs)
         assert refused.value.site == id
 
@@ -357,5 +357,5 @@ def test_a_fusion_that_lacks_an_argument_is_refused() -> None:
     bsyms = list(split.forward.bound_symbols)
     at = next(i for i, bsym in enumerate(bsyms) if bsym.sym.is_fusion)
     bsyms[at] = bsyms[at].from_bsym(args=bsyms[at].args[:1])
-    with pytest.raises(PlanError, match="which is not handed to it"):
+    with pytest.raises(PlanError, match="which is not among its inputs"):
         validate(edited(split.forward, bsyms), None)

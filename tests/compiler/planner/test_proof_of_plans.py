@@ -159,9 +159,9 @@ def test_a_write_that_thunder_moves_to_the_backward_is_a_fault_under_all_choices
 
     bench = workbench.open(program, *arguments(), device="cpu", executor="torch", capture="interpreter")
     warnings = bench.plan.warnings
-    (warned,) = (warning for warning in warnings if "whatever is chosen" in warning)
+    (warned,) = (warning for warning in warnings if "under any choices" in warning)
     assert bench.plan.to_json()["proven"] is False
-    assert "which is not what Thunder traced" in repr(bench)
+    assert "which differs from Thunder's trace" in repr(bench)
     # Under other choices, plans are not shown as proven either. The choices did not cause the fault.
     legal = [site.id for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal]
     bench.choose({legal[0]: "offload"})
@@ -201,7 +201,7 @@ def test_with_regions_the_write_stays_in_the_forward(program: Any) -> None:
     arguments = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4)
     bench = workbench.open(program, *arguments, device="cpu", executor="torchcompile")
     assert bench.plan.proof.proven
-    assert not [warning for warning in bench.plan.warnings if "whatever is chosen" in warning]
+    assert not [warning for warning in bench.plan.warnings if "under any choices" in warning]
 
 
 def test_only_the_prover_makes_a_proof() -> None:
@@ -242,4 +242,4 @@ def test_a_fault_of_the_stock_plan_is_in_documents_and_texts() -> None:
     document = bench.plan.to_json()
     assert not document["proven"]
     assert document["fault"] == bench.plan.proof.fault
-    assert "which is not what Thunder traced" in proof_text(False, document["rules"], document["fault"])
+    assert "which differs from Thunder's trace" in proof_text(False, document["rules"], document["fault"])

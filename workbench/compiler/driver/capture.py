@@ -278,7 +278,7 @@ def capture(
         return _capture(program, executor, ranks, front_end, "asked for", entry)
     if front_end == "parts" and ranks is not None:
         raise ProgramError(
-            "capture='parts' is for programs of one process; ranks share a program whole: use capture='auto'"
+            "capture='parts' is for programs of one process, but ranks share this program: use capture='auto'"
         )
     if front_end == "dynamo":
         return _capture(program, executor, ranks, front_end, "asked for", entry)
@@ -302,7 +302,7 @@ def _capture_fallback(
     takes_steps = bool(find_tensors(program.callable).optimizers)
     if ranks is None and not is_final(str(first), takes_steps):
         try:
-            why = "a training step is cut where it takes its backward" if takes_steps else f"not as one graph: {first}"
+            why = "a training step is split at its backward" if takes_steps else f"not as one graph: {first}"
             in_parts = _capture_parts(program, executor, why)
         except ProgramError:
             if takes_steps:
@@ -323,11 +323,12 @@ def _read_remedy(program: Program, error: BaseException) -> str:
     if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
         names = sorted({type(each).__name__ for each in find_tensors(program.callable).optimizers})
         return (
-            f"{' or '.join(names)} reads values in its step: open what gives the loss, and call loss.backward() and "
+            f"{' or '.join(names)} reads values in its step: open the part that returns the loss, and call "
+            f"loss.backward() and "
             "the optimizer's step() outside"
         )
     return (
-        "it reads tensor values between graphs: stay in tensors, as torch.where does, or give the values to the program"
+        "it reads tensor values between graphs: stay in tensors, as torch.where does, or pass the values to the program"
     )
 
 
@@ -414,7 +415,7 @@ def _capture(
     try:
         return _capture_once(program, executor, ranks, front_end, why, entry, few_layers=few_layers)
     except LayerMismatch as mismatch:
-        why += f"; each layer is differentiated by itself: in the joint trace, {mismatch}"
+        why += f"; each layer is differentiated separately: in the joint trace, {mismatch}"
         return _capture_once(program, executor, ranks, front_end, why, entry, few_layers=False)
 
 
@@ -458,16 +459,16 @@ def _capture_once(
                 if count := count_checkpoints(whole.graph):
                     regions = "1 region is" if count == 1 else f"{count} regions are"
                     why += (
-                        f"; {regions} checkpointed by torch.utils.checkpoint: results, random draws and what a policy "
-                        "saves have sites there as elsewhere. All else is computed again in the backward, and has "
-                        "sites of remat alone. Open the model without it to choose what is saved"
+                        f"; {regions} checkpointed by torch.utils.checkpoint: there, results, random draws and values "
+                        "that a policy saves have sites of all levers. All other values are recomputed in the backward "
+                        "and have only remat sites. To choose what is saved, open the model without checkpoints"
                     )
                 if whole.written.modules:
-                    why += f"; {whole.written} written as another that was traced"
+                    why += f"; {whole.written} reuse another module's trace"
                 if reasons := whole.written.reasons:
                     traced = [f"{path}: {reason}" for path, reason in list(reasons.items())[:_REASONS]]
                     more = f", and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
-                    why += f"; traced, and not written as another: {'; '.join(traced)}{more}"
+                    why += f"; traced separately: {'; '.join(traced)}{more}"
                 hooks.mark("capture")
             transforms[1:1] = sharing
             jitted = patch_context.jit(function, executors=hooks.executors(), transforms=transforms)
@@ -487,7 +488,7 @@ def _capture_once(
             unread = _unread_tensors(program, jitted, inputs)
         assert hooks.stage is not None
         if hooks.reduced:
-            why += f"; gradients of {', '.join(map(str, hooks.reduced))} written as others"
+            why += f"; gradients of {', '.join(map(str, hooks.reduced))} reuse those of others"
         if entry is not None:
             entry.functions.update(functions)
         if front_end == "interpreter":
@@ -545,7 +546,7 @@ def _sharing_transforms(program: Program, transforms: Sequence[Transform]) -> Se
     """Return the transforms that share a program among ranks, for Dynamo's graph."""
     assert isinstance(program.callable, torch.nn.Module)
     if sharded_graphs.changes_device(program.callable, transforms):
-        raise ProgramError("its parameters or buffers are on another device than that of a rank")
+        raise ProgramError("its parameters or buffers are not on the device of the rank")
     return sharded_graphs.ShardedModule(program.callable, transforms).transforms
 
 

@@ -130,7 +130,7 @@ class CacheEntry:
             return f"not kept on disk: {CAPTURES.folder()}: {paths.reason_of(error)}"
         except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as error:
             return f"not kept on disk: it cannot be written ({error})"
-        return f"kept on disk; what was there could not be read: {self.unread}" if self.unread else "kept on disk"
+        return f"kept on disk; the old file could not be read: {self.unread}" if self.unread else "kept on disk"
 
 
 def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: str) -> tuple[CacheEntry | None, str]:
@@ -216,7 +216,7 @@ def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple
             storage = tensor.untyped_storage()
             number = storages.setdefault(storage._cdata, len(storages))
             if storage.nbytes() % tensor.element_size():
-                raise UnknownError(f"{name} lies in a storage that is no multiple of its elements")
+                raise UnknownError(f"{name} has a storage whose size is not a multiple of its element size")
             lies = (tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
             of = (tensor.dtype, str(tensor.device), tensor.requires_grad, tensor.is_leaf)
             facts[name] = (number, storage.nbytes(), lies, of)
@@ -306,7 +306,7 @@ class _StatementPickler(pickle.Pickler):
             fields = {field.name: getattr(obj, field.name) for field in dataclasses.fields(kind)}
             return object.__new__, (kind,), fields
         if isinstance(obj, torch.Tensor | ModuleType):
-            raise UnknownError(f"a trace holds a {kind.__name__}")
+            raise UnknownError(f"a trace contains a {kind.__name__}")
         return NotImplemented
 
 
@@ -349,7 +349,7 @@ def _symbol_of(symbol: Any) -> Any:
     for function, made in thunder_functions.items():
         if made is symbol:
             return _stand_in_of, (function,)
-    raise UnknownError(f"there is no way back to Thunder's {symbol.name}")
+    raise UnknownError(f"Thunder's symbol {symbol.name} cannot be restored")
 
 
 def _attribute_of(module: str, name: str) -> Any:

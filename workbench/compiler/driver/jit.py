@@ -114,7 +114,9 @@ def _compile_parts(
     stray = sorted(id for id in config.choices if id.partition(":")[0] not in config.parts)
     found = [config.differences(config.fingerprint)]
     if stray:
-        found.append(f"{len(stray)} of {len(config.choices)} choices are for no part, and left out: {', '.join(stray)}")
+        found.append(
+            f"{len(stray)} of {len(config.choices)} choices belong to no part and are left out: {', '.join(stray)}"
+        )
     for told in filter(None, found):
         warnings.warn(ConfigWarning(told), stacklevel=3)
 
@@ -147,7 +149,7 @@ def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[s
     if not met:
         warnings.warn(
             ConfigWarning(
-                f"{piece.source or 'a part'} is none of the parts that the config for {short_repr(config.program)} was "
+                f"{piece.source or 'a part'} is not a part for which the config for {short_repr(config.program)} was "
                 "made for: it is compiled without choices. Open the program again to make choices for it"
             ),
             stacklevel=2,

@@ -63,7 +63,7 @@ class StockCompiled:
                 continue
             self.way, self._made = way, made
             return found
-        raise ProgramError("unmodified Thunder does not take the program: " + "; ".join(self.refusals))
+        raise ProgramError("unmodified Thunder cannot compile the program: " + "; ".join(self.refusals))
 
     @property
     def _lc_cs(self) -> Any:

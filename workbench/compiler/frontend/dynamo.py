@@ -222,9 +222,11 @@ class DynamoCompiled:
         """Return the message for too many separately captured calls, with the change in the last one."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
-            f"the program was captured anew in {self._limit} calls, each of which differed from those before{where}: "
-            "what changes with each call, as a counter or a list that grows, is to be a tensor or outside of the "
-            "program, and shapes are to be padded to a few"
+            f"the program was captured again in {self._limit} calls, because each call differed from all "
+            f"before{where}. "
+            "Values that change with each call, such as a counter or a growing list, must be tensors, or outside of "
+            "the "
+            "program; pad shapes to a few sizes"
         )
 
     def _last_change(self) -> str:
@@ -239,7 +241,7 @@ class DynamoCompiled:
             last, number = reason[numbered.end() :], int(numbered[1])
         condition, *told = [part.strip() for part in last.split("  # ")]
         at = re.search(r"([^/\\]+:\d+) in ", told[-1]) if told else None
-        return f"{at[1]} ({told[0]}), where {condition} holds no more" if at else ""
+        return f"{at[1]} ({told[0]}), where {condition} no longer holds" if at else ""
 
     @property
     def _lc_cs(self) -> Any:
@@ -301,8 +303,9 @@ class CompiledModule(torch.nn.Module):
         again = self.__dict__["_again"]
         if again is None:
             raise WorkbenchError(
-                f"what was compiled of {type(self._original).__name__} under transforms of one's own is not copied or "
-                "sent: copy the module, and compile the copy; of a checkpoint, save state_dict()"
+                f"the function compiled from {type(self._original).__name__} with your own transforms cannot be "
+                f"copied or "
+                "sent: copy the module, and compile the copy; for a checkpoint, save state_dict()"
             )
         return again, (self._original,)
 
@@ -459,7 +462,7 @@ def prepare_graph(
     assert isinstance(program, torch.nn.Module)
     if name := returned_parameter(program):
         raise ProgramError(
-            f"it gives its parameter {name} back, or keeps it, and each rank has a part of that: give a copy of it"
+            f"it returns or keeps its parameter {name}, but each rank has only a part of it: return a copy"
         )
     module, taken = module_of(graph, names, paths, program, inputs)
     return WholeGraph(graph, (*(inputs[at] for at in taken), *constants), module, taken, written=counts)
@@ -500,7 +503,7 @@ def failed_operator(error: BaseException) -> str:
         return ""
     if "DataDependent" in message or "DynamicOutputShape" in message:
         return ""
-    return _reason(error, "an operator fails on what it is given: ")
+    return _reason(error, "an operator fails on its inputs: ")
 
 
 def reason_of(graph: fx.GraphModule) -> str:

@@ -122,8 +122,8 @@ def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
     """
     if not dist.is_initialized():
         raise ConfigError(
-            f"{config.ranks} ranks share {config.program} by {config.parallel!r}, and this process is in no group of "
-            "them: start it with torchrun, and call torch.distributed.init_process_group first"
+            f"{config.ranks} ranks share {config.program} by {config.parallel!r}, but this process is not in a group "
+            "of that size: start it with torchrun, and call torch.distributed.init_process_group first"
         )
     ranks = ranks_of(config.program, module, dist.get_world_size(), config.parallel)
     assert ranks is not None

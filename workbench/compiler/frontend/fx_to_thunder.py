@@ -568,7 +568,7 @@ class _Tracer(fx.Interpreter):
         return returned
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise NotImplementedError(f"the module {target} was left whole in the graph")
+        raise NotImplementedError(f"the module {target} is not expanded in the graph")
 
 
 class _UnsupportedNodes(_Tracer):
@@ -658,7 +658,7 @@ def _refusal_text(frame: Frame, node: fx.Node, error: Exception) -> str:
     asserted = f", {ASSERTED}" if read_line(frame.file, frame.line).startswith("assert") else ""
     within = f", {FLEXIBLE}" if "attention/flex_attention.py" in node.meta.get("stack_trace", "") else ""
     advice = remedy(f"{name}: {kind}{reason}{asserted}{within}") or (
-        "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
+        "write it with operators of thunder.torch, or register it with thunder.torch.register_custom_op"
     )
     return f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})"
 

@@ -254,7 +254,7 @@ def _rehearse_step(
 ) -> RecordedStep | str:
     """Return the tensors alive between the parts of a step, or the reason why they are unknown."""
     if any(tensor.is_cuda for seen in runs.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
-        return "autograd asks for a GPU that is not there"
+        return "autograd needs a GPU that is not attached"
     try:
         rehearsal.step(call, takes_steps)
     except Exception as error:  # noqa: BLE001  # the program's own code may raise any error when it is called again
@@ -361,7 +361,7 @@ class CompiledParts(DynamoCompiled):
         # Dynamo keeps this function as long as the user's function lives, so it must not keep other objects alive.
         def run(*given: Any) -> Any:
             known = owner()
-            assert known is not None, "who asked for the compilation is gone"
+            assert known is not None, "the owner of the compiled function no longer exists"
             return known._runs[number](*given)
 
         return run

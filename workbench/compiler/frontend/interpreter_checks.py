@@ -102,28 +102,31 @@ def refuse_lost(trace: TraceCtx) -> None:
     for bsym in trace.bound_symbols:
         if _smooths(bsym):
             raise ProgramError(
-                f"{_line(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
-                "without label_smoothing (places that are ignored count in its mean, and sums have no gradient)"
+                f"{_line(bsym)}Thunder's {bsym.sym.name} differs from PyTorch's: open the program with "
+                "capture='auto', or omit label_smoothing (Thunder's mean counts ignored targets, and its sum has no "
+                "gradient)"
             )
         if bsym.sym.name == "max_pool1d" and _pads(bsym):
             raise ProgramError(
-                f"{_line(bsym)}Thunder's max_pool1d makes no numbers of padding: open it with capture='auto', or call "
+                f"{_line(bsym)}Thunder's max_pool1d returns NaN for padding: open the program with capture='auto', "
+                f"or call "
                 "max_pool2d on x.unsqueeze(-2)"
             )
         if bsym.sym.name == "instance_norm" and _keeps_statistics(bsym):
             raise ProgramError(
-                f"{_line(bsym)}Thunder's instance_norm loses its running statistics: open it with capture='auto', or "
+                f"{_line(bsym)}Thunder's instance_norm loses its running statistics: open the program with "
+                f"capture='auto', or "
                 "without track_running_stats"
             )
         if bsym.sym.name == "interpolate" and not is_thunders(*bsym.args, **bsym.kwargs):
             raise ProgramError(
-                f"{_line(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
-                "capture='auto', or give a size that is a multiple of the one before"
+                f"{_line(bsym)}Thunder's interpolate selects other elements here than PyTorch's: open the program "
+                "with capture='auto', or use an output size that is a multiple of the input size"
             )
         if class_of(bsym) and _hands_on(bsym):
             raise ProgramError(
-                f"Thunder loses the gradient of the torch.autograd.Function {class_of(bsym)}, which gives back what "
-                "it takes: open it with capture='auto'"
+                f"Thunder loses the gradient of the torch.autograd.Function {class_of(bsym)}, which returns its "
+                "input: open the program with capture='auto'"
             )
     _refuse_decisions(trace)
     through = [bsym for bsym, _ in _differentiated_statements(trace)]
@@ -132,25 +135,26 @@ def refuse_lost(trace: TraceCtx) -> None:
     for bsym in through:
         if _sums(bsym):
             raise ProgramError(
-                f"{_line(bsym)}Thunder cannot differentiate the sum of losses of {bsym.sym.name}, which fails as it "
-                "runs: open it with capture='auto', or sum what reduction='none' gives"
+                f"{_line(bsym)}Thunder cannot differentiate the sum of losses of {bsym.sym.name}, which fails while "
+                "it runs: open the program with capture='auto', or sum the result of reduction='none'"
             )
         if draws_again(bsym):
             raise ProgramError(
-                f"{_line(bsym)}Thunder draws other numbers for the gradient of {bsym.sym.name} than for itself: open "
-                "it with capture='auto'"
+                f"{_line(bsym)}Thunder draws other numbers in the backward of {bsym.sym.name} than in its forward: "
+                "open the program with capture='auto'"
             )
         try:
             refuse_lists(bsym.sym, bsym.args)
         except NotImplementedError as error:
             raise ProgramError(
-                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', or write it "
-                f"without a list ({error})"
+                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open the program with capture='auto', "
+                f"or write "
+                f"it without a list ({error})"
             ) from None
         if reason := lost_conjugate(bsym):
             raise ProgramError(
-                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
-                f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
+                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open the program with capture='auto', so "
+                f"that PyTorch runs this, or compute with real and imaginary parts ({reason})"
             )
 
 
@@ -204,8 +208,8 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
         validate(forward, backward)
     except PlanError as error:
         raise ProgramError(
-            f"Thunder cannot differentiate the torch.autograd.Function {class_of(bsym)}: open it with capture='auto', "
-            f"or keep what its backward reads with ctx.save_for_backward, not as an attribute ({error})"
+            f"Thunder cannot differentiate the torch.autograd.Function {class_of(bsym)}: open the program with "
+            f"capture='auto', or save values for its backward by ctx.save_for_backward, not as attributes ({error})"
         ) from error
 
 
@@ -333,7 +337,8 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
             told.add(place)
             yield (
                 f"{place}{bsym.sym.name} of a tensor without dimensions: on a CPU Thunder's gradient of it is wrong. "
-                "Open it with capture='auto', or keep a dimension: x.sum(0, keepdim=True), or x.sum().reshape(1)"
+                "Open the program with capture='auto', or keep a dimension: x.sum(0, keepdim=True), or "
+                "x.sum().reshape(1)"
             )
 
 

@@ -67,9 +67,9 @@ def differing_attributes(first: torch.nn.Module, second: torch.nn.Module) -> fro
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (first, second))
     if list(ones) != list(others):
         inside = sorted(ones.keys() ^ others.keys())
-        raise LayerMismatch(f"{inside[0]} is in one of the two alone" if inside else "its modules have another order")
+        raise LayerMismatch(f"{inside[0]} is in only one of the two" if inside else "its modules have another order")
     if _pattern(ones.values()) != _pattern(others.values()):
-        raise LayerMismatch("it uses a module twice, or shares another one")
+        raise LayerMismatch("it uses or shares other modules twice")
     found: set[str] = set()
     for path, module in ones.items():
         beside = others[path]
@@ -211,7 +211,7 @@ def describe(item: Any, tensors: dict[fx.Node, Any], own_nodes: Mapping[fx.Node,
     if type(item) is TupleVariable:
         return ("tuple", *(describe(inner, tensors, own_nodes) for inner in item.items))
     if type(item) is not TensorVariable:
-        raise LayerMismatch(f"{type(item).__name__.removesuffix('Variable')} is no tensor, constant or tuple")
+        raise LayerMismatch(f"{type(item).__name__.removesuffix('Variable')} is not a tensor, constant or tuple")
     node = item.as_proxy().node
     if own_nodes is not None:
         if node not in own_nodes:

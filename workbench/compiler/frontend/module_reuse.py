@@ -211,7 +211,7 @@ class _ReuseWatcher:
             found = self._reason(sample, module, call)
             if not found:
                 return kind
-            reason = reason or f"beside {_path_of(sample.call.name)}, {found}"
+            reason = reason or f"compared with {_path_of(sample.call.name)}, {found}"
         if reason:
             self._written.reasons[_path_of(call.name)] = reason
         return None

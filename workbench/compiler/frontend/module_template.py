@@ -121,7 +121,7 @@ def sample_of(graph_before: GraphBefore, var: Any, tx: Any, call: ModuleCall, re
             nodes.append(node)
     nodes.reverse()
     if any(node.op not in ("call_function", "call_method") for node in nodes):
-        raise LayerMismatch("it holds more than calls of functions")
+        raise LayerMismatch("it contains more than calls of functions")
     memory = {_storage_of(node) for node in call.tensors}
     if any(_is_in_place(node) and _storage_of(node.args[0]) in memory for node in nodes):
         # Dynamo's data about the argument may have changed.

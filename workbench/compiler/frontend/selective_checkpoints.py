@@ -16,7 +16,7 @@ from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext,
 from workbench.interop.torch_private import SAC_IGNORED_OPS, TorchDispatchMode, _CachingTorchDispatchMode
 from workbench.interop.torch_private import _pytree as pytree
 
-CONTEXTS = "context_fn of torch.utils.checkpoint gives other contexts than create_selective_checkpoint_contexts"
+CONTEXTS = "context_fn of torch.utils.checkpoint returns other contexts than create_selective_checkpoint_contexts"
 """Text of the reason for a checkpoint with contexts of unknown type."""
 
 _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True)

@@ -64,7 +64,7 @@ def why_not(module: torch.nn.Module, ranks: int) -> str:
     for first, second in pairs:
         features = _linear(module, first).out_features
         if features % ranks:
-            return f"the {features} features between {first} and {second} do not divide by {ranks} ranks"
+            return f"the {features} features between {first} and {second} cannot be divided by {ranks} ranks"
     return ""
 
 
@@ -150,8 +150,8 @@ def _why_not_between(trace: TraceCtx, first: str, second: str) -> str:
             return f"{bsym.sym.name} {reason}"
         split.update(out.name for out in bsym.flat_proxy_outs)
     if any(a.name in split for a in last.flat_proxy_args):
-        return f"what {first} gives is returned too"
-    return "" if uses[1][0].flat_proxy_args[0].name in split else f"{second} does not take what comes of {first}"
+        return f"the result of {first} is also returned"
+    return "" if uses[1][0].flat_proxy_args[0].name in split else f"{second} does not take the result of {first}"
 
 
 def _reads(bsym: BoundSymbol, name: str) -> bool:
@@ -162,11 +162,11 @@ def _why_not_apart(bsym: BoundSymbol, split: set[str]) -> str:
     """Return why a statement cannot process only a part of the features; empty if it can."""
     for arg in bsym.flat_proxy_args:
         if isinstance(arg, TensorProxy) and arg.name not in split and arg.ndim:
-            return f"takes {arg.name} too, which every rank has whole"
+            return f"also takes {arg.name}, which is not split over ranks"
     for leaf in _leaves(bsym):
         shapes = {tuple(p.shape) for p in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs) if isinstance(p, TensorProxy)}
         if len(shapes - {()}) > 1 or leaf.sym.id not in _APART:
-            return "does not take each feature by itself, and a rank has a part of them only"
+            return "does not compute each feature separately, but a rank has only a part of the features"
     return ""
 
 

@@ -70,7 +70,7 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
             why_not = ""
             if others:
                 where = "the program's return" if "return" in " ".join(others) else others[0]
-                why_not = f"external: {where}, which is no fusion, reads it too, so it is in memory anyway"
+                why_not = f"external: {where}, which is not a fusion, also reads it, so it is in memory anyway"
             else:
                 why_not = inside.why_not(value.name)
             found[value.name] = Crossing(
@@ -112,7 +112,7 @@ class _FusionMembers:
         return self._needed[name]
 
 
-_TAGGED = "is a reduction, random or matmul op, too expensive to recompute, or not safe to"
+_TAGGED = "is a reduction, random or matmul op, too expensive or unsafe to recompute"
 
 
 def _fusion_members(fusion: BoundSymbol) -> _FusionMembers:

@@ -174,19 +174,19 @@ class _HazardWalk:
             old = self.memory(content.memory)
             if old != memory and old in self.written:
                 return (
-                    f"it may write nothing but what {old} held before {old} was written: inside one region Inductor "
-                    f"reads {old} after that write and gets the new content"
+                    f"it may write only the old content of {old}, which was overwritten before: inside one region, "
+                    f"Inductor reads {old} after that write and gets the new content"
                 )
             if old == memory and (not region or content.place != region):
                 return (
-                    f"it may do nothing but move what {old} holds to another place in it: inside one region Inductor "
-                    "reads what it has overwritten already"
+                    f"it may only move elements of {old} to other places in {old}: inside one region, Inductor reads "
+                    "elements that it has already overwritten"
                 )
         for other, made_of in self.written.items():
             if other != memory and any(self.memory(content.memory) == memory for content in made_of):
                 return (
-                    f"it overwrites {memory}, and what {memory} held before may be all that {other} is given: inside "
-                    f"one region Inductor may do that after this write and give {other} the new content"
+                    f"it overwrites {memory}, and only the old content of {memory} may be written into {other}: inside "
+                    f"one region, Inductor may write {other} after this write, with the new content"
                 )
         return ""
 

@@ -485,7 +485,9 @@ def rematerialize(
             return done
         # A pair that cannot be cut still reads variables that the other pairs no longer need.
         for name in lost:
-            report.failed[name] = "consumer: one of the fusions that read it cannot be given what it would need instead"
+            report.failed[name] = (
+                "consumer: one of the fusions that read it cannot get the inputs that recomputing it needs"
+            )
         options = dataclasses.replace(options, pins={n: pin for n, pin in options.pins.items() if n not in lost})
 
 

@@ -18,10 +18,11 @@ from workbench.compiler.interop.thunder_api import cell_of, connect_to_autograd
 from workbench.errors import GradientError
 
 REFUSAL = (
-    "a gradient is differentiated a second time (as by create_graph=True), and it comes out of a function that Thunder "
-    "compiled: the compiled backward has no graph of its own, so that terms would be missing; call the function "
-    "itself, uncompiled, where second derivatives are needed (torch.func.hessian and torch.autograd.grad work on "
-    "it), and what is compiled everywhere else"
+    "a gradient is differentiated a second time (for example with create_graph=True), but it comes from a function "
+    "that "
+    "Thunder compiled. The compiled backward has no graph of its own, so terms would be missing. Where you need second "
+    "derivatives, call the original function (torch.func.hessian and torch.autograd.grad accept it), and the compiled "
+    "function everywhere else"
 )
 
 

@@ -35,7 +35,7 @@ class Backend:
     def __call__(self, graph: Any, inputs: Any) -> Any:
         """Handle a graph."""
         act = self._act()
-        assert act is not None, "who asked for the compilation is gone"
+        assert act is not None, "the owner of the compiled function no longer exists"
         return act(graph, inputs)
 
 

@@ -243,7 +243,7 @@ class TraceExpander:
             if (here in read and part not in (here - 1, here, there)) or (
                 there in read and part not in (here, there, there + 1)
             ):
-                raise LayerMismatch(f"{bsym.sym.name} reads a value of a layer that is no neighbour")
+                raise LayerMismatch(f"{bsym.sym.name} reads a value of a layer that is not a neighbor")
 
     def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
         """Find new names for values, if the missing layers use as many numbers as the remaining ones.
@@ -363,7 +363,7 @@ def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
 
 def _check_leaf(leaf: Any) -> None:
     if isinstance(leaf, Proxy):
-        raise LayerMismatch(f"{leaf.name} is no tensor")
+        raise LayerMismatch(f"{leaf.name} is not a tensor")
 
 
 class _NameMap(dict[str, str]):

@@ -21,16 +21,19 @@ from workbench.compiler.interop.thunder_api import TensorProxy
 from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.interop.torch_private import tree_iter
 
-UNDER_NO_GRAD = "Thunder loses the gradient of what is written in place under no_grad"
-COPIED = "Thunder copies what PyTorch has a view of, and the write would be lost"
-STATISTICS = "Thunder updates running statistics that are views in the backward, and the forward would leave them"
+UNDER_NO_GRAD = "Thunder loses the gradient of a tensor that is written in place under no_grad"
+COPIED = "Thunder makes a copy where PyTorch makes a view, so the write would be lost"
+STATISTICS = (
+    "Thunder updates running statistics that are views only in the backward, so the forward would not change them"
+)
 READ_BEHIND = (
-    "what a torch.autograd.Function writes in place is read behind it by its old name, and Dynamo has the gradient of "
-    "what it was"
+    "a tensor that a torch.autograd.Function writes in place is read later by its old name, and Dynamo's gradient "
+    "is that "
+    "of its old content"
 )
 
 WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
-WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place what others see"
+WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place into memory that is used elsewhere"
 
 _GIVEN = ("placeholder", "get_attr")
 """Kinds of nodes that return memory from outside the program."""

@@ -151,14 +151,14 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     """
     schema = _definition(name).overload._schema
     if schema.is_mutable:
-        raise NotImplementedError(f"{name} writes into what it takes: {schema}")
+        raise NotImplementedError(f"{name} writes into its arguments: {schema}")
     if not schema.returns or not all(isinstance(each.type, torch.TensorType) for each in schema.returns):
-        raise NotImplementedError(f"{name} gives something else than tensors: {schema}")
+        raise NotImplementedError(f"{name} returns other values than tensors: {schema}")
     by_place, by_name = _all_arguments(schema, args, kwargs)
     if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves(by_name)):
-        raise NotImplementedError(f"{name} takes a tensor by keyword alone: {schema}")
+        raise NotImplementedError(f"{name} takes a tensor only by keyword: {schema}")
     if differentiated and not _has_gradient(name, by_place, by_name):
-        raise NotImplementedError(f"{name} has no gradient: give it one by torch.library.register_autograd")
+        raise NotImplementedError(f"{name} has no gradient: register one with torch.library.register_autograd")
     return operator_symbols(name)[0](*by_place, **by_name)
 
 
@@ -181,7 +181,9 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     if name in OPDEFS:
         return definition.gradient is not None
     if torch.Tag.nondeterministic_seeded in definition.overload.tags:
-        raise NotImplementedError(f"{name} draws random numbers, and would draw others where it runs for its gradient")
+        raise NotImplementedError(
+            f"{name} draws random numbers, and would draw others when it runs again for its gradient"
+        )
 
     def fresh(leaf: Any) -> Any:
         return leaf.requires_grad_() if isinstance(leaf, torch.Tensor) and _is_inexact(leaf) else leaf

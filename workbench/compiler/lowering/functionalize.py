@@ -46,7 +46,7 @@ HARMLESS = frozenset(
 )
 """Thunder's operators whose gradient reads no overwritten memory; programs that use only these are skipped."""
 
-WRITTEN = "the forward of a torch.autograd.Function writes in place what it is given, or has a view of"
+WRITTEN = "the forward of a torch.autograd.Function writes in place into its input, or a view of it"
 
 
 def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:

@@ -104,7 +104,7 @@ def _embedding(
 ) -> Any:
     """Thunder's gradient ignores rows that are counted from the end, and includes the padding row."""
     if max_norm is not None:
-        raise NotImplementedError("an embedding with max_norm writes its rows anew in the weight")
+        raise NotImplementedError("an embedding with max_norm writes rescaled rows into the weight")
     if padding_idx is not None and padding_idx < 0:
         padding_idx += int(weight.shape[0])
     return thunder_operator(functional.embedding)(indices, weight, padding_idx, None, *args, **more)
@@ -449,7 +449,7 @@ def numpy_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """Thunder supports this only for data that is not a tensor."""
     if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
-        raise NotImplementedError("torch.as_tensor of anything but a tensor that is there")
+        raise NotImplementedError("torch.as_tensor of anything except a tensor")
     return data if dtype is None else thunder_operator(torch.Tensor.to)(data, dtype)
 
 

@@ -229,7 +229,7 @@ class LeverContext:
         return (
             *self._repeated_draws(),
             *(
-                f"{name} is written into by the program, and by nothing that Thunder made of it: the update is lost"
+                f"the program writes into {name}, but no statement of Thunder's trace does: the update is lost"
                 for name in lost_writes(self.read_graph(self.program), self.graph)
             ),
             *self._unrepeated_writes(),
@@ -258,7 +258,7 @@ class LeverContext:
             ):
                 yield (
                     f"{self.line(index)} draws random numbers, and Thunder draws others for its gradient: outputs are "
-                    "right, gradients are those of another draw"
+                    "right, but gradients belong to another draw"
                 )
 
     def _unrepeated_writes(self) -> Iterator[str]:
@@ -295,13 +295,13 @@ class LeverContext:
             name, value = graph.statements.name[read.reader], graph.values.name[read.value]
             in_forward = graph.statements.side[read.reader] != BACKWARD
             if in_forward or graph.statements.kind[read.reader] == Kind.GET_GRAD:
-                why = f"the gradient of {value} is taken as if nothing had been written into it"
+                why = f"the gradient of {value} is computed as if nothing had been written into it"
             else:
                 why = f"gradients are computed from the new values ({name} reads {value})"
             yield (
-                f"{self.line(index)} writes in place over what gradients are taken of, or from: outputs are right, "
-                f"{why}. Eager PyTorch keeps a copy there, or refuses; unmodified Thunder does neither. Write it "
-                "out of place: y = f(y) rather than f(y, inplace=True) or an operator ending in _"
+                f"{self.line(index)} overwrites a tensor that a gradient depends on: outputs are right, but "
+                f"{why}. Eager PyTorch keeps a copy, or refuses; unmodified Thunder does neither. Write out of "
+                "place: y = f(y) instead of f(y, inplace=True) or an operator ending in _"
             )
 
     def line(self, index: int) -> str:

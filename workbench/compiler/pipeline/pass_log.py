@@ -16,28 +16,32 @@ _ABOUT = {
         ("capture", "interpret", "origins", "prologue"),
     ),
     "gradients": (
-        "Forward and backward as one trace: Thunder differentiates each statement. Nothing says yet what is saved.",
+        "Forward and backward as one trace: Thunder differentiates each statement. Saved tensors are not chosen yet.",
         ("grad",),
     ),
     "claimed by executors": (
-        "Each statement has the executor that will run it; what none takes whole is written with what they know.",
+        "Each statement has the executor that will run it; an operator that no executor takes is replaced by "
+        "simpler operators.",
         ("claim",),
     ),
     "choices before fusion": (
-        "What you chose to recompute is put into the backward, before anything is fused.",
+        "Recomputations that you chose are inserted into the backward, before fusion.",
         ("edit",),
     ),
     "fused": (
-        "What can run as one kernel is one statement; what crosses between fusions is cut where that costs least.",
+        "Statements that can run as one kernel become one statement; values cross between fusions where that costs "
+        "least.",
         ("partition", "remat"),
     ),
-    "choices after fusion": ("What you chose to put in once fusions are made: whole fusions are run again.", ()),
+    "choices after fusion": ("Recomputations that you chose to insert after fusion: whole fusions run again.", ()),
     "split, and values freed": (
-        "Forward and backward are two traces; what one returns for the other is saved. A del frees what nothing reads.",
+        "Forward and backward are two traces; values that the forward returns for the backward are saved. A del "
+        "frees memory.",
         ("split",),
     ),
     "choices after the split": (
-        "What is put into traces that are split: offloading, places of collectives and waits, the order of statements.",
+        "Choices that act on the split traces: offloading, positions of collectives and waits, the order of "
+        "statements.",
         ("after split", "order"),
     ),
 }

@@ -128,9 +128,9 @@ def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> 
     stage = captured.stage
     warned = []
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
-        warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
+        warned.append(f"{lost}: Thunder's trace does not compute the same as the program, under any choices")
     if wrong := fault(stage.graph, stock.graph):
-        warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
+        warned.append(f"{wrong}: Thunder's own plan does not compute the same as its trace, under any choices")
     captured.planned.prover = Prover(stock.graph)
     return dataclasses.replace(
         stock,

@@ -130,13 +130,13 @@ def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
         source = same.get(name, name)
         needs = ""
         if source in inputs:
-            needs = f"{source} is an input of the fusion: an input cannot be written into another one without a copy"
+            needs = f"{source} is an input of the fusion: an input cannot be written into another input without a copy"
         elif source in returned:
-            needs = f"{source} is returned by the fusion too: what is returned would be {destination}'s own memory"
+            needs = f"the fusion also returns {source}: the returned tensor would be {destination}'s own memory"
         elif source in aliased:
             needs = (
-                f"{source} is written into {aliased[source]} already: nvFuser keeps one destination per value, "
-                "the other would be lost silently"
+                f"{source} is already written into {aliased[source]}: nvFuser keeps one destination per value, so "
+                "the other write would be lost silently"
             )
         aliased.setdefault(source, destination)
         aliased.setdefault(member.output.name, destination)

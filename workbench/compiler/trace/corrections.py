@@ -1,7 +1,7 @@
 """Corrections of unmodified Thunder: the list in `docs/reference/corrections.md`, and the marks in a trace.
 
-Code that corrects a statement during tracing marks it. `pipeline.plan_corrections` finds the other corrections in the
-traces.
+If a statement is corrected during tracing, the correcting code also marks it. `pipeline.plan_corrections` finds all
+other corrections in the traces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.compiler.interop.thunder_api import BoundSymbol
 
 @dataclasses.dataclass(frozen=True)
 class Correction:
-    """A difference between a plan and unmodified Thunder's.
+    """A difference between a plan and unmodified Thunder.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Correction:
     reason : str
         Sentence on the behavior of unmodified Thunder and of the plan.
     lines : tuple of str
-        Affected lines of the program, ``FILE:LINE  TEXT``; a statement's id if its line is not known.
+        Affected lines of the program, ``FILE:LINE  TEXT``. If a line is not known, the statement's id.
     """
 
     name: str
@@ -53,54 +53,60 @@ FLEX_ATTENTION = "flex_attention"
 
 KINDS: Mapping[str, tuple[str, str]] = {
     COMPLEX_PRODUCT: (
-        "takes the gradient of a product of complex numbers as that of real numbers",
-        "has the conjugates of the factors",
+        "uses the gradient rule of real numbers for a product of complex numbers",
+        "uses the conjugates of the factors",
     ),
     COMPLEX_VIEW: (
-        "views a gradient as complex numbers where its memory is not in pairs, and fails",
-        "makes it contiguous first",
+        "views a gradient as complex numbers although its memory is not in pairs, and fails",
+        "makes the gradient contiguous first",
     ),
     COMPLEX_PAD: (
         "pads the gradient of a slice of complex numbers with a complex number, which PyTorch refuses",
-        "pads with its real part",
+        "pads with the real part of that number",
     ),
-    ZEROS: ("calls `torch.zeros` without a shape for a gradient without dimensions", "gives the empty shape"),
-    ARGMIN: ("refuses what is read of `argmin` beside a gradient", "lets no gradient through, as of `argmax`"),
+    ZEROS: ("calls `torch.zeros` without a shape for a gradient without dimensions", "passes the empty shape"),
+    ARGMIN: (
+        "refuses to differentiate a program that reads the result of `argmin`",
+        "gives `argmin` no gradient, as Thunder does for `argmax`",
+    ),
     STALE: (
-        "computes a gradient from memory that was overwritten since",
-        "leaves the write out where nobody else sees it",
+        "computes a gradient from memory that was overwritten in the meantime",
+        "omits the write if nothing else reads that memory",
     ),
-    ALIASES: ("does not know of a write under another name of the same memory", "writes what it misses again"),
-    UNREAD: ("moves a write that nothing reads behind it into the backward", "leaves it out"),
+    ALIASES: ("misses a write through an alias of the same memory", "repeats the missed write"),
+    UNREAD: ("moves a write into the backward if nothing reads the memory afterwards", "omits the write"),
     OPERATORS: (
-        "refuses or miscomputes some calls of operators that it knows",
-        "writes these with operators that are right",
+        "refuses or miscomputes some calls of operators that it supports",
+        "replaces these calls by operators with the right results",
     ),
     DECOMPOSITIONS: (
         "does not know an operator, or cannot differentiate it",
-        "writes it with operators that it can differentiate",
+        "replaces it by operators that Thunder can differentiate",
     ),
     FLEX_ATTENTION: (
-        "does not know `flex_attention`, nor the `torch.vmap` by which PyTorch makes its mask",
-        "writes it as the operators that it computes",
+        "does not know `flex_attention`, nor the `torch.vmap` with which PyTorch computes its mask",
+        "replaces it by plain operators with the same result",
     ),
     RANDOM: (
-        "does not know a random operator, or runs it again for its gradient, with other numbers",
+        "does not know a random operator, or draws other numbers for its gradient",
         "draws once",
     ),
     CHECKPOINTED_DRAWS: (
-        "ignores `preserve_rng_state` of `torch.utils.checkpoint`, draws other numbers in a region that is computed "
-        "again in the backward, and has wrong gradients",
-        "saves the draw",
+        "ignores `preserve_rng_state` of `torch.utils.checkpoint` and draws new numbers when it recomputes a region in "
+        "the backward, so gradients are wrong",
+        "saves the drawn numbers",
     ),
     CUT_DRAWS: (
-        "draws other numbers in a fusion that reads those drawn in another, and has wrong gradients",
-        "saves the draw",
+        "draws new numbers in a fusion that should read the numbers of another fusion, so gradients are wrong",
+        "saves the drawn numbers",
     ),
-    MERGED_DRAWS: ("takes random draws with the same arguments for one under nvFuser", "draws each by itself"),
+    MERGED_DRAWS: (
+        "merges random draws with the same arguments, if nvFuser is the executor",
+        "draws each of them separately",
+    ),
     EINSUM: (
-        "contracts the dimensions of an `einsum` in an order that Python draws anew in each process",
-        "takes them in the order of their labels",
+        "contracts the dimensions of an `einsum` in an order that changes with each process",
+        "contracts them in the order of their labels",
     ),
 }
 """Behavior of unmodified Thunder and of a plan, by name: the rows of `docs/reference/corrections.md`."""
@@ -109,20 +115,20 @@ KINDS: Mapping[str, tuple[str, str]] = {
 def correction(name: str, lines: Iterable[str]) -> Correction:
     """Return a correction of one of `KINDS` with its affected lines, each once."""
     alone, here = KINDS[name]
-    reason = f"Differs from unmodified Thunder here, because Thunder {alone}; this plan {here}."
+    reason = f"The plan differs from unmodified Thunder here: Thunder {alone}; the plan {here}."
     return Correction(name, reason.replace("`", ""), tuple(dict.fromkeys(lines)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Corrected:
-    """Tag of a statement that a correction made, or of a statement beside one that a correction removed.
+    """Tag on a statement that a correction made. If a correction removed a statement, the tag is on a neighbor.
 
     Attributes
     ----------
     name : str
         Name of the correction.
     line : str
-        Line of a removed statement; empty if it is the statement's own line.
+        Source line of the removed statement; empty if the tagged statement's own line is meant.
     """
 
     name: str
@@ -138,7 +144,7 @@ def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
 def is_thunders_own(
     statements: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bool:
-    """Return whether the statements that were recorded for a call are the single one that unmodified Thunder records.
+    """Return whether a call recorded exactly one statement, the same as unmodified Thunder records.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def _validate_members(bsym: object, side: str) -> None:
         if not known.issuperset(read_names(member)):
             missing = [name for name in read_names(member) if name not in known]
             raise PlanError(
-                f"{side}: in {symbol.name}, {member.sym.name} reads {missing[0]}, which is not handed to it"
+                f"{side}: in {symbol.name}, {member.sym.name} reads {missing[0]}, which is not among its inputs"
             )
         known.update(made_names(member))
     for name in made_names(bsym):
@@ -84,6 +84,6 @@ def _validate_members(bsym: object, side: str) -> None:
 def inequality_message(proof: Proof, program: str) -> str:
     """Return the error message for a plan that is not proven equal to the stock plan."""
     return (
-        f"{proof.message}. The plan under these choices would not compute what {program} does; nothing is changed. "
-        "Choose otherwise there, and report this: no choice that is offered should come to it"
+        f"{proof.message}. The plan under these choices would not compute the same as {program}; nothing was changed. "
+        "Make another choice there, and report this: no offered choice should have this effect"
     )
