@@ -166,7 +166,7 @@ def test_a_step_without_the_backward_of_its_plan_fails() -> None:
         return Hidden(jitted(x))
 
     hides._lc_cs = jitted._lc_cs  # type: ignore[attr-defined]
-    with pytest.raises(ProgramError, match="the plan has a backward, and the step ran none"):
+    with pytest.raises(ProgramError, match="the plan has a backward, but the step ran none"):
         accuracy.first_step(Stepper(hides, (x,), {}), 0)
 
 
@@ -508,7 +508,7 @@ def test_offload_and_recompute_under_the_torch_executor_keep_the_bits_of_unmodif
     checked = accuracy.check_first_step(recorded, build, kernels=kernels)
     assert (checked.ok, checked.bitwise, checked.changed_kernels) == (True, True, ())
     assert set(checked.relative_tolerance.values()) == {0.0}
-    assert checked.words == "bit for bit unmodified Thunder's"
+    assert checked.words == "every bit equals unmodified Thunder's result"
 
 
 def test_a_region_counts_as_a_changed_kernel_and_its_tolerance_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -520,8 +520,8 @@ def test_a_region_counts_as_a_changed_kernel_and_its_tolerance_is_stated(monkeyp
     assert checked.changed_kernels == ("TorchCompile0", "TorchCompile1")
     assert checked.relative_tolerance == {"float32": tensor_diff.RELATIVE_TOLERANCE[torch.float32]}
     assert checked.words == (
-        "2 kernels are not unmodified Thunder's (TorchCompile0, TorchCompile1): "
-        "RELATIVE_TOLERANCE 0.0001 (float32) of the largest element"
+        "2 kernels differ from those of unmodified Thunder (TorchCompile0, TorchCompile1), so "
+        "errors up to 0.0001 (float32) of the largest element are allowed"
     )
 
 

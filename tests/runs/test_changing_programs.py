@@ -64,7 +64,9 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
     taken = memory_snapshot.take_snapshot(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
     assert taken["device_traces"]
     clocks = StatementClocks(stepper.run)
-    with pytest.raises(clocking.UnsteadyError, match=r"test_changing_programs\.py:\d+ .* holds no more\. What changes"):
+    with pytest.raises(
+        clocking.UnsteadyError, match=r"test_changing_programs\.py:\d+ .* no longer holds\. Values that change"
+    ):
         clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
 
 
@@ -80,7 +82,7 @@ def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
             jitted(x)
     # The last call was captured because the count had changed since the call before it.
     change = counting._last_change()
-    assert change.endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} holds no more")
+    assert change.endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} no longer holds")
     assert "len(program.before)" in growing._last_change()
 
 

@@ -87,7 +87,7 @@ def test_comparing_runs_from_before_drift_was_recorded_gives_no_verdict_but_a_wa
     base = recorded(tmp_path / "a", around(1.0), yardstick_s=0.0)
     found = compare_runs(base, recorded(tmp_path / "b", around(2.0)))
     assert next(d for d in found.differences if d.figure == "step_s").verdict == "unknown"
-    assert any("a is of before" in warning for warning in found.warnings)
+    assert any("run a was recorded before" in warning for warning in found.warnings)
 
 
 def test_a_comparison_states_that_it_was_not_interleaved(tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_a_comparison_is_plain_json(tmp_path: Path) -> None:
 
 
 def test_one_run_cannot_be_compared(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="two runs or more"):
+    with pytest.raises(RunError, match="at least two runs"):
         compare_runs(recorded(tmp_path / "a", [1.0]))

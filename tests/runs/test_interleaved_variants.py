@@ -148,7 +148,7 @@ def test_a_variant_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> N
     )
     run = follow_run.start(folder).wait(120)
     assert run.state == "failed"
-    assert (run.error or "").startswith("theirs, to be timed interleaved with the run: theirs:1: code in it")
+    assert (run.error or "").startswith("theirs, to be timed interleaved with the run: theirs:1: contains code")
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_a_run_whose_external_ranks_are_silent_for_an_hour_is_not_followed(tmp_p
         tell(run_dir, rank, events.Phase(t_s=1.0, phase="build"))
         os.utime(rank_launcher.folder_of(run_dir, rank) / event_log.LOG_FILE, (0, 0))
     run = run_store.open(run_dir)
-    assert run.error == "the ranks wrote nothing for an hour, and did not say how they ended"
+    assert run.error == "the ranks wrote nothing for an hour, and did not report how they ended"
     assert run.phase == "build"
 
 
@@ -236,5 +236,5 @@ def test_ranks_are_divided_equally_among_machines(tmp_path: Path) -> None:
     assert rank_launcher.torchrun_arguments(tmp_path, 8, machines=2, host="one")[:4] == [
         "--nnodes", "2", "--nproc-per-node", "4"
     ]  # fmt: skip
-    with pytest.raises(RunError, match="8 ranks do not divide among 3 machines"):
+    with pytest.raises(RunError, match="8 ranks cannot be divided equally among 3 machines"):
         rank_launcher.torchrun_arguments(tmp_path, 8, machines=3, host="one")

@@ -137,7 +137,7 @@ def test_damaged_lines_are_skipped_and_reported(tmp_path: Path) -> None:
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
     assert run.wait(120).state == "done"
-    assert run.warnings == ("2 lines of the event log could not be read, and what they reported is left out",)
+    assert run.warnings == ("2 lines of the event log could not be read, and their content is missing",)
     assert run_store.open(run_dir).to_json()["warnings"] == list(run.warnings)
 
 
@@ -153,7 +153,9 @@ def test_a_worker_that_reports_success_must_exit_with_success(tmp_path: Path, st
     assert run.wait(120).state == state
     assert (run_store.open(run_dir).state, run_store.open(run_dir).error) == (run.state, run.error)
     if status == 3:
-        assert run.error == "the worker wrote that the run was done, and ended by itself with exit status 3 after that"
+        assert (
+            run.error == "the worker reported that the run was done, but ended by itself with exit status 3 after that"
+        )
 
 
 def test_a_run_that_was_done_when_it_was_cancelled_stays_done(tmp_path: Path) -> None:
@@ -344,7 +346,7 @@ def test_an_invalid_worker_note_ends_no_process(tmp_path: Path, text: str) -> No
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
     (run_dir / worker_process.WORKER_FILE).write_text(text)
     (run_dir / request.SCRATCH).mkdir()
-    assert "cannot be looked for" in (run_store.open(run_dir).error or "")
+    assert "cannot be found" in (run_store.open(run_dir).error or "")
     assert (run_dir / request.SCRATCH).exists()
 
 
@@ -432,7 +434,7 @@ def test_an_accuracy_check_without_its_tensors_is_reported(tmp_path: Path) -> No
     event_log.append(run_dir / event_log.LOG_FILE, Finished(t_s=2.0))
     run = run_store.open(run_dir)
     assert not run.ok
-    assert "does not have the tensors" in (run.error or "")
+    assert "does not name the tensors" in (run.error or "")
 
 
 def test_an_infinite_sum_is_not_reported_as_a_number(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_run_reports_its_measurements(finished: Run) -> None:
         "bitwise": True,
         "changed_kernels": [],
         "relative_tolerance": {"float32": 0.0},
-        "words": "bit for bit unmodified Thunder's",
+        "words": "every bit equals unmodified Thunder's result",
         "max_error": told["accuracy"]["max_error"],
         "against": "thunder.jit and eager",
         "why": "",
@@ -202,7 +202,7 @@ def test_a_run_is_rebuilt_from_its_folder_alone(finished: Run) -> None:
 
 
 def test_a_folder_cannot_be_run_twice(finished: Run) -> None:
-    with pytest.raises(RunError, match="was run before"):
+    with pytest.raises(RunError, match="contains an earlier run"):
         follow_run.start(finished.run_dir)
 
 
@@ -399,7 +399,10 @@ def test_an_exception_reaches_all_observers_and_ends_the_child_processes(
         (-signal.SIGSEGV, "the worker was killed by SIGSEGV"),
         (-signal.SIGRTMIN - 1, "the worker was killed by signal 35"),
         (3, "the worker ended by itself with exit status 3 before the run was done"),
-        (None, "the worker ended and nobody wrote why: its kernel was shut down, or both were killed"),
+        (
+            None,
+            "the worker ended and no reason was written: the kernel that started it was shut down, or both were killed",
+        ),
         (event_log.EXIT_LOG_UNWRITABLE, "last line"),
     ],
 )

@@ -59,7 +59,7 @@ def decode(line: bytes) -> Event | None:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-        raise ValueError("no record of an event")
+        raise ValueError("not a record of an event")
     reader = readers.get(record["type"].encode())
     return reader(line) if reader is not None else None
 

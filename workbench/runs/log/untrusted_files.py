@@ -52,7 +52,7 @@ def check_regular(mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def read(path: Path, most_bytes: int = RECORD_BYTES) -> bytes:

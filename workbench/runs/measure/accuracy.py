@@ -52,7 +52,9 @@ _THUNDERS = (THUNDER, THUNDERFX)
 STOCK = "stock plan"
 """Name of the reference for random programs that unmodified Thunder refuses, or for which it draws wrong numbers."""
 
-STOCK_IS = "held to the workbench's own plan without choices, by Thunder's default executors and with its corrections"
+STOCK_IS = (
+    "compared with the workbench's own plan without choices, by Thunder's default executors and with its corrections"
+)
 """Description of that reference, which follows the reason why it is not ``thunder.jit``."""
 
 FLOAT64 = "float64"
@@ -127,23 +129,25 @@ class Accuracy:
         if not self.changed_kernels:
             if not self.bitwise:
                 return "same kernels as unmodified Thunder, other bits"
-            return f"bit for bit unmodified Thunder's{self._instability}"
+            return f"every bit equals unmodified Thunder's result{self._instability}"
         names = ", ".join(self.changed_kernels[:_NAMED]) + (", …" if len(self.changed_kernels) > _NAMED else "")
         allowed = ", ".join(f"{share:g} ({dtype})" for dtype, share in self.relative_tolerance.items() if share)
         bits = (
-            f"yet bit for bit its results{self._instability}"
+            f"yet every bit equals its result{self._instability}"
             if self.bitwise
-            else f"RELATIVE_TOLERANCE {allowed} of the largest element"
+            else f"so errors up to {allowed} of the largest element are allowed"
         )
-        count = "1 kernel is" if len(self.changed_kernels) == 1 else f"{len(self.changed_kernels)} kernels are"
-        return f"{count} not unmodified Thunder's ({names}): {bits}"
+        count = "1 kernel differs" if len(self.changed_kernels) == 1 else f"{len(self.changed_kernels)} kernels differ"
+        return f"{count} from those of unmodified Thunder ({names}), {bits}"
 
     @property
     def _instability(self) -> str:
         if not self.unstable:
             return ""
         dtypes = {tensor.dtype for tensor in self._reference_text(FLOAT64, True) if tensor.tolerance == math.inf}
-        return f"; {' and '.join(sorted(dtypes))} itself is unstable here: eager is as far from double precision"
+        return (
+            f"; {' and '.join(sorted(dtypes))} itself is unstable here: eager PyTorch is as far from double precision"
+        )
 
     @property
     def worst(self) -> TensorError | None:
@@ -647,8 +651,9 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
     asked = not given or any(map(_is_differentiable, given))
     if not stepper.backward(outputs) and stepper.has_backward and asked:
         raise ProgramError(
-            "the plan has a backward, and the step ran none: no tensor that requires grad was found in what the "
-            f"program returned, {short_repr(outputs)}"
+            "the plan has a backward, but the step ran none: no tensor that requires grad was found in the result "
+            "of the "
+            f"program, {short_repr(outputs)}"
         )
     stepper.synchronize()
     return stepper.record(outputs)

@@ -119,7 +119,7 @@ def _this_gpu() -> Machine:
     from workbench.errors import DeviceError
 
     if not torch.cuda.is_available():
-        raise DeviceError("no CUDA device is attached, so that its rates cannot be measured")
+        raise DeviceError("no CUDA device is attached, so its rates cannot be measured")
 
     def synchronized(act: Callable[[], object]) -> Callable[[], None]:
         def act_and_wait() -> None:

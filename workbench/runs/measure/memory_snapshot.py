@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SNAPSHOT_FILE = "memory_snapshot.pickle"
 
-_BEYOND = "outside the statements: autograd, and what is between the traces"
+_BEYOND = "outside the statements: autograd, and code between the traces"
 
 
 def take_snapshot(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
     if device_type != "cuda":
         return None, "the host is the device: each statement is done when the next begins"
     if host_s >= device_s:
-        return True, f"launch-bound: issuing takes the host {host_s:.3g} s, the work the device {device_s:.3g} s"
+        return True, f"launch-bound: the host issues for {host_s:.3g} s, the device works for {device_s:.3g} s"
     return False, f"the device is busy for {device_s:.3g} s, longer than the {host_s:.3g} s that issuing takes"
 
 
@@ -221,10 +221,10 @@ class UnsteadyError(ProgramError):
 
 def _unsteady(stepper: Stepper) -> str:
     change = getattr(stepper.run, "_last_change", str)()
-    where = f"; the last that was captured anew differs at {change}" if change else ""
+    where = f"; the last new capture differs at {change}" if change else ""
     return (
-        f"no statement is timed: a step runs other statements than the step before{where}. What changes with each "
-        "call, as a counter or a list that grows, is to be a tensor or outside of the program"
+        f"no statement is timed: a step runs other statements than the step before{where}. Values that change with "
+        "each call, such as a counter or a growing list, must be tensors, or outside of the program"
     )
 
 

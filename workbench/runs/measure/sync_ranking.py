@@ -92,6 +92,6 @@ def rank(
         truth = f"its work {takes}, which is noise" if real.low <= 1 <= real.high else f"it {takes}"
         words = (
             f"without syncs {unsynced[0]} seems {seeming.median:.3g} times as fast as {names[0]}; {truth}: "
-            "issuing was timed, not the work"
+            "only issuing was timed"
         )
     return VariantRanking(names, unsynced, wall_s, host_s, words)

@@ -311,7 +311,7 @@ class Run(Record):
             return first
         if status and self._stop is None:
             why = worker_process.how_ended(status, "after that")
-            return events.Failed(t_s=first.t_s, reason=f"the worker wrote that the run was done, and {why}")
+            return events.Failed(t_s=first.t_s, reason=f"the worker reported that the run was done, but {why}")
         # The process that followed the run has written the failure.
         return next((event for event in later if isinstance(event, events.Failed)), first)
 
@@ -437,7 +437,7 @@ def start(run_dir: Path) -> Run:
     run_dir = run_dir.resolve()
     run = Run(run_dir)
     if (run_dir / event_log.LOG_FILE).exists():
-        raise RunError(f"{run_dir} was run before; its log would be lost")
+        raise RunError(f"{run_dir} contains an earlier run, whose log would be lost")
     device = run.request.program.get("device", "")
     refuse_planned_device(device)
     request.check_options(run.request.options, device, run.request.variants, ranks=run.request.ranks)
@@ -508,8 +508,8 @@ def _check_gpus(run_dir: Path, count: int) -> None:
         # Number of machines that are needed; if no GPU is attached, one GPU per machine is assumed.
         machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
         raise RunError(
-            f"{count} ranks need {count} GPUs, and {attached} are attached here; "
-            f"on {machines} machines, start on each: {rank_launcher.command(run_dir, count, machines=machines)}"
+            f"{count} ranks need {count} GPUs, but {attached} are attached here; "
+            f"to use {machines} machines, start on each: {rank_launcher.command(run_dir, count, machines=machines)}"
         )
 
 
@@ -532,7 +532,7 @@ def follow(run_dir: Path) -> Run:
     try:
         run_dir = run_dir.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # circular links, or a NUL in the name
-        raise RunError(f"{str(run_dir)!r} is no run: {error}") from error
+        raise RunError(f"{str(run_dir)!r} is not a run: {error}") from error
     with _OPENING:
         return _LIVE.get(run_dir) or _open_run(run_dir)
 
@@ -580,14 +580,14 @@ def _end_unknown(run: Run, liveness: str) -> Event:
         return events.Failed(t_s=t_s, reason=f"the event log cannot be read: {run._unreadable}")
     if liveness == "unknown":
         reason = (
-            "the log has no terminal event, and the run's process cannot be looked for: it is another user's or on "
-            "another machine, this folder is a copy, or the machine was started again"
+            "the log has no terminal event, and the run's process cannot be found: it belongs to another user or "
+            "is on another machine, this folder is a copy, or the machine was restarted"
         )
         return events.Failed(t_s=t_s, reason=reason)
     if not run._events:
         return events.Failed(t_s=t_s, reason="the run was never started, or ended before it wrote anything")
     if liveness == "silent":
-        return events.Failed(t_s=t_s, reason="the ranks wrote nothing for an hour, and did not say how they ended")
+        return events.Failed(t_s=t_s, reason="the ranks wrote nothing for an hour, and did not report how they ended")
     reason = "the run ended without a terminal event: it and the process that followed it were killed"
     return events.Failed(t_s=t_s, reason=reason)
 
@@ -598,5 +598,7 @@ def _reason(status: int | None, output: str) -> str:
         line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         return line or "the event log could not be written"
     if status is None:
-        return "the worker ended and nobody wrote why: its kernel was shut down, or both were killed"
+        return (
+            "the worker ended and no reason was written: the kernel that started it was shut down, or both were killed"
+        )
     return f"the worker {worker_process.how_ended(status)}"

@@ -98,7 +98,9 @@ def torchrun_arguments(
         If the ranks cannot be divided equally among the machines.
     """
     if machines < 1 or ranks % machines:
-        raise RunError(f"{ranks} ranks do not divide among {machines} machines; give a number that divides {ranks}")
+        raise RunError(
+            f"{ranks} ranks cannot be divided equally among {machines} machines; give a number that divides {ranks}"
+        )
     if host:
         meeting = ["--rdzv-endpoint", f"{host}:{port or PORT}"]
     else:
@@ -481,7 +483,8 @@ def serve_store(port: int) -> TCPStore:
         except (OSError, OverflowError) as error:
             why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
             raise RunError(
-                f"port {port} cannot be used: {why}; give another, or none: on one machine a file serves"
+                f"port {port} cannot be used: {why}; give another port, or no port: on one machine a file is used "
+                f"instead"
             ) from error
         return TCPStore(
             LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=True

@@ -111,14 +111,14 @@ class Record:
         if last is not None and self.accuracy is not None and not self.accuracy.ok:
             worst = max(self.accuracy.tensors, key=lambda tensor: tensor.severity, default=None)
             if worst is None:
-                return "its results are not accurate, and the log does not have the tensors"
+                return "the results are not accurate, and the log does not name the tensors"
             if worst.tolerance == 0 and worst.bitwise is False:
                 return untrusted_files.one_line(
-                    f"{worst.name} has other bits than {worst.against}'s, whose kernels are the same; "
+                    f"{worst.name} has other bits than in {worst.against}, although the kernels are the same; "
                     f"it differs by {worst.max_abs_error:.3g}"
                 )
             return untrusted_files.one_line(
-                f"{worst.name} differs from {worst.against}'s by {worst.max_abs_error:.3g}, "
+                f"{worst.name} differs from {worst.against} by {worst.max_abs_error:.3g}, "
                 f"more than the {worst.tolerance:.3g} allowed for {worst.dtype}"
             )
         return None
@@ -129,7 +129,7 @@ class Record:
         messages = [untrusted_files.one_line(event.message) for event in self._all_of(events.Warned)]
         if count := self.skipped_lines:
             lines = "1 line" if count == 1 else f"{count} lines"
-            messages.append(f"{lines} of the event log could not be read, and what they reported is left out")
+            messages.append(f"{lines} of the event log could not be read, and their content is missing")
         return tuple(messages)
 
     @property

@@ -149,10 +149,10 @@ class RunRequest:
         if not 1 <= self.ranks <= MOST_RANKS:
             raise ValueError(f"a run has between 1 and {MOST_RANKS} ranks, not {self.ranks}")
         if not (math.isfinite(self.created_s) and 0 <= self.created_s < _LATEST_S):
-            raise ValueError(f"created_s is no time: {self.created_s}")
+            raise ValueError(f"created_s is not a time: {self.created_s}")
         texts = {"kind", "name", "device"}
         if wrong := sorted(key for key in texts if not isinstance(self.program.get(key), str)):
-            raise ValueError(f"the program's {', '.join(wrong)} must be there, as texts")
+            raise ValueError(f"the program's {', '.join(wrong)} must be given, as texts")
         object.__setattr__(self, "name", untrusted_files.one_line(self.name))
 
 
@@ -242,12 +242,16 @@ def check_options(options: RunOptions, device: str, variants: Collection[str] = 
         The message has the request, and how to fix it.
     """
     if options.cuda_graph and device != "cuda":
-        raise RunError(f"a CUDA graph needs a CUDA device, and the program is for {device}: run it without")
+        raise RunError(
+            f"a CUDA graph needs a CUDA device, but the program is for {device}: run it without a CUDA graph"
+        )
     if ranks > 1 and (options.cuda_graph or options.memory_snapshot):
         what = "a CUDA graph" if options.cuda_graph else "a memory snapshot"
-        raise RunError(f"{what} is of one process, and {ranks} ranks share the program: run it without")
+        raise RunError(
+            f"{what} needs a program of one process, but {ranks} ranks share the program: run it without {what}"
+        )
     if (variants or options.cuda_graph) and not options.samples:
-        raise RunError("with samples=0 no step is timed, so there is nothing to compare: ask for samples")
+        raise RunError("with samples=0 no step is timed, so there is nothing to compare: set samples to 1 or more")
 
 
 def write_request(run_dir: Path, request: RunRequest) -> None:
@@ -274,16 +278,16 @@ def read_request(run_dir: Path) -> RunRequest:
     try:
         record = json.loads(untrusted_files.read(path))
     except FileNotFoundError:
-        raise RunError(f"{run_dir} is no run: it has no {REQUEST_FILE}") from None
+        raise RunError(f"{run_dir} is not a run: it has no {REQUEST_FILE}") from None
     except OSError as error:
         raise RunError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     except RecursionError:
         raise RunError(f"{path} cannot be read: it is nested too deeply") from None
     except ValueError as error:
-        raise RunError(f"{path} cannot be read, it is torn or no JSON: {error}") from None
+        raise RunError(f"{path} cannot be read, it is incomplete or not JSON: {error}") from None
     version = record.pop("format_version", None) if isinstance(record, dict) else None
     if version is None:
-        raise RunError(f"{path} cannot be read: it is no request of a run")
+        raise RunError(f"{path} cannot be read: it is not a request of a run")
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise RunError(
             f"{path} has format version {version!r}; this version of the workbench reads {FORMAT_VERSION}: "

@@ -188,7 +188,7 @@ def delete(run: Path | str, parent: Path | None = None) -> None:
     """
     folder = _find(run, parent)
     if is_pinned(folder):
-        raise RunError(f"{folder.name} is pinned; take the pin off to delete it")
+        raise RunError(f"{folder.name} is pinned; unpin it to delete it")
     state = follow_run.follow(folder).state
     if state not in FINAL_STATES:
         raise RunError(f"{folder.name} is {state}; cancel it to delete it")
@@ -241,8 +241,8 @@ def _find(run: Path | str, parent: Path | None) -> Path:
     if named:
         names = ", ".join(folder.name for folder in named)
         raise UnknownRunError(f"{len(named)} runs are called {str(run)!r}; give a folder: {names}")
-    known = ", ".join(folder.name for folder in folders(parent)) or "there is none"
-    raise UnknownRunError(f"there is no run {str(run)!r} in {parent or root()}; there: {known}")
+    known = ", ".join(folder.name for folder in folders(parent)) or "none"
+    raise UnknownRunError(f"there is no run {str(run)!r} in {parent or root()}; existing runs: {known}")
 
 
 def _name(folder: Path) -> str | None:

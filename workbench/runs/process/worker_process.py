@@ -247,7 +247,9 @@ class Worker:
         with self._lock:
             self._reap()
         if not self.wait(KILL_TIMEOUT_S):
-            raise RunError(f"process {self.pid} cannot be ended: it is another user's, or the system holds on to it")
+            raise RunError(
+                f"process {self.pid} cannot be ended: it belongs to another user, or the system does not release it"
+            )
 
     def close(self) -> int | None:
         """Return the exit status, if it is known, once the process has ended.

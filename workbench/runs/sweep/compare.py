@@ -75,9 +75,13 @@ class Comparison:
     @property
     def words(self) -> str:
         """Conclusion about the times, in a sentence or two."""
-        by = "by an unknown share (a run is of before that was kept)" if self.drift is None else f"by {self.drift:.1%}"
+        by = (
+            "by an unknown share (a run was recorded before this was measured)"
+            if self.drift is None
+            else f"by {self.drift:.1%}"
+        )
         return (
-            "not measured interleaved: the runs are of different moments, between which the machine's own speed "
+            "not measured interleaved: between the runs, the machine's own speed "
             f"drifted {by}; during them it varied by {self.noise:.1%}. `run --against` measures interleaved."
         )
 
@@ -108,7 +112,7 @@ def compare_runs(*runs: Run) -> Comparison:
         If there are fewer than two.
     """
     if len(runs) < 2:
-        raise RunError(f"comparing needs two runs or more, given {len(runs)}")
+        raise RunError(f"a comparison needs at least two runs, given {len(runs)}")
     base, *others = runs
     noise = max((times["noise"] for run in runs if (times := run.times) is not None), default=0.0)
     found: list[Difference] = []
@@ -189,7 +193,9 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
         if run.times is None:
             found.append(f"{run.name} has no step times")
         elif not getattr(events.last_of(run.events, events.StepTimes), "yardstick_s", 0.0):
-            found.append(f"{run.name} is of before the machine's own speed was kept: its times have no verdict")
+            found.append(
+                f"run {run.name} was recorded before the machine's speed was measured: its times have no verdict"
+            )
     for name in ("versions", "machine"):
         kinds = {
             str(sorted(getattr(environment, name).items()))
@@ -200,5 +206,5 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
             found.append(f"the runs' {name} differ")
     programs = {(run.request.program["name"], str(run.request.program.get("settings"))) for run in runs}
     if len(programs) > 1:
-        found.append("the runs are of different programs or settings")
+        found.append("the runs have different programs or settings")
     return found

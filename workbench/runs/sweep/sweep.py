@@ -377,11 +377,11 @@ def _claim(out: Path, sweep: Sweep) -> None:
         if other == mine:
             return
         if other is not None:
-            raise RunError(f"{out} holds another sweep, of {other}; this one is of {mine}: give another folder")
+            raise RunError(f"{out} contains another sweep, of {other}; this sweep is of {mine}: give another folder")
         if untrusted_files.exists(out / POINTS_FILE):
             raise RunError(
-                f"{note} is damaged, so that nobody knows of which program the points in {out} are: "
-                f"give another folder, or delete {POINTS_FILE} to run them all again"
+                f"{note} is damaged, so the program of the points in {out} is unknown: "
+                f"give another folder, or delete {POINTS_FILE} to run all points again"
             )
     untrusted_files.write(note, json.dumps(mine) + "\n")
 
@@ -423,7 +423,7 @@ def _append(out: Path, point: SweepOutcome) -> None:
     try:
         event_log.append_line(path, line)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}; the points before are kept") from error
+        raise RunError(f"{path} cannot be written: {error.strerror}; earlier points are kept") from error
 
 
 def _key(settings: Mapping[str, str], choices: Mapping[str, str]) -> str:

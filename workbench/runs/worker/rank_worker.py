@@ -104,7 +104,7 @@ def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
         folder = rank_launcher.folder_of(run_dir, rank)
         threading.Thread(target=keep_limits, args=(folder, run_request.options), name="limits", daemon=True).start()
     if count != run_request.ranks:
-        raise RunError(f"the run is for {run_request.ranks} ranks, and torchrun started {count}")
+        raise RunError(f"the run is for {run_request.ranks} ranks, but torchrun started {count}")
     cuda = run_request.program["device"] == "cuda"
     device = torch.device("cuda", local) if cuda else torch.device("cpu")
     if cuda:
