@@ -88,7 +88,8 @@ def open(
     if isinstance(model_or_fn_or_name, str | Path) and str(model_or_fn_or_name).endswith(".plan.json"):
         if args or inputs or kwargs or settings or config or device or executor:
             raise ConfigError(
-                f"{model_or_fn_or_name} is a saved plan, which is opened alone; choose() makes choices on it"
+                f"{model_or_fn_or_name} is a saved plan and is opened without other arguments; choose() makes "
+                f"choices on it"
             )
         saved: Any = open_saved_plan.read_saved_plan(model_or_fn_or_name)
         return saved  # type: ignore[no-any-return]
@@ -138,9 +139,10 @@ def open(
         autocast = [name for name in program.modes if name.startswith("autocast")]
         if shared is not None and autocast:
             raise ProgramError(
-                f"{shared.count} ranks and autocast ({autocast[0]}: {program.modes[autocast[0]]}): ranks under "
-                "autocast have been seen to stop within a collective; open for ranks outside of torch.autocast, with "
-                "the module in the data type wanted (model.to(torch.bfloat16)), or under autocast for one process"
+                f"{shared.count} ranks and autocast ({autocast[0]}: {program.modes[autocast[0]]}): ranks "
+                "under autocast can hang in a collective. Open the program outside of torch.autocast, with "
+                "the module in the wanted data type (model.to(torch.bfloat16)), or open it under autocast for one "
+                "process"
             )
         captured = api.capture(program, executor, shared, capture)
         kind: Any = Workbench if isinstance(captured, api.Capture) else PartsBench

@@ -57,7 +57,7 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
     """
     if names and (len(names) != len(subjects) or len(set(names)) < len(names)):
         raise ChoiceError(
-            f"names are one for each of the {len(subjects)} columns, all unlike; given {short_repr(names)}"
+            f"names must be {len(subjects)} different names, one for each column; given {short_repr(names)}"
         )
     sides = list[ColumnState]()
     for i, subject in enumerate(subjects):
@@ -105,7 +105,7 @@ def _column_of_saved(name: str, subject: SavedPlan) -> ColumnState:
             names = PREDICTED if over is not None else ("peak_bytes", "saved_bytes")
             figures = {name: figures[name] for name in names}
         if not subject.estimate.exact:
-            notes.append("its figures are estimated, the owner's plan may differ a little")
+            notes.append("its figures are estimates; the owner's plan may differ slightly")
     column = Column(
         name=name,
         kind="saved plan",

@@ -59,7 +59,7 @@ def test_a_choice_that_does_not_lower_the_peak_gives_the_reason(bench):
         assert bool(gain.why) == (gain.peak_bytes == 0)
         values = {value for id in gain.choices for value in bench.site(id).values}
         if gain.why:
-            assert ("where this is not held" in gain.why) == (not values & held)
+            assert ("this value is not alive there" in gain.why) == (not values & held)
             assert "test_choice_ranking.py:" in gain.why
 
 

@@ -270,7 +270,7 @@ def test_why_gives_the_gain_of_each_choice(tall: Workbench) -> None:
         assert repr(found).count(str(step)) == 1
     assert repr(found).startswith(f"Peak {human_bytes(found.before_peak_bytes)} → {human_bytes(found.peak_bytes)} (")
     assert "), optimal within 0." in found.lines[1]
-    assert "; each further KiB costs" in found.lines[1]
+    assert "; each further KiB below this peak costs" in found.lines[1]
     assert json.loads(json.dumps(found.to_json()))["looser"]["id"] == found.looser.id  # type: ignore[union-attr]
 
 
@@ -280,21 +280,26 @@ def test_a_step_time_is_met_with_the_least_peak(tall: Workbench) -> None:
     found = tall.fit(step_s=allowed_s)
     assert found.step_s + found.added_s <= allowed_s
     assert found.peak_bytes <= tight.peak_bytes
-    with pytest.raises(PlanError, match=r"no plan of blocks takes .* a step or less by the rates of .*: where all is"):
+    with pytest.raises(
+        PlanError, match=r"no plan of blocks has a step of .* or less by the rates of .*; if everything is"
+    ):
         tall.fit(step_s=1e-12)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "fit takes a peak, such as '24 GiB', or step_s="),
-        ({"peak": "1 GiB", "step_s": 1.0}, "one of the two"),
+        ({}, "fit takes either a peak, such as '24 GiB', or step_s="),
+        ({"peak": "1 GiB", "step_s": 1.0}, "fit takes either a peak"),
         ({"step_s": 0}, "step_s is a number of seconds above zero; given 0"),
         ({"step_s": float("nan")}, "step_s is a number of seconds above zero; given nan"),
         ({"step_s": "1 s"}, "step_s is a number of seconds above zero; given '1 s'"),
         ({"peak_bytes": 0}, "a peak is a number of bytes above zero"),
-        ({"peak": "0%"}, "enter more than 0 % and at most 100 % of stock's peak; given '0%': no plan takes nothing"),
-        ({"peak": "120%"}, "given '120%': stock itself is within that: there is nothing to choose"),
+        (
+            {"peak": "0%"},
+            "enter more than 0 % and at most 100 % of the stock peak; given '0%': every plan needs memory",
+        ),
+        ({"peak": "120%"}, "given '120%': the stock plan already meets that peak"),
         ({"peak": "-5%"}, "a peak is a number of bytes above zero"),
         ({"peak": "%"}, "a peak is a number of bytes above zero"),
     ],
@@ -321,7 +326,7 @@ def test_no_point_of_a_curve_is_dominated(tall: Workbench) -> None:
         assert tall.plan_under(point.choices).peak_bytes == point.peak_bytes
         assert 0 <= point.gap < 1
     lowest = points[0]
-    with pytest.raises(PlanError, match="the least is"):
+    with pytest.raises(PlanError, match="the least peak is"):
         tall.fit(lowest.peak_bytes - 1)
     tall.choose_found(lowest.choices)
     assert (tall.choices, tall.pinned) == (dict(lowest.choices), {})
@@ -527,12 +532,12 @@ def test_sites_and_the_inspector_say_that_offloading_on_a_cpu_is_a_stand_in() ->
         device: workbench.open("mlp", device=device, executor="torch").sites("saved") for device in ("cpu", "planned")
     }
     (noted, *_) = (site for site in sites["cpu"] if site.notes)
-    assert "stand-in for a GPU" in noted.notes["offload"]
+    assert "imitates a GPU" in noted.notes["offload"]
     assert all(site.notes.keys() == {"offload"} - site.illegal.keys() for site in sites["cpu"] if site.bytes)
-    assert "stand-in for a GPU" in repr(sites["cpu"])
+    assert "imitates a GPU" in repr(sites["cpu"])
     assert not any(site.notes for site in sites["planned"])
     shown = [site_content([site], {}, {})["sites"][0]["options"][-1]["means"] for site in (noted, sites["planned"][-1])]
-    assert "stand-in for a GPU" in shown[0]
+    assert "imitates a GPU" in shown[0]
     assert shown[1] == OPTIONS["saved", "offload"]
 
 
@@ -555,13 +560,15 @@ def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
 def test_an_unreachable_limit_is_refused_with_the_least_peak(bench: Workbench) -> None:
     with pytest.raises(
         PlanError,
-        match=r"no plan of chain that peaks at 1\.00 KiB or less was found using recompute; "
-        r"the least is .* KiB \(\d+ bytes\), "
-        r"for parameters and inputs alone are 12\.0 KiB",
+        match=r"no plan of chain with a peak of 1\.00 KiB or less was found using recompute; "
+        r"the least peak is .* KiB \(\d+ bytes\), "
+        r"because parameters and inputs alone take 12\.0 KiB",
     ):
         bench.fit("1 KiB")
     baseline = bench.plan.baseline_bytes
-    with pytest.raises(PlanError, match=r"the least is .*, reached at .*test_fit\.py:\d+ .*, where the largest are "):
+    with pytest.raises(
+        PlanError, match=r"the least peak is .*, reached at .*test_fit\.py:\d+ .*; the largest values there are "
+    ):
         bench.fit(baseline + 1)
     assert bench.choices == {}
 
@@ -572,8 +579,8 @@ def test_a_refusal_names_the_used_kinds_and_kinds_that_may_reach_a_lower_peak(
 ) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(tall.plan.baseline_bytes, using=using)
-    assert f"was found using {', '.join(using)}; the least is " in str(refused.value)
-    named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    assert f"was found using {', '.join(using)}; the least peak is " in str(refused.value)
+    named = re.search(r"the least peak is \S+ KiB \((\d+) bytes\)", str(refused.value))
     advised = re.search(r"it may be lower: using=(\(.*\))$", str(refused.value))
     assert (advised is None) == (using == ("recompute", "order"))
     if advised is not None:
@@ -586,12 +593,12 @@ def test_a_refusal_names_the_used_kinds_and_kinds_that_may_reach_a_lower_peak(
 def test_the_least_peak_that_a_refusal_names_is_met_and_one_byte_less_is_refused(tall: Workbench) -> None:
     with pytest.raises(PlanError) as refused:
         tall.fit(1)
-    named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    named = re.search(r"the least peak is \S+ KiB \((\d+) bytes\)", str(refused.value))
     assert named is not None
     least = int(named[1])
     assert tall.fit(least).peak_bytes == least
     tall.undo()
-    with pytest.raises(PlanError, match=rf"that peaks at \S+ KiB \({least - 1} bytes\) .* \({least} bytes\)"):
+    with pytest.raises(PlanError, match=rf"with a peak of \S+ KiB \({least - 1} bytes\) .* \({least} bytes\)"):
         tall.fit(least - 1)
 
 
@@ -599,16 +606,14 @@ def test_a_refusal_mentions_choices_made_by_hand(tall: Workbench) -> None:
     least_bytes = tall.curve(points=2).wait().points[0].peak_bytes
     by_hand = {next(s.id for s in tall.sites("saved") if s.values and "recompute" not in s.illegal): "recompute"}
     tall.choose(by_hand)
-    with pytest.raises(
-        PlanError, match=r"the least is \S+ KiB \(\d+ bytes\) beside 1 choice made by hand, which stays"
-    ):
+    with pytest.raises(PlanError, match=r"the least peak is \S+ KiB \(\d+ bytes\) \(keeping 1 choice made by hand\)"):
         tall.fit(least_bytes - 1)
     assert tall.choices == by_hand
 
 
 def test_a_program_without_a_backward_is_refused() -> None:
     bench = workbench.open(torch.sin, torch.ones(3), device="cpu", executor="torch", capture="interpreter")
-    with pytest.raises(PlanError, match="has no backward, for which something could be saved or not"):
+    with pytest.raises(PlanError, match="has no backward, so there is nothing to save or recompute"):
         bench.fit("1 GiB")
 
 
@@ -691,8 +696,8 @@ def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., t
         (("--peak", "1GiB", "--step", "1"), "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS"),
         (("--peak", "0"), "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of"),
         (("--peak", "0"), "given 0"),
-        (("--peak", "much"), "or '80%' of stock's; given 'm"),
-        (("--peak", "150 %"), "enter more than 0 % and at most 100 % of stock's peak; given '150 %'"),
+        (("--peak", "much"), "or '80%' of the stock peak; given 'm"),
+        (("--peak", "150 %"), "enter more than 0 % and at most 100 % of the stock peak; given '150 %'"),
         (
             ("--curve", "4", "--export", "x.py"),
             "--curve makes many plans and --export writes one: give --peak or --step",
@@ -724,7 +729,9 @@ def test_the_command_writes_a_config_that_replays(tmp_path: Path, invoke: Callab
 
 
 MLP = ("fit", "mlp", "--set", "layers=1", "--device", "planned", "--executor", "torch")
-NO_SIZE = "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of stock's; given "
+NO_SIZE = (
+    "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of the stock peak; given "
+)
 NO_TIME = "step_s is a number of seconds above zero; given "
 
 
@@ -752,16 +759,16 @@ def test_the_command_refuses_an_invalid_goal_in_one_line(
 @pytest.mark.slow
 def test_an_unreachable_step_time_is_reported_in_a_fitting_unit(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--step", "1e-12")
-    assert (status, "takes 1 ps a step or less" in " ".join(out.split())) == (1, True)
+    assert (status, "has a step of 1 ps or less" in " ".join(out.split())) == (1, True)
 
 
 @pytest.mark.slow
 def test_the_command_reports_the_least_peak(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--peak", "1KiB")
     named = re.fullmatch(
-        r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found using recompute, offload; "
-        r"the least is \d+ KiB "
-        r"\((\d+) bytes\), for parameters and inputs alone are \d+ KiB\s*",
+        r"thunder-workbench: no plan of mlp with a peak of 1\.00 KiB or less was found using recompute, offload; "
+        r"the least peak is \d+ KiB "
+        r"\((\d+) bytes\), because parameters and inputs alone take \d+ KiB\s*",
         out,
     )
     assert status == 1
@@ -772,7 +779,7 @@ def test_the_command_reports_the_least_peak(invoke: Callable[..., tuple[int, str
     # Choices made by hand stay, even if the peak cannot be met with them.
     status, out = invoke(*MLP, "--choose", "saved:blocks.0/gelu>add=recompute", "--peak", str(least))
     assert status == 1
-    assert re.search(r"the least is \d+ KiB \(\d+ bytes\) beside 1 choice made by hand, which stays", out)
+    assert re.search(r"the least peak is \d+ KiB \(\d+ bytes\) \(keeping 1 choice made by hand\)", out)
 
 
 @pytest.mark.slow
@@ -801,5 +808,5 @@ def test_the_command_refuses_a_program_without_a_backward(
     file.write_text("import torch\n\n\ndef program():\n    return torch.sin, (torch.ones(3),)\n")
     status, out = invoke("fit", f"{file}:program", "--device", "cpu", "--executor", "torch", *goal)
     assert status == 1
-    assert "has no backward, for which something could be saved or not" in " ".join(out.split())
+    assert "has no backward, so there is nothing to save or recompute" in " ".join(out.split())
     assert out.count("thunder-workbench:") == 1

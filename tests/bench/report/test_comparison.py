@@ -108,10 +108,10 @@ def test_figures_that_a_saved_plan_cannot_predict_are_empty_and_have_a_note(
     changed = plan.choose({recomputed: "recompute"})
     side = workbench.compare(plan, changed)
     assert row(side.figures, "peak_bytes", "predicted").values[1] is None
-    assert any("where nothing is fused" in note for note in side.notes)
+    assert any("only for programs without fusions" in note for note in side.notes)
     # A page is written even if it has no table.
     page = workbench.compare(changed, changed).write(tmp_path / "none.html").read_text()
-    assert "where nothing is fused" in page
+    assert "only for programs without fusions" in page
 
 
 def test_other_choices_of_a_saved_plan_have_figures_and_no_statements(saved_mlp: Path, recomputed: str) -> None:
@@ -122,7 +122,7 @@ def test_other_choices_of_a_saved_plan_have_figures_and_no_statements(saved_mlp:
     assert row(side.figures, "peak_bytes", "predicted").values == (plan.peak_bytes, changed.peak_bytes)
     assert row(side.figures, "saved_bytes", "predicted").differs == (False, True)
     assert row(side.figures, "statements", "predicted").values[1] is None
-    assert any("without statements" in note for note in side.notes)
+    assert any("statements cannot be compared" in note for note in side.notes)
 
 
 def test_a_comparison_has_text_html_and_a_page(found: SideBySide, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_comparison_has_text_html_and_a_page(found: SideBySide, tmp_path: Path
     assert page.count("<tr class='wb-alike'>") == len(found.statements) - len(found.differing_statements)
     other = tmp_path / "mine.html"
     other.write_text("mine")
-    with pytest.raises(ConfigError, match="no comparison"):
+    with pytest.raises(ConfigError, match="not a comparison"):
         found.write(other)
     assert other.read_text() == "mine"
 
@@ -147,7 +147,7 @@ def test_refusals_name_the_legal_values(mlp_bench: Workbench, saved_mlp: Path) -
         workbench.compare(mlp_bench)
     with pytest.raises(ChoiceError, match="legal: mlp, mlp"):
         workbench.compare(mlp_bench, saved_mlp, base="nowhere")
-    with pytest.raises(ChoiceError, match="one for each of the 2 columns"):
+    with pytest.raises(ChoiceError, match="names must be 2 different names, one for each column"):
         workbench.compare(mlp_bench, saved_mlp, names=("a",))
 
 

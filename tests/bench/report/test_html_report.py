@@ -60,7 +60,7 @@ def test_a_report_replaces_a_report_and_no_other_file(bench: wb.Workbench, path:
     assert bench.report(path).read_bytes().startswith(BEGIN)
     other = tmp_path / "page.html"
     other.write_text("<!doctype html><p>mine</p>")
-    with pytest.raises(ConfigError, match="no report"):
+    with pytest.raises(ConfigError, match="not a report"):
         bench.report(other)
     assert "mine" in other.read_text()
     assert bench.report(other, overwrite=True).read_bytes().startswith(BEGIN)

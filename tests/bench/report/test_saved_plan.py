@@ -69,7 +69,7 @@ def test_only_saved_plans_and_empty_files_are_replaced(bench: wb.Workbench, tmp_
     with pytest.raises(ConfigError) as error:
         bench.save(mine)
     assert str(error.value) == (
-        f"cannot write {mine}: it is there, and no saved plan; nothing was changed there; give another name, or "
+        f"cannot write {mine}: the file exists and is not a saved plan; nothing was written; give another name, or "
         "overwrite=True to replace it"
     )
     assert mine.read_text() == '{"format": "mine"}'
@@ -86,13 +86,13 @@ def test_a_save_is_atomic_and_refuses_anything_but_a_regular_file(
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     for place, why in (
-        (tmp_path / "pipe", r"it is a pipe \(FIFO\), and no regular file"),
-        (tmp_path, "it is a folder, and no regular file"),
+        (tmp_path / "pipe", r"it is a pipe \(FIFO\), not a regular file"),
+        (tmp_path, "it is a folder, not a regular file"),
         (tmp_path / "gone" / "x.plan.json", "no such file or directory"),
-        ("/dev/null", "it is a device, and no regular file"),
-        ("", "no file is named"),
+        ("/dev/null", "it is a device, not a regular file"),
+        ("", "no file name is given"),
     ):
-        with pytest.raises(ConfigError, match=f"{why}; nothing was changed there"):
+        with pytest.raises(ConfigError, match=f"{why}; nothing was written"):
             bench.save(place, overwrite=True)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     path = bench.save(tmp_path / "x.plan.json")

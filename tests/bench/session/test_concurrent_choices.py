@@ -122,7 +122,7 @@ def test_a_refused_choice_does_not_affect_a_concurrent_choice(
     planning = waiting(first)
     older = Chooser(bench, first)
     assert planning.under_way.wait(PATIENCE_S)
-    with pytest.raises(ChoiceError, match="no option here"):
+    with pytest.raises(ChoiceError, match="not an option here"):
         bench.choose({sites[1]: "forget"})
     assert older.ended() is not None
     assert bench.choices == first
@@ -144,17 +144,17 @@ def test_an_undo_during_planning_stays_undone(
 
 
 _WRONG: list[tuple[dict[Any, Any], str]] = [
-    ({"saved:SITE": "sav"}, "saved:SITE: 'sav' is no option here; legal: save, recompute, offload"),
-    ({"saved:SITE": "auto"}, "saved:SITE: 'auto' is no option here; legal: save, recompute, offload"),
+    ({"saved:SITE": "sav"}, "saved:SITE: 'sav' is not an option here; legal: save, recompute, offload"),
+    ({"saved:SITE": "auto"}, "saved:SITE: 'auto' is not an option here; legal: save, recompute, offload"),
     ({"saved:SITES": "save"}, "has no site 'saved:SITES'; did you mean saved:SITE"),
     ({"saved:nothing/here": "save"}, "has no site 'saved:nothing/here'"),
     ({"remat:nothing/here": "save"}, "has no site 'remat:nothing/here'"),
     ({"nothing": "save"}, "has no site 'nothing'"),
-    ({"saved.ahead": "soon"}, "saved.ahead: 'soon' is no option here; legal: 0, 2, 4, 8, 16 or any whole number"),
-    ({"saved.inputs": "sav"}, "saved.inputs: 'sav' is no option here; legal: "),
-    ({"remat.weight": "2"}, "remat.weight: '2' is no option here; legal: "),
-    ({"remat.preset": "every=x"}, "remat.preset: 'every=x' is no option here; legal: "),
-    ({"order.statements": "leastpeak"}, "order.statements: 'leastpeak' is no option here; legal: stock, "),
+    ({"saved.ahead": "soon"}, "saved.ahead: 'soon' is not an option here; legal: 0, 2, 4, 8, 16 or any whole number"),
+    ({"saved.inputs": "sav"}, "saved.inputs: 'sav' is not an option here; legal: "),
+    ({"remat.weight": "2"}, "remat.weight: '2' is not an option here; legal: "),
+    ({"remat.preset": "every=x"}, "remat.preset: 'every=x' is not an option here; legal: "),
+    ({"order.statements": "leastpeak"}, "order.statements: 'leastpeak' is not an option here; legal: stock, "),
     ({"remat.preset": "off"}, "remat.preset: 'off' is refused: the torch executor makes no fusions"),
     ({"saved:SITE": 3}, "a choice is a site id and an option, both texts; given "),
     ({7: "save"}, "a choice is a site id and an option, both texts; given 7: 'save'"),

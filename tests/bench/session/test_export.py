@@ -65,8 +65,7 @@ def test_only_regular_files_are_written(
     make(path)
     before = {each.name: each.lstat() for each in tmp_path.iterdir()}
     assert refused(path, overwrite=overwrite) == (
-        f"cannot write {path}: it is {what}, and no regular file; "
-        "nothing was changed there, and the choices are still in force"
+        f"cannot write {path}: it is {what}, not a regular file; nothing was written, and the choices still apply"
     )
     after = {each.name: each.lstat() for each in tmp_path.iterdir()}
     assert {name: (each.st_mode, each.st_ino) for name, each in after.items()} == {
@@ -81,7 +80,7 @@ def test_a_device_is_refused_before_anything_is_opened_or_moved(monkeypatch: pyt
     for name in ("open", "replace", "rename", "link", "unlink", "truncate", "chmod", "chown"):
         monkeypatch.setattr(os, name, touched)
     for device in ("/dev/null", "/dev/full"):
-        assert "it is a device, and no regular file" in refused(device, overwrite=True)
+        assert "it is a device, not a regular file" in refused(device, overwrite=True)
         assert stat.S_ISCHR(os.stat(device).st_mode)
 
 
@@ -100,8 +99,8 @@ def test_a_file_that_is_not_a_config_is_replaced_only_with_overwrite(text: str, 
     path = tmp_path / "mine.py"
     path.write_text(text, encoding="latin-1")
     assert refused(path) == (
-        f"cannot write {path}: it is there, and no config; nothing was changed there, and the choices are still in "
-        "force; give another name, or overwrite=True to replace it"
+        f"cannot write {path}: the file exists and is not a config; nothing was written, and the choices still "
+        "apply; give another name, or overwrite=True to replace it"
     )
     assert path.read_text(encoding="latin-1") == text
     CONFIG.write(path, overwrite=True)
@@ -141,7 +140,7 @@ def test_a_file_that_would_change_its_owner_is_not_written(tmp_path: Path, monke
         return os.stat_result([*found[:4], here.st_uid + 1, *found[5:10]]) if self.name == "c.py" else found
 
     monkeypatch.setattr(Path, "stat", elsewhere)
-    with pytest.raises(ConfigError, match="it belongs to another user or group, and could not stay theirs"):
+    with pytest.raises(ConfigError, match="it belongs to another user or group, and its owner cannot be kept"):
         OTHER.write(path)
     monkeypatch.undo()
     assert load(path) == CONFIG
@@ -172,7 +171,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        with pytest.raises(ConfigError, match=r"cannot write .*c\.py: file too large; nothing was changed there"):
+        with pytest.raises(ConfigError, match=r"cannot write .*c\.py: file too large; nothing was written"):
             OTHER.write(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -197,13 +196,13 @@ def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("", "no file is named"),
-        (".", "no file is named"),
+        ("", "no file name is given"),
+        (".", "no file name is given"),
         ("~no such user/c.py", "~ names a user that this machine does not have"),
         ("n" * 5000, "file name too long"),
         ("a/" * 5000, "file name too long"),
-        ("c\0.py", "a file's name cannot hold the character NUL"),
-        ("c\ud800.py", "a file's name cannot hold half of a surrogate pair"),
+        ("c\0.py", "a file name cannot contain the character NUL"),
+        ("c\ud800.py", "a file name cannot contain half of a surrogate pair"),
         ("loop", "too many levels of symbolic links"),
         ("gone/c.py", "no such file or directory"),
         ("file/c.py", "not a directory"),
@@ -215,7 +214,7 @@ def test_impossible_file_names_are_refused(
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("file").touch()
-    assert f": {why}; nothing was changed there" in refused(path)
+    assert f": {why}; nothing was written" in refused(path)
     with pytest.raises(ConfigError, match=f": {why}"):
         load(path)
 
@@ -229,7 +228,7 @@ def test_a_file_name_that_is_not_utf8_is_written_and_read(tmp_path: Path) -> Non
     path = os.fsdecode(os.fsencode(tmp_path / "c") + b"\xff.py")
     assert load(CONFIG.write(path)) == CONFIG
     Path(path).write_text("exit()")
-    with pytest.raises(ConfigError, match=r"c\\udcff\.py:1: code in it, not executed: `exit\(\)`"):
+    with pytest.raises(ConfigError, match=r"c\\udcff\.py:1: contains code, which was not executed: `exit\(\)`"):
         load(path)
 
 
@@ -241,9 +240,11 @@ def test_traces_are_written_like_configs(tmp_path: Path) -> None:
     assert path.read_text() == '{"traceEvents": []}'
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "mine.json").write_text("{}")
-    with pytest.raises(RunError, match=r"the trace .*mine.json cannot be written: it is there, and no trace: give"):
+    with pytest.raises(
+        RunError, match=r"the trace .*mine.json cannot be written: the file exists and is not a trace: give"
+    ):
         chrome_trace.write_trace({"traceEvents": []}, tmp_path / "mine.json")
     assert (tmp_path / "mine.json").read_text() == "{}"
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(RunError, match=r"the trace .*pipe cannot be written: it is a pipe \(FIFO\), and no regular"):
+    with pytest.raises(RunError, match=r"the trace .*pipe cannot be written: it is a pipe \(FIFO\), not a regular"):
         chrome_trace.write_trace({"traceEvents": []}, tmp_path / "pipe")

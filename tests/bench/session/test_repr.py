@@ -93,7 +93,7 @@ def test_worth_is_ranked_and_shown(bench: wb.Workbench) -> None:
     best = min((worth.exact(gain.choices) for gain in every), key=lambda gain: gain.peak_bytes)
     assert ranked[0].peak_bytes == best.peak_bytes
     lines = repr(worth).splitlines()
-    assert lines[0].startswith("one further choice, the lowest peak first")
+    assert lines[0].startswith("effect of one further choice, sorted by peak")
     assert lines[1].split() == ["peak", "saved", "step", "choice"]
     assert len(lines) == 12
     assert all(re.match(r"(≈ )?[−+][\d.]+ KiB ", line) for line in lines[2:4])

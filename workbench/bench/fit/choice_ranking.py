@@ -127,8 +127,8 @@ class Worth:
     def __repr__(self) -> str:
         ranked = self.ranked()
         if not ranked:
-            return "what further choices are worth only a plan can tell here: .exact(choices)"
-        return f"one further choice, the lowest peak first; steps by {self.machine.name}'s rates\n{ranked!r}"
+            return "the effect of further choices can only be found by planning here: use .exact(choices)"
+        return f"effect of one further choice, sorted by peak; steps by {self.machine.name}'s rates\n{ranked!r}"
 
     def ranked(self, most: int = 10) -> Gains:
         """Return the best single choices by lowest peak, then saved bytes, then time.
@@ -274,7 +274,7 @@ class Worth:
         """Describe why the peak does not change: the statement at the peak and the values alive there."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
-        instead = f", where {', '.join(sorted(values & held))} still alive" if values & held else ""
+        instead = f", with {', '.join(sorted(values & held))} still alive" if values & held else ""
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _reason(self, choices: Mapping[str, str], saved_bytes: int) -> str:
@@ -282,12 +282,12 @@ class Worth:
         where, held, largest = self._peak
         values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()
         if not values:
-            return f"The peak is {where}, which this does not change. {largest}"
+            return f"The peak is {where}, and this choice does not change it. {largest}"
         if not values & held:
-            return f"The peak is {where}, where this is not held. {largest}"
+            return f"The peak is {where}; this value is not alive there. {largest}"
         if not saved_bytes:
-            return f"The peak is {where}: what this is computed from would be held there in its place."
-        return f"The peak is {where}; without this, another moment takes as much. {largest}"
+            return f"The peak is {where}; the inputs of this value would be alive there instead."
+        return f"The peak is {where}; without this value, another statement has the same peak. {largest}"
 
     @cached_property
     def _peak(self) -> tuple[str, frozenset[str], str]:

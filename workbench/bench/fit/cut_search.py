@@ -216,7 +216,7 @@ class CutSearch:
         self.stock = bench.plan_with(self.pinned, keep=keep)
         if not self.stock.census.count:
             raise PlanError(
-                f"nothing of {bench.program.name} is fused by the executor {bench.executor}: there is nothing to cut"
+                f"the executor {bench.executor} fuses nothing in {bench.program.name}, so there are no cuts to choose"
             )
         known = self.stock.site_of
         self._shares = SHARED if may_share(self.stock, self.pinned) else {}

@@ -63,7 +63,7 @@ class UnsavedStorage:
         good = (
             f"without it the peak is {human_bytes(self.peak_bytes)} higher"
             if self.peak_bytes > 0
-            else (f"{human_bytes(self.bytes)} freed, needed together with others")
+            else (f"{human_bytes(self.bytes)} freed, needed in combination with other choices")
         )
         return f"{good}; costs {human_seconds(self.saves_s)}" if self.saves_s > 0 else f"{good}; costs no time"
 
@@ -205,14 +205,14 @@ class Fit:
         ]
         if self.beside:
             without = human_bytes(self.beside_peak_bytes, signed=True)
-            lines.append(f"{moves_text(self.beside)}: without it the peak is {without}")
+            lines.append(f"{moves_text(self.beside)}: without this, the peak changes by {without}")
         if self.compilations != self.before_compilations:
             lines.append(f"{self.compilations} compilations (before: {self.before_compilations})")
         if self.before_waiting_s or self.waiting_s:
             now, before = human_seconds(self.waiting_s), human_seconds(self.before_waiting_s)
             lines.append(f"compute waits {now} of a step for collectives or the host (before: {before}; simulated)")
         if self.held:
-            lines.append(f"held at the peak: {'; '.join(self.held)}")
+            lines.append(f"alive at the peak: {'; '.join(self.held)}")
         return lines
 
     @property
@@ -225,7 +225,7 @@ class Fit:
             for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0))
             if self.peak_bytes >= 1 << shift or not shift
         )
-        return f"; each further {unit} costs {human_seconds(self.bound.s_per_byte * size)}"
+        return f"; each further {unit} below this peak costs {human_seconds(self.bound.s_per_byte * size)}"
 
     def __repr__(self) -> str:
         return "\n".join((*self.lines, *(str(step) for step in (self.looser, self.tighter) if step is not None)))

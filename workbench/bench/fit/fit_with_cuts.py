@@ -307,8 +307,9 @@ def fit(
     asked = (peak is not None) + (step_s is not None)
     if asked > 1 or (not asked and compilations is None):
         raise ChoiceError(
-            "fit takes a peak, such as '24 GiB', or step_s=, the seconds of a step: one of the two; and compilations=, "
-            "the most of them, beside either or alone"
+            "fit takes either a peak, such as '24 GiB', or step_s=, the seconds of a step. compilations=, the "
+            "largest number "
+            "of compilations, is given alone, or with one of them"
         )
     if compilations is not None:
         compilations, using = check_compilations(compilations), (*check_using(using), CUTS)

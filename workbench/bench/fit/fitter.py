@@ -104,7 +104,7 @@ class Fitter:
     ) -> None:
         stage = captured.stage
         if not stage.has_backward:
-            raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
+            raise PlanError(f"{bench.program.name} has no backward, so there is nothing to save or recompute")
         from workbench.compiler.interop.devices import copy_bandwidth
 
         self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on

@@ -53,8 +53,9 @@ def peak_line(plan: Plan) -> str:
 def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
     """Return the error that every plan's step takes longer."""
     message = (
-        f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
-        f"where all is saved it takes {human_seconds(saved_s)}"
+        f"no plan of {bench.program.name} has a step of {human_seconds(step_s)} or less by the rates of "
+        f"{machine.name}; "
+        f"if everything is saved, a step takes {human_seconds(saved_s)}"
     )
     return Unmet(message, (1, saved_s))
 
@@ -66,17 +67,17 @@ def peak_too_low(bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, u
     if stated == human_bytes(least_bytes):
         stated += f" ({limit_bytes} bytes)"
     message = (
-        f"no plan of {bench.program.name} that peaks at {stated} or less was found using {', '.join(using)}; "
-        f"the least is {can}"
+        f"no plan of {bench.program.name} with a peak of {stated} or less was found using {', '.join(using)}; "
+        f"the least peak is {can}"
     )
     pinned = sum(id in bench.pinned for id in least.site_of)
     if pinned:
-        message += f" beside {pinned} choice{'s' * (pinned > 1)} made by hand, which stay{'s' * (pinned == 1)}"
+        message += f" (keeping {pinned} choice{'s' * (pinned > 1)} made by hand)"
     if limit_bytes < stock.baseline_bytes:
-        message += f", for parameters and inputs alone are {human_bytes(stock.baseline_bytes)}"
+        message += f", because parameters and inputs alone take {human_bytes(stock.baseline_bytes)}"
         return Unmet(message, (1, least_bytes))
     at = f" at {line}" if (line := peak_line(least)) else ""
-    message += f", reached{at}, where the largest are {'; '.join(largest_at_peak(least))}"
+    message += f", reached{at}; the largest values there are {'; '.join(largest_at_peak(least))}"
     return Unmet(message, (1, least_bytes), advice=_advise_more_means(bench, stock, using))
 
 
@@ -95,8 +96,8 @@ def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> A
 
 def too_few_compilations(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
     """Return the error that every plan has more fusions to compile, with the fewest."""
-    within = "" if limit_bytes is None else f" that peaks at {human_bytes(limit_bytes)} or less"
-    message = f"no plan of {bench.program.name}{within} with {compilations} compilations or less was found"
+    within = "" if limit_bytes is None else f" and a peak of {human_bytes(limit_bytes)} or less"
+    message = f"no plan of {bench.program.name} with {compilations} compilations or less{within} was found"
     by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)
-    beside = " beside the choices made by hand, which stay" if by_hand else ""
-    return Unmet(f"{message}; the fewest are {fewest}{beside}", (0, fewest))
+    beside = " (keeping the choices made by hand)" if by_hand else ""
+    return Unmet(f"{message}; the least number is {fewest}{beside}", (0, fewest))

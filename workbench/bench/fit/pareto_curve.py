@@ -154,7 +154,7 @@ class Curve(Background):
         self._fitter: FitterWithCuts | None = None
         self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
         if not captured.stage.has_backward:
-            raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
+            raise PlanError(f"{bench.program.name} has no backward, so there is nothing to save or recompute")
         self._bench, self.pinned = bench, bench.pinned
         self._start("workbench-curve", functools.partial(self._work, captured), self._prepared.set)
 
@@ -238,7 +238,7 @@ class Curve(Background):
         """The fitter, used between two limits of the curve."""
         self._prepared.wait()
         if self._fitter is None:
-            raise self.error or PlanError("the curve was cancelled before anything was known: find it again")
+            raise self.error or PlanError("the curve was cancelled before its first point was found: request it again")
         self._waiting += 1
         try:
             with self._turn:

@@ -150,10 +150,10 @@ class SideBySide:
         found = [f"{column.name}: {note}" for column in self.columns for note in column.notes]
         programs = dict.fromkeys(column.program for column in self.columns)
         if len(programs) > 1:
-            found.append(f"of different programs: {', '.join(programs)}")
+            found.append(f"the programs differ: {', '.join(programs)}")
         without = [column.name for column in self.columns if column.statements is None]
         if without and len(without) < len(self.columns):
-            found.append(f"without statements, for a graph is not kept of it: {', '.join(without)}")
+            found.append(f"statements cannot be compared, because no graph was kept: {', '.join(without)}")
         return tuple(found)
 
     @property
@@ -268,7 +268,7 @@ def compare_columns(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
         If there are fewer than two, or no column is called `base`.
     """
     if len(sides) < 2:
-        raise ChoiceError(f"comparing needs two plans or runs or more, given {len(sides)}")
+        raise ChoiceError(f"a comparison needs at least two plans or runs, given {len(sides)}")
     columns = [side.column for side in sides]
     found_runs = [side.run for side in sides if side.run is not None]
     defaults = {site.id: site.default for side in sides for site in side.sites}
@@ -276,7 +276,7 @@ def compare_columns(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
     base = base or known[0]
     if base not in known:
         raise ChoiceError(
-            f"there is no column {short_repr(base)} to hold the others against; legal: {', '.join(known)}"
+            f"there is no column {short_repr(base)} to compare the others with; legal: {', '.join(known)}"
         )
     columns = [_fill_defaults(column, columns, defaults) for column in columns]
     at = known.index(base)

@@ -91,21 +91,22 @@ class SavedPlan:
     def _why_unpredicted(self, id: str, option: str) -> str:
         if id == _ORDER:
             if option == _STOCK:
-                return "the stock order is not in the document, which was saved in another"
+                return "the document was saved in another order and does not contain the stock order"
             if (self._saved_graph_kinds & {Kind.OFFLOAD, Kind.RELOAD}) != set():
-                return "storages are offloaded, and an order is looked for before that: open the program"
+                return "an order must be found before storages are offloaded: open the program"
             for site in self.document["sites"]:
                 if site["id"] != _ORDER and site["lever"] in ("order", "waits") and site["choice"] != site["default"]:
-                    return f"it was saved with {site['id']}={site['choice']}, which goes with it: open the program"
+                    chosen = f"{site['id']}={site['choice']}"
+                    return f"the plan was saved with {chosen}, which affects the order: open the program"
             if len(self.changed) > 1:
-                return "an order is looked for once it is known what is saved: open the program, or choose it alone"
+                return "an order depends on what is saved: open the program, or make only this choice"
             return ""
         if id not in self._storages and id not in (_ALONG, _AHEAD):
-            return "takes a plan by Thunder: export the config, and open the program with it where it is"
+            return "this needs a new plan by Thunder: export the config, and open the program with it"
         if self._joint is None:
             return (
-                "arithmetic predicts it where nothing is fused, on one rank, in documents written since it can: "
-                "export the config, and open the program with it where it is"
+                "this is predicted only for programs without fusions, on one rank, in documents of newer versions: "
+                "export the config, and open the program with it"
             )
         return ""
 
@@ -179,7 +180,7 @@ class SavedPlan:
         self._check_predicted()
         if not self.has_statements:
             raise ChoiceError(
-                "which statements there are under other saved tensors takes a plan by Thunder: "
+                "the statements under other saved tensors need a new plan by Thunder: "
                 "`.estimate` has the peak and the saved bytes"
             )
         return timeline(self.graph)
@@ -226,7 +227,7 @@ class SavedPlan:
         check_texts(choices)
         for id in choices:
             if id not in known:
-                raise ChoiceError(f"there is no site {short_repr(id)} in this plan; .sites() has those there are", id)
+                raise ChoiceError(f"this plan has no site {short_repr(id)}; .sites() lists its sites", id)
         check_choices(choices, known)
         saved = {site["id"]: site["choice"] for site in self.document["sites"]}
         wanted = {**self.changed, **choices}
@@ -275,8 +276,8 @@ class SavedPlan:
         """
         if self.changed:
             raise ChoiceError(
-                "the page shows a plan as it was saved, and choices were made on this one: "
-                "`workbench.compare(…).write(…)` has both side by side"
+                "the page shows a plan as it was saved, but choices were made on this plan: "
+                "`workbench.compare(…).write(…)` shows both"
             )
 
         def text() -> str:
@@ -294,7 +295,9 @@ class SavedPlan:
         ChoiceError
             Always; the message says what to do.
         """
-        raise ChoiceError("a saved plan has no program and no weights to run: export the config, and run that there")
+        raise ChoiceError(
+            "a saved plan has no program and no weights to run: export the config, and run it with the program"
+        )
 
     def _check_predicted(self) -> None:
         if self.unpredicted:
@@ -305,7 +308,7 @@ class SavedPlan:
         if not self.unpredicted:
             found = self.estimate
             about = f"peak {human_bytes(found.peak_bytes)}, saved for backward {human_bytes(found.saved_bytes)}"
-            about += ", predicted" if found.exact else ", estimated: the owner's plan may differ a little"
+            about += ", predicted" if found.exact else ", estimated: the owner's plan may differ slightly"
         lines = [
             f"saved plan of {self.document['program']}, {self.document['executor']} on {self.document['device']}",
             about,
@@ -329,9 +332,9 @@ def read_saved_plan(path: str | os.PathLike[str]) -> SavedPlan:
     except OSError as error:
         raise ConfigError(f"the saved plan {named} cannot be read: {paths.reason_of(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{named} is no saved plan of thunder-workbench: it is no JSON") from error
+        raise ConfigError(f"{named} is not a saved plan of thunder-workbench: it is not JSON") from error
     if not isinstance(found, dict) or (found.get("format"), found.get("format_version")) != (FORMAT, FORMAT_VERSION):
-        raise ConfigError(f"{named} is no saved plan of thunder-workbench, or one of another version")
+        raise ConfigError(f"{named} is not a saved plan of thunder-workbench, or was written by another version")
     plan = SavedPlan(found)
     try:
         repr(plan), plan.sites(), plan.config

@@ -204,7 +204,7 @@ def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
         if baseline.get(name) != here[name]
     ]
     if baseline.get("fingerprint") != here["fingerprint"]:
-        found.append("the program has other statements than it had")
+        found.append("the program's statements have changed")
     versions = baseline.get("versions")
     for package, version in sorted((versions if isinstance(versions, dict) else {}).items()):
         if here["versions"].get(package) != version:
@@ -222,14 +222,14 @@ def write_baseline(bench: Workbench, path: str | os.PathLike[str], *, overwrite:
     """
 
     def why_not(target: Path) -> str:
-        return "" if overwrite or _parse_baseline(target.read_bytes()[:MOST_BYTES]) else "it is there, and no baseline"
+        return "" if overwrite or _parse_baseline(target.read_bytes()[:MOST_BYTES]) else "the file exists and is not a baseline"
 
     try:
         text = json.dumps(baseline_document(bench), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         return paths.write(path, text.encode(errors="backslashreplace"), may_replace=why_not)
     except OSError as error:
         raise ConfigError(
-            f"cannot write {one_line(str(path))}: {paths.reason_of(error)}; nothing was changed there",
+            f"cannot write {one_line(str(path))}: {paths.reason_of(error)}; nothing was written",
             advice=Advice("give another name, or overwrite=True", "give another --baseline, or --force to replace it"),
         ) from error
 
@@ -247,13 +247,14 @@ def read_baseline(path: str | os.PathLike[str]) -> dict[str, Any]:
         content = paths.read(path, MOST_BYTES)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"there is no baseline {named}", advice=Advice("gate.write(bench, path) makes one", "--write makes one")
+            f"there is no baseline {named}",
+            advice=Advice("regression_check.write(bench, path) writes one", "--write writes one"),
         ) from error
     except OSError as error:
         raise ConfigError(f"the baseline {named} cannot be read: {paths.reason_of(error)}") from error
     found = _parse_baseline(content)
     if not found:
-        raise ConfigError(f"{named} is no baseline of thunder-workbench, or one of another version")
+        raise ConfigError(f"{named} is not a baseline of thunder-workbench, or was written by another version")
     return found
 
 

@@ -130,7 +130,7 @@ def write_document(
             return ""
         with target.open("rb") as file:
             found = file.read(len(begin))
-        return "" if found in (b"", begin) else f"it is there, and no {kind}"
+        return "" if found in (b"", begin) else f"the file exists and is not a {kind}"
 
     failed = f"cannot write {one_line(str(path))}"
     try:
@@ -140,10 +140,10 @@ def write_document(
         return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)
     except FileExistsError as error:
         raise ConfigError(
-            f"{failed}: {paths.reason_of(error)}; nothing was changed there",
+            f"{failed}: {paths.reason_of(error)}; nothing was written",
             advice=Advice(
                 "give another name, or overwrite=True to replace it", "give another name, or --force to replace it"
             ),
         ) from error
     except OSError as error:
-        raise ConfigError(f"{failed}: {paths.reason_of(error)}; nothing was changed there") from error
+        raise ConfigError(f"{failed}: {paths.reason_of(error)}; nothing was written") from error

@@ -60,8 +60,8 @@ def _percent(peak: object) -> float | None:
         return None
     percent = float(found[1])
     if not 0 < percent <= 100:
-        why = "stock itself is within that: there is nothing to choose" if percent else "no plan takes nothing"
-        raise ChoiceError(f"enter more than 0 % and at most 100 % of stock's peak; given {short_repr(peak)}: {why}")
+        why = "the stock plan already meets that peak" if percent else "every plan needs memory"
+        raise ChoiceError(f"enter more than 0 % and at most 100 % of the stock peak; given {short_repr(peak)}: {why}")
     return percent
 
 
@@ -78,7 +78,8 @@ def size_bytes(size: int | str) -> int:
         size = round(float(found[1]) * _UNITS[found[2].lower()])
     if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
         raise ChoiceError(
-            "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of stock's; given "
+            "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of the stock "
+            "peak; given "
             f"{short_repr(size)}"
         )
     return size

@@ -232,7 +232,7 @@ class PartsBench(Workbench):
     @property
     def on_disk(self) -> str:
         """Cache status: programs in parts are traced each time."""
-        return "not kept on disk: it comes in as parts"
+        return "not kept on disk: the program has several parts"
 
     @property
     def machine(self) -> Machine:
@@ -289,8 +289,8 @@ class PartsBench(Workbench):
     def _refuse(self, name: str) -> NoReturn:
         names = ", ".join(f"bench.parts[{at}]" for at, part in enumerate(self.parts) if isinstance(part, Part))
         raise PlanError(
-            f"{self.program.name} comes in as {len(self.parts)} parts, and there is no one {name} of them all",
-            advice=Advice(f"ask each part for its own: {names}", "plan shows each part's"),
+            f"{self.program.name} has {len(self.parts)} parts, so it has no single {name}",
+            advice=Advice(f"each part has its own: {names}", "the command plan shows each part"),
         )
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
@@ -321,7 +321,7 @@ class PartsBench(Workbench):
             f"{short_repr(id)} is in no part of {self.program.name}: ids begin with one of {', '.join(names)}"
             f"{suggest_names(id, [site.id for site in self.sites()])}",
             id,
-            advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
+            advice=Advice("bench.sites() lists all sites", "plan --sites LEVER lists a lever's sites"),
         )
 
     def _choices_by_part(self, choices: Mapping[str, str]) -> dict[Part, dict[str, str]]:
@@ -419,7 +419,7 @@ class PartsBench(Workbench):
 
     def worth(self) -> Any:
         """Refused, as `plan` is: each part has its own."""
-        self._refuse("list of what is worth it")
+        self._refuse("ranking of choices")
 
     def search_waits(self, **given: Any) -> Any:
         """Refused, as `plan` is: each part has its own."""

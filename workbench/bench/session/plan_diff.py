@@ -58,7 +58,7 @@ class Effects(dict[str, Effect]):
 
     def _repr_html_(self) -> str:
         rows = [(option, "; ".join(map(" ".join, change_rows(effect)))) for option, effect in self.items()]
-        return html_table(("option", "what the plan would gain or lose, predicted"), rows)
+        return html_table(("option", "predicted change of the plan"), rows)
 
 
 def change_rows(change: PlanDiff | Effect) -> list[tuple[str, str]]:

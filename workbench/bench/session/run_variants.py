@@ -26,7 +26,7 @@ def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Conf
     found: dict[str, str | None] = {}
     for name, way in against.items():
         if not name:
-            raise RunError("what a run is compared with needs a name: against={'stock': {}}")
+            raise RunError("each variant to compare with needs a name, as in against={'stock': {}}")
         if way is not None and not isinstance(way, Config):
             try:
                 bench.check_choices(way)

@@ -200,7 +200,7 @@ class Workbench:
         check_choices(choices, known, plan.site_of)
         for id in plan.unmatched:
             if id in known:
-                raise ChoiceError(f"{id}: the other choices take the site away", id)
+                raise ChoiceError(f"{id}: with the other choices, this site does not exist", id)
             raise unknown_site_error(self.program.name, id, plan.site_of)
         return plan
 
@@ -610,7 +610,7 @@ class Workbench:
 
         if self.ranks > 1 and self.program.device == "planned":
             raise RunError(
-                f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
+                f"{self.program.name} is planned as rank 0 of {self.ranks}; it cannot run without the other ranks"
             )
         follow_run.refuse_planned_device(self.program.device)
         run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
