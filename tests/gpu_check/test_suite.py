@@ -274,7 +274,7 @@ def test_a_folder_is_used_by_one_check_and_one_process(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0")])
     checked(tmp_path)
     note = json.loads((tmp_path / "check.json").read_text())
-    with pytest.raises(RunError, match="another check is being carried out in"), claim_folder(tmp_path, note):
+    with pytest.raises(RunError, match="another check is running in"), claim_folder(tmp_path, note):
         checked(tmp_path)
     other = {**note, "machine": "another"}
     (tmp_path / "check.json").write_text(json.dumps(other))
@@ -284,7 +284,7 @@ def test_a_folder_is_used_by_one_check_and_one_process(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"check\.json is damaged: give another folder"):
         checked(tmp_path)
     (tmp_path / "check.json").unlink()
-    with pytest.raises(RunError, match="has results and nothing says of what"):
+    with pytest.raises(RunError, match="has results, but does not say of which check"):
         checked(tmp_path)
 
 

@@ -188,7 +188,7 @@ def _choose_randomly(bench: Workbench, random: Random) -> str:
                 break
             del wanted[error.site]
         except PlanError as error:
-            raise RunError(f"options that are offered were refused together: {error}") from error
+            raise RunError(f"offered options were refused in combination: {error}") from error
     return ", ".join(refused)
 
 

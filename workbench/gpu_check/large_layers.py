@@ -138,7 +138,7 @@ def _find_depth(conditions: Conditions, sequence: int, _: Known) -> Figures:
         "layers": layers,
         **runs.memory_of(run),
         "ran": run.state == "done",
-        **({} if run.state == "done" else {WRONG: f"predicted to fit, and it did not: {run.error}"}),
+        **({} if run.state == "done" else {WRONG: f"predicted to fit, but did not fit: {run.error}"}),
     }
 
 

@@ -115,7 +115,7 @@ def claim_folder(folder: Path, note: dict[str, Any]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunError(f"another check is being carried out in {folder}: wait, or give another folder") from None
+            raise RunError(f"another check is running in {folder}: wait, or give another folder") from None
         _check_note(folder, note)
         yield
     finally:
@@ -126,7 +126,7 @@ def _check_note(folder: Path, note: dict[str, Any]) -> None:
     path = folder / NOTE_FILE
     if not untrusted_files.exists(path):
         if any(each.suffix == ".jsonl" for each in folder.iterdir()):
-            raise RunError(f"{folder} has results and nothing says of what: give another folder")
+            raise RunError(f"{folder} has results, but does not say of which check: give another folder")
         untrusted_files.write(path, json.dumps(note, indent=1) + "\n")
         return
     try:
@@ -137,4 +137,4 @@ def _check_note(folder: Path, note: dict[str, Any]) -> None:
         raise RunError(f"{path} is damaged: give another folder")
     differ = [f"{name} {other.get(name)!r}, now {value!r}" for name, value in note.items() if other.get(name) != value]
     if differ:
-        raise RunError(f"{folder} holds another check ({'; '.join(differ)}): give another folder")
+        raise RunError(f"{folder} has results of another check ({'; '.join(differ)}): give another folder")

@@ -66,7 +66,7 @@ PARTS = (
     CheckPart(
         name="tests",
         title="The tests marked gpu",
-        does="Those of the test suite that need a GPU, one by one.",
+        does="Tests that need a GPU, one by one.",
         limit_s=600,
         module=f"{_MODULE}.marked_tests",
     ),

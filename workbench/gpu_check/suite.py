@@ -103,7 +103,7 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
         raise DeviceError(
             "no CUDA device is attached, so there is nothing to check",
             advice=Advice(
-                "rehearse=True goes through all parts on the CPU", "--rehearse goes through all parts on the CPU, small"
+                "rehearse=True runs all parts on the CPU", "--rehearse runs all parts on the CPU, with small programs"
             ),
         )
     return Conditions(device="cuda", executor=devices.default_executor("cuda"), rehearse=False, folder=folder)
