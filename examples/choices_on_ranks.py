@@ -25,11 +25,11 @@ config = wb.Config(
     ranks=2,
     parallel="fsdp",
     choices={
-        # collectives with results that are only returned: at the end, or as soon as their input exists
+        # issue of collectives whose results are only returned: last, or as soon as their inputs exist
         "waits.gradients": "earliest",
-        # collectives whose results are read: when they are issued
+        # issue of collectives whose results are read
         "waits.issue": "consumer",
-        # waits: where they stand, right before the first use (late) or right after the issue (early)
+        # position of waits: right before the first use (late), or right after the issue (early)
         "waits.wait": "late",
     },
     fingerprint="bd58e7bfcec3f1f0",

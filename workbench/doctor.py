@@ -66,10 +66,12 @@ def examine() -> tuple[Check, ...]:
         _cpu(),
         _memory(),
         _compiler(),
-        _package("JupyterLab", "jupyterlab", required, note="without it no app; Python and command line work"),
+        _package(
+            "JupyterLab", "jupyterlab", required, note="needed for the app; Python and command line work without it"
+        ),
         _ipykernel(required),
-        _package("anywidget", "anywidget", required, note="without it no graph view in notebooks"),
-        _package("Bokeh", "bokeh", required, note="without it no plots in notebooks"),
+        _package("anywidget", "anywidget", required, note="needed for the graph view in notebooks"),
+        _package("Bokeh", "bokeh", required, note="needed for plots in notebooks"),
         _chromium(),
     )
 
@@ -115,11 +117,11 @@ def _package(name: str, package: str, required: dict[str, str], *, essential: bo
 
 
 def _ipykernel(required: dict[str, str]) -> Check:
-    check = _package("ipykernel", "ipykernel", required, note="without it no notebook")
+    check = _package("ipykernel", "ipykernel", required, note="needed for notebooks")
     if not check.found or Version(check.found) >= Version("7.4"):
         return check
     # Its pull request 1529.
-    note = "before 7.4 it may leave a cell or a click lying until the page is loaded again"
+    note = "before 7.4 a cell or a click may wait until the page is loaded again"
     return dataclasses.replace(check, ok=False, note=note)
 
 
@@ -131,10 +133,12 @@ def _nvfuser() -> Check:
     built = re.search(r"torch(\d)(\d+)$", wheel.name) if wheel is not None else None
     here = _version("torch").split(".")[:2]
     if not why_not and built is not None and here and here != [built[1], built[2]]:
-        apart = f"built for PyTorch {built[1]}.{built[2]}, and this is {'.'.join(here)}"
+        apart = f"built for PyTorch {built[1]}.{built[2]}; the installed PyTorch is {'.'.join(here)}"
         error = _load_error()
-        why_not, note = (f"{apart}: {error}", "") if error else ("", f"{apart}: it loads all the same")
-    return Check("nvFuser", not why_not, found, f"{why_not}; all but its fusions works without it" if why_not else note)
+        why_not, note = (f"{apart}: {error}", "") if error else ("", f"{apart}; it loads nevertheless")
+    return Check(
+        "nvFuser", not why_not, found, f"{why_not}; everything except its fusions works without it" if why_not else note
+    )
 
 
 def _load_error() -> str:
@@ -159,14 +163,14 @@ def _cuda() -> Check:
     gpus = attached_gpus()
     found = ", ".join(f"{gpu.name} ({human_bytes(gpu.memory_bytes)})" for gpu in gpus)
     if not gpus:
-        return Check("CUDA devices", False, "", "none attached: device cpu runs, planned plans")
+        return Check("CUDA devices", False, "", "none attached: use device cpu, or planned to plan only")
     built, driver = _cuda_of_torch(), gpus[0].driver_cuda
     note = ""
     if not built:
         note = f"this PyTorch ({_version('torch')}) is built without CUDA"
     elif driver[0] < built[0]:
         # Within one major version, older drivers also work.
-        note = f"the driver knows CUDA up to {driver[0]}.{driver[1]}, and PyTorch is built with {built[0]}.{built[1]}"
+        note = f"the driver supports CUDA up to {driver[0]}.{driver[1]}; PyTorch is built with {built[0]}.{built[1]}"
     return Check("CUDA devices", not note, found, note)
 
 
@@ -193,11 +197,14 @@ def _compiler() -> Check:
     # torch.compile's Inductor uses $CXX, or g++.
     found = shutil.which(os.environ.get("CXX", "g++")) or ""
     return Check(
-        "C++ compiler", bool(found), found, "" if found else "executor torchcompile needs one on a CPU: install g++"
+        "C++ compiler",
+        bool(found),
+        found,
+        "" if found else "executor torchcompile needs a C++ compiler on a CPU: install g++",
     )
 
 
 def _chromium() -> Check:
     named = os.environ.get(CHROMIUM_VARIABLE)
     found = next((path for name in ([named] if named else CHROMIUM_NAMES) if (path := shutil.which(name))), "")
-    return Check("Chromium", bool(found), found, "" if found else "only the project's own browser tests need one")
+    return Check("Chromium", bool(found), found, "" if found else "only the project's browser tests need it")

@@ -256,7 +256,7 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
     'proven to compute what the stock plan does, by the rule for: bucket'
     """
     if fault:
-        return f"equal to the stock plan, which is not what Thunder traced: {fault}"
+        return f"equal to the stock plan, which differs from Thunder's trace: {fault}"
     if not proven:
         return "not proven yet"
     by = f", by the rule{'s' if len(rules) > 1 else ''} for: {', '.join(rules)}" if rules else ""

@@ -79,7 +79,7 @@ def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: L
     drag_wait(lab, REDUCTION, -1)
     refusal = said(lab, "is refused")
     assert refusal.startswith(f"{REDUCTION}!wait: 'at(")
-    assert "it sends what torch.ops.aten.embedding_backward makes; the earliest is at(end)" in refusal
+    assert "it needs the result of torch.ops.aten.embedding_backward; the earliest position is at(end)" in refusal
     assert choices(lab) == placed
     lab.page.locator(".wb-inspector dl.wb-effect").first.wait_for()
     assert not cut_off(lab)

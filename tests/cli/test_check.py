@@ -56,7 +56,7 @@ def test_a_program_that_grew_fails_with_a_line_for_each_figure(call: Call, folde
     assert call("plan", "net.py:factory", "--export", "choices.py")[0] == 0
     status, _, err = call("check", "choices.py")
     assert status == 2
-    assert err == "thunder-workbench: there is no baseline choices.baseline.json; --write makes one\n"
+    assert err == "thunder-workbench: there is no baseline choices.baseline.json; --write writes one\n"
 
     status, out, _ = call("check", "choices.py", "--write")
     assert status == 0
@@ -117,9 +117,9 @@ def test_a_file_that_is_not_a_baseline_is_neither_read_nor_replaced(call: Call, 
     (folder / "other.py").write_text(CONFIG.format(program="mlp", choices={}))
     (folder / "notes.json").write_text('{"format": "notes"}')
     status, _, err = call("check", "other.py", "--baseline", "notes.json")
-    assert (status, "notes.json is no baseline of thunder-workbench" in err) == (2, True)
+    assert (status, "notes.json is not a baseline of thunder-workbench" in err) == (2, True)
     status, _, err = call("check", "other.py", "--baseline", "notes.json", "--write")
-    assert (status, "it is there, and no baseline" in err) == (2, True)
+    assert (status, "the file exists and is not a baseline" in err) == (2, True)
     assert (folder / "notes.json").read_text() == '{"format": "notes"}'
 
 

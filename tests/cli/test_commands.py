@@ -128,22 +128,27 @@ def test_doctor_reports_whether_an_nvfuser_for_another_pytorch_loads(
     check = next(check for check in doctor.examine() if check.name == "nvFuser")
     assert check.ok is not fails
     assert check.found == "nvfuser_cu130_torch210 0.2.36"
-    loads = "ImportError: undefined symbol: _ZN3c10; all but its fusions works without it"
-    assert check.note == f"built for PyTorch 2.10, and this is 2.11: {loads if fails else 'it loads all the same'}"
+    loads = ": ImportError: undefined symbol: _ZN3c10; everything except its fusions works without it"
+    assert (
+        check.note
+        == f"built for PyTorch 2.10; the installed PyTorch is 2.11{loads if fails else '; it loads nevertheless'}"
+    )
 
 
 def test_doctor_reports_why_nvfuser_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "why_no_nvfuser", lambda: "nvFuser has wheels for Linux x86-64 only")
     status, out, _ = call("doctor")
     assert status == 0
-    assert re.search(r"–  nvFuser .* nvFuser has wheels for Linux x86-64 only; all but its fusions works", out)
+    assert re.search(
+        r"–  nvFuser .* nvFuser has wheels for Linux x86-64 only; everything except its fusions works", out
+    )
 
 
 @pytest.mark.parametrize(
     ("driver", "built", "ok", "note"),
     [
         ((12, 2), (12, 8), True, ""),
-        ((11, 8), (12, 8), False, "the driver knows CUDA up to 11.8, and PyTorch is built with 12.8"),
+        ((11, 8), (12, 8), False, "the driver supports CUDA up to 11.8; PyTorch is built with 12.8"),
         ((12, 8), (), False, "is built without CUDA"),
     ],
 )
@@ -176,7 +181,7 @@ def test_doctor_names_a_notebook_kernel_that_leaves_messages_unread(
     status, out, _ = call("doctor", "--json")
     kernel = next(check for check in json.loads(out)["checks"] if check["name"] == "ipykernel")
     assert (status, kernel["ok"], kernel["found"]) == (0, False, "7.3.0")
-    assert kernel["note"].startswith("before 7.4 it may leave a cell or a click lying")
+    assert kernel["note"].startswith("before 7.4 a cell or a click may wait")
 
 
 def test_programs_are_listed_with_their_settings(call: Call) -> None:
@@ -279,9 +284,9 @@ def test_a_config_for_other_versions_and_another_program_gives_a_warning(call: C
     )
     other.write(tmp_path / "c.py")
     message = (
-        r"the config for 'swap' was made for a program of other statements \(9f2c, here [0-9a-f]{16}\); "
+        r"the config for 'swap' was made for a program with other statements \(9f2c, here [0-9a-f]{16}\); "
         r"made with gone\\x1b 2, here not installed; made with torch 1.0, here 2\.\d+\.\d+\S*: "
-        r"what it chooses may do something else here"
+        r"its choices may have another effect here"
     )
     status, _, err = call("plan", "swap", "--config", "c.py")
     assert status == 0
@@ -309,7 +314,10 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["plan", "mlp", "--set", "device=cuda"], "mlp has no setting 'device'"),
     (["plan", "mlp", "--set", "layers"], "--set layers: the form is --set NAME=VALUE"),
     (["plan", "mlp", "--set", "layers=1", "--set", "layers=2"], "--set layers=2: layers is given twice"),
-    (["plan", "swap", "--choose", "remat.preset=every=x"], "remat.preset: 'every=x' is no option here; legal: stock"),
+    (
+        ["plan", "swap", "--choose", "remat.preset=every=x"],
+        "remat.preset: 'every=x' is not an option here; legal: stock",
+    ),
     (["plan", "swap", "--choose", "saved:a=b=c"], "swap has no site 'saved:a=b'; did you mean "),
     (["plan", "swap", "--choose", "a.b=c=d"], "swap has no site 'a.b'"),
     (["plan", "swap", "--device", "cuda"], "no CUDA device is attached; use --device planned to plan for one"),
@@ -318,29 +326,32 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["plan", "x" * 5000 + ".py:f"], "file name too long"),
     (["plan", "loop.py:f"], "too many levels of symbolic links"),
     (["plan", "~no such user/a.py:f"], "~ names a user that this machine does not have"),
-    (["plan", "pipe.py:f"], "it is a pipe (FIFO), and no regular file"),
+    (["plan", "pipe.py:f"], "it is a pipe (FIFO), not a regular file"),
     (["plan", "\udcff\x1b[31m"], r"there is no program '\udcff\x1b[31m'; built in: "),
     (["plan", "swap", "--set", "\udcff=\x1b"], r"swap has no setting '\udcff'"),
     (["plan", "swap", "--sites", "\x9b"], r"--sites \x9b: unknown lever"),
-    (["plan", "swap", "--config", ""], "cannot read the config .: no file is named"),
+    (["plan", "swap", "--config", ""], "cannot read the config .: no file name is given"),
     (["plan", "swap", "--config", "pipe.py"], "cannot read the config pipe.py: it is a pipe (FIFO)"),
     (["plan", "swap", "--config", "~no such user"], "~ names a user that this machine does not have"),
     (["plan", "swap", "--config", "\x1b[31m\udcff"], r"cannot read the config \x1b[31m\udcff: no such file"),
-    (["plan", "swap", "--export", ""], "cannot write .: no file is named"),
+    (["plan", "swap", "--export", ""], "cannot write .: no file name is given"),
     (["plan", "swap", "--export", "loop.py"], "cannot write loop.py: too many levels of symbolic links"),
-    (["plan", "swap", "--export", "pipe.py"], "cannot write pipe.py: it is a pipe (FIFO), and no regular file"),
-    (["plan", "swap", "--export", "code.py"], "it is there, and no config; nothing was changed there, and the"),
+    (["plan", "swap", "--export", "pipe.py"], "cannot write pipe.py: it is a pipe (FIFO), not a regular file"),
+    (["plan", "swap", "--export", "code.py"], "the file exists and is not a config; nothing was written, and the"),
     (["plan", "swap", "--export", "code.py"], "; give another name, or --force to replace it"),
     (["plan", "swap", "--export", "x" * 5000], "file name too long"),
     (["plan", "f.py:exits"], "the factory of f.py:exits failed at f.py:19 (raise SystemExit(0)): SystemExit: 0"),
-    (["plan", "f.py:raises_odd"], "f.py:26 (raise Odd): Odd: and saying so failed with RuntimeError"),
+    (["plan", "f.py:raises_odd"], "f.py:26 (raise Odd): Odd: (its text cannot be read: RuntimeError)"),
     (["plan", "f.py:exits_when_traced"], "Thunder cannot trace 'f.py:exits_when_traced': "),
     (["plan", "swap", "--choose", "nothing"], "--choose nothing: the form is --choose ID=OPTION"),
     (["plan", "swap", "--choose", "saved:x=y"], "swap has no site 'saved:x'"),
     (["plan", "swap", "--sites", "save"], "--sites save: unknown lever; legal: "),
     (["plan", "swap", "--config", "gone.py"], "cannot read the config gone.py: no such file or directory"),
-    (["plan", "swap", "--config", "code.py"], "code.py:1: code in it, not executed: `exit(5)`"),
-    (["plan", "swap", "--save", "code.py"], "it is there, and no saved plan; nothing was changed there; give another"),
+    (["plan", "swap", "--config", "code.py"], "code.py:1: contains code, which was not executed: `exit(5)`"),
+    (
+        ["plan", "swap", "--save", "code.py"],
+        "the file exists and is not a saved plan; nothing was written; give another",
+    ),
     (["plan", "swap", "--save", "code.py"], "name, or --force to replace it"),
     (["plan", "swap", "--export", "gone/c.py"], "cannot write gone/c.py: no such file or directory"),
     (["plan", "gone.py:f"], "there is no such file"),
@@ -348,7 +359,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
         ["plan", "f.py:raises"],
         'the factory of f.py:raises failed at f.py:16 (raise RuntimeError("no luck")): RuntimeError',
     ),
-    (["plan", "f.py:untraceable"], "what is done depends on values: choose with torch.where"),
+    (["plan", "f.py:untraceable"], "values decide which code runs: choose with torch.where"),
     (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not attached"),
     (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
     (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
@@ -440,7 +451,7 @@ def test_run_prints_figures(call: Call) -> None:
     assert document["compile_s"] > 0
     assert document["accuracy"]["ok"]
     assert document["accuracy"]["bitwise"] is True
-    assert document["accuracy"]["words"] == "bit for bit unmodified Thunder's"
+    assert document["accuracy"]["words"] == "every bit equals unmodified Thunder's result"
     assert Path(document["run_dir"]).is_dir()
 
 
@@ -451,7 +462,7 @@ def test_a_run_against_another_variant_prints_records(call: Call, tmp_path: Path
     assert status == 0, err
     assert re.search(r"against stock +\S+ ms, \S+ of this run's time \(\S+ to \S+\), interleaved: ", out)
     assert re.search(r"largest at the peak, predicted +\S+ 256 B", out)
-    assert re.search(r"bits +bit for bit unmodified Thunder's", out)
+    assert re.search(r"bits +every bit equals unmodified Thunder's result", out)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert (tmp_path / "memory.pickle").stat().st_size > 0
 

@@ -95,7 +95,7 @@ def test_cuts_and_a_fit_with_cuts_follow_their_schemas(printed: Printed) -> None
     found = printed("fit", *fused, "--compilations", str(stock["compilations"]))
     held("fit", found)
     assert found["compilations"] <= stock["compilations"]
-    assert "fewest are" in printed("fit", *fused, "--compilations", "1")["error"]
+    assert "least number is" in printed("fit", *fused, "--compilations", "1")["error"]
     assert "whole number above zero" in printed("fit", *fused, "--compilations", "0")["error"]
 
 

@@ -178,7 +178,7 @@ def test_if_the_disk_is_full_the_old_file_stays(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ConfigError, match=r"cannot write .*choices\.py: no space left on device; nothing was changed"):
+    with pytest.raises(ConfigError, match=r"cannot write .*choices\.py: no space left on device; nothing was written"):
         CONFIG.with_choices({"a:b": "c"}).write(path)
     assert path.read_text(encoding="utf-8") == GOLDEN
     assert [other.name for other in tmp_path.iterdir()] == ["choices.py"]
@@ -226,7 +226,8 @@ def test_code_in_a_config_is_refused_and_not_executed(text: str, tmp_path: Path)
     path = tmp_path / "choices.py"
     path.write_text(text)
     with pytest.raises(
-        ConfigError, match=r"choices\.py:\d: code in it, not executed: `.+`; a config holds a docstring"
+        ConfigError,
+        match=r"choices\.py:\d: contains code, which was not executed: `.+`; a config contains only a docstring",
     ):
         load(path)
 
@@ -236,12 +237,12 @@ def test_code_in_a_config_is_refused_and_not_executed(text: str, tmp_path: Path)
     [
         ("", "choices.py is empty"),
         (" \n\n", "choices.py is empty"),
-        ('"""Only words."""', "choices.py holds no `config = wb.Config"),
-        ("import workbench as wb", "choices.py holds no `config = wb.Config"),
-        ("\nconfig = wb.Config(", "choices.py:2: broken, not Python: '(' was never closed"),
-        ("config = wb.Config(\0)", "choices.py:1: broken, not Python"),
-        (f"config = wb.Config(program={'(' * 500}", "choices.py:1: broken, not Python"),
-        (f"config = wb.Config(program={'-' * 100_000}1)", "choices.py: broken, not Python"),
+        ('"""Only words."""', "choices.py does not contain `config = wb.Config"),
+        ("import workbench as wb", "choices.py does not contain `config = wb.Config"),
+        ("\nconfig = wb.Config(", "choices.py:2: not valid Python: '(' was never closed"),
+        ("config = wb.Config(\0)", "choices.py:1: not valid Python"),
+        (f"config = wb.Config(program={'(' * 500}", "choices.py:1: not valid Python"),
+        (f"config = wb.Config(program={'-' * 100_000}1)", "choices.py: not valid Python"),
         ("config = wb.Config()", "choices.py:1: wb.Config(...) lacks program, executor, device"),
         (
             f"config = wb.Config({LEAST}, colour=1)",

@@ -46,7 +46,7 @@ def test_other_versions_give_one_warning(config: Config) -> None:
     here = installed_versions()
     message = (
         f"the config for 'f' was made with lightning-thunder 0.1, here {here['lightning-thunder']}; "
-        f"made with torch 1.0, here {here['torch']}: what it chooses may do something else here"
+        f"made with torch 1.0, here {here['torch']}: its choices may have another effect here"
     )
     assert said(lambda: wb.open(f, torch.ones(3), config=older)) == [message]
     jitted = older.jit(f)
@@ -57,7 +57,7 @@ def test_other_versions_give_one_warning(config: Config) -> None:
 def test_another_program_gives_a_warning(config: Config) -> None:
     (message,) = said(lambda: wb.open(g, torch.ones(3), config=config))
     assert message.startswith(
-        f"the config for 'f' was made for a program of other statements ({config.fingerprint}, here "
+        f"the config for 'f' was made for a program with other statements ({config.fingerprint}, here "
     )
     assert said(lambda: config.jit(g)(torch.ones(3))) == [message]
 

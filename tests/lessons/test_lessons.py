@@ -128,7 +128,7 @@ WRONG = {
             ("choices", "Recompute more of them"),
             ("{'saved:program/exp': 'offload'}", "another way"),
             ("{'saved:program/sinh': 'recompute'}", "there is no site"),
-            ("{'saved:program/exp': 'recomput'}", "'recomput' is no option here; legal: save, recompute"),
+            ("{'saved:program/exp': 'recomput'}", "'recomput' is not an option here; legal: save, recompute"),
         ],
         "e2": [
             ("{id: 'recompute' for id in lesson.everything(bench) if '/tanh' in id}", "6 matrix products run twice"),
@@ -176,7 +176,7 @@ WRONG = {
             ("{'remat:program/sin': 'recompute'}", "what Thunder does already"),
             ("{}", "still reads `s` alone"),
             ("{'remat:program/tan': 'save'}", "there is no site 'remat:program/tan'; did you mean"),
-            ("{'remat:program/sin': 'sav'}", "'sav' is no option here; legal: auto, save, recompute"),
+            ("{'remat:program/sin': 'sav'}", "'sav' is not an option here; legal: auto, save, recompute"),
             ("'save'", "choices are a dict"),
         ],
         "e3": [

@@ -35,12 +35,12 @@ TRAVEL = [
     *("classes", "backends", "stdout", "stream"),
 ]
 REFUSED = {
-    "gen": "<lambda>'s gen is a generator, which goes on in this process alone: give a list of what it yields",
-    "file": "<lambda>'s file is an open file: read it before, or open it inside of the function",
-    "wfile": "<lambda>'s wfile is an open file: read it before",
-    "jitted": "<lambda>'s jitted is compiled by thunder.jit: use the function or module that it was made of",
-    "scripted": "<lambda>'s scripted is TorchScript: use the Python that it was made of",
-    "custom": "<lambda>'s custom is an operator that is registered in this process alone: register it in a module",
+    "gen": "<lambda>'s gen is a generator, which exists only in this process: use a list of the yielded values",
+    "file": "<lambda>'s file is an open file: read the file before, or open it inside the function",
+    "wfile": "<lambda>'s wfile is an open file: read the file before",
+    "jitted": "<lambda>'s jitted is compiled by thunder.jit: use the original function or module",
+    "scripted": "<lambda>'s scripted is TorchScript: use the original Python code",
+    "custom": "<lambda>'s custom is an operator that is registered only in this process: register it in a module",
     "weakd": "<lambda>'s weakd, a WeakValueDictionary, cannot be pickled",
     "local": "<lambda>'s local, a _local, cannot be pickled (TypeError: cannot pickle '_thread._local' object): ",
     "held": "<lambda>'s held.deep['a'][0] is a generator",

@@ -194,8 +194,8 @@ def test_a_builtin_name_with_inputs_is_refused() -> None:
 
 
 def test_an_object_that_is_not_a_program_is_refused() -> None:
-    assert "int is no program" in message(5)
-    assert "settings are for named programs; Linear is none" in message(nn.Linear(1, 1), settings={"layers": 1})
+    assert "int is not a program" in message(5)
+    assert "settings are for named programs; Linear is a callable" in message(nn.Linear(1, 1), settings={"layers": 1})
 
 
 def test_devices_are_checked_and_chosen() -> None:

@@ -63,13 +63,13 @@ def compiled_inside() -> nn.Module:
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        (torch.compile(nn.Linear(4, 4)), "Linear is compiled already, by torch.compile: open what it was made of"),
-        (torch.compile(scaled), "scaled is compiled already, by torch.compile: open what it was made of"),
+        (torch.compile(nn.Linear(4, 4)), "Linear is already compiled by torch.compile: open the original"),
+        (torch.compile(scaled), "scaled is already compiled by torch.compile: open the original"),
         (
             compiled_inside(),
-            "1 of Sequential is compiled already, by torch.compile: put the module that it was made of",
+            "1 of Sequential is already compiled by torch.compile: replace it by the original module",
         ),
-        (3, "int is no program; legal: a function or module with its inputs, a built-in name, or file.py:factory"),
+        (3, "int is not a program; legal: a function or module with its inputs, a built-in name, or file.py:factory"),
     ],
 )
 def test_a_compiled_program_or_a_number_is_refused(program: Any, told: str) -> None:
@@ -80,7 +80,7 @@ def test_a_compiled_program_or_a_number_is_refused(program: Any, told: str) -> N
 def test_a_program_compiled_by_thunder_is_refused() -> None:
     import thunder
 
-    with pytest.raises(ProgramError, match=r"compiled already, by thunder\.jit: open what it was made of"):
+    with pytest.raises(ProgramError, match=r"already compiled by thunder\.jit: open the original"):
         workbench.open(thunder.jit(scaled), torch.ones(2, 4))
 
 
@@ -88,7 +88,9 @@ def test_a_program_compiled_by_thunder_is_refused() -> None:
 def test_torchscript_is_refused() -> None:
     script = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))
     for program, where in ((script, ""), (nn.Sequential(nn.ReLU(), script), "1 of Sequential")):
-        with pytest.raises(ProgramError, match=f"{where}.* is TorchScript, which cannot be traced: open the Python"):
+        with pytest.raises(
+            ProgramError, match=f"{where}.* is TorchScript, which cannot be traced: open the original Python code"
+        ):
             workbench.open(program, torch.ones(2, 4))
 
 
@@ -113,10 +115,10 @@ class Awaited:
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        (yields, "yields is a generator, .*: return a tuple or a list of what it yields"),
-        (Yields(), "Yields is a generator, "),
-        (awaited, "awaited is async, .*: open a plain function"),
-        (Awaited(), "Awaited is async, "),
+        (yields, "yields is a generator .*: return a tuple or a list of the yielded values"),
+        (Yields(), "Yields is a generator "),
+        (awaited, "awaited is async .*: open a plain function"),
+        (Awaited(), "Awaited is async "),
     ],
 )
 def test_a_generator_or_an_async_function_is_refused(program: Callable[..., Any], told: str) -> None:
@@ -132,12 +134,12 @@ def test_a_generator_or_an_async_function_is_refused(program: Callable[..., Any]
         (
             (torch.ones(2, 4),),
             {"factor": 1},
-            "got an unexpected keyword argument 'factor'; 'factor' is none of them",
+            "got an unexpected keyword argument 'factor'; it has no parameter 'factor'",
         ),
         (
             (torch.ones(2, 4),),
             {"devise": 1},
-            "got an unexpected keyword argument 'devise'; or is device= meant, an option of the workbench?",
+            "got an unexpected keyword argument 'devise'; did you mean device=, an option of the workbench?",
         ),
     ],
 )
@@ -146,16 +148,14 @@ def test_inputs_that_do_not_fit_the_parameters_are_refused(
 ) -> None:
     with pytest.raises(ProgramError) as refused:
         workbench.open(Scaled(), *args, **inputs)
-    assert str(refused.value) == f"Scaled takes (x, seed, device), and what was given does not fit: {told}"
+    assert str(refused.value) == f"Scaled takes (x, seed, device); the given inputs do not fit: {told}"
 
 
 def test_a_misspelled_input_is_named_with_a_suggestion() -> None:
     def scaled(input: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
         return input * factor
 
-    told = (
-        "takes .input, factor., .*: missing a required argument: 'input'; 'inptu' is none of them; did you mean input"
-    )
+    told = "takes .input, factor.; .*: missing a required argument: 'input'; it has no parameter 'inptu'; did you mean"
     with pytest.raises(ProgramError, match=told):
         workbench.open(scaled, inptu=torch.ones(2))
 

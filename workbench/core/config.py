@@ -58,9 +58,7 @@ _MOST_DIFFERENCES = 5
 """Number of differing versions that a warning names."""
 _COMMENT_WIDTH = 108
 
-_LEGAL = (
-    "a config holds a docstring, `import workbench as wb` and `config = wb.Config(...)` with literals, nothing else"
-)
+_LEGAL = "a config contains only a docstring, `import workbench as wb`, and `config = wb.Config(...)` with literals"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +151,9 @@ class Config:
                     f"parts[{short_repr(part)}] is {short_repr(told)}; legal: 'part1': 'thunder:KEY', or 'eager:KEY'"
                 )
         if bool(self.parts) is not (self.capture == "parts"):
-            raise ConfigError("a config has parts where its capture is 'parts', and only there")
+            raise ConfigError(
+                "a config with capture='parts' needs parts=; with any other capture, parts= is not allowed"
+            )
 
     def of_part(self, name: str) -> Config:
         """Return the config of one part of a program of several graphs; its choices are without the part's name."""
@@ -192,17 +192,17 @@ class Config:
         ]
         if self.fingerprint and self.fingerprint != fingerprint:
             found.insert(
-                0, f"made for a program of other statements ({one_line(self.fingerprint)}, here {fingerprint})"
+                0, f"made for a program with other statements ({one_line(self.fingerprint)}, here {fingerprint})"
             )
         if training is not None and training == ("module" in self.modes):
             theirs, own = ("eval", "train") if training else ("train", "eval")
-            found.insert(0, f"made for the module in {theirs}(), which is in {own}() here")
+            found.insert(0, f"made for the module in {theirs}() mode, but the module is in {own}() mode")
         if not found:
             return ""
         more = f" and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
         return (
             f"the config for {short_repr(self.program)} was {'; '.join(found[:_MOST_DIFFERENCES])}{more}: "
-            "what it chooses may do something else here"
+            "its choices may have another effect here"
         )
 
     def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
@@ -292,9 +292,9 @@ class Config:
         """
 
         def may_replace(target: Path) -> str:
-            return "" if overwrite or _is_config(target) else "it is there, and no config"
+            return "" if overwrite or _is_config(target) else "the file exists and is not a config"
 
-        unchanged = "nothing was changed there, and the choices are still in force"
+        unchanged = "nothing was written, and the choices still apply"
         try:
             target = paths.check_writable(path)
             return paths.write(path, self.text(notes, file=target.name).encode(), may_replace=may_replace)
@@ -429,7 +429,7 @@ def _check_lexemes(text: str, name: str) -> None:
             line = text.count("\n", 0, lexeme.start()) + 1
             raise _code_error(name, line, lexeme[0])
         if count == _MOST_LEXEMES:
-            raise ConfigError(f"the config {name} is too large: it holds more than {_MOST_LEXEMES} words and signs")
+            raise ConfigError(f"the config {name} is too large: it has more than {_MOST_LEXEMES} tokens")
 
 
 def _find_call(text: str, name: str) -> ast.Call:
@@ -437,7 +437,7 @@ def _find_call(text: str, name: str) -> ast.Call:
     if not text.strip():
         raise ConfigError(f"the config {name} is empty; {_LEGAL}")
     if len(text) > MOST_BYTES:
-        raise ConfigError(f"the config {name} is too large: it holds more than {MOST_BYTES} characters")
+        raise ConfigError(f"the config {name} is too large: it has more than {MOST_BYTES} characters")
     _check_lexemes(text, name)
     try:
         with warnings.catch_warnings():
@@ -445,9 +445,9 @@ def _find_call(text: str, name: str) -> ast.Call:
             warnings.simplefilter("ignore", SyntaxWarning)
             body = ast.parse(text).body
     except SyntaxError as error:
-        raise ConfigError(f"{name}:{error.lineno or 1}: broken, not Python: {error.msg}") from None
+        raise ConfigError(f"{name}:{error.lineno or 1}: not valid Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"{name}: broken, not Python: {type(error).__name__}") from None
+        raise ConfigError(f"{name}: not valid Python: {type(error).__name__}") from None
     calls: list[ast.Call] = []
     for place, statement in enumerate(body):
         match statement:
@@ -463,7 +463,7 @@ def _find_call(text: str, name: str) -> ast.Call:
             case _:
                 raise _code_at(name, text, statement)
     if not calls:
-        raise ConfigError(f"{name} holds no `config = wb.Config(...)`; {_LEGAL}")
+        raise ConfigError(f"{name} does not contain `config = wb.Config(...)`; {_LEGAL}")
     return calls[0]
 
 
@@ -525,7 +525,7 @@ def _code_at(name: str, text: str, node: ast.stmt | ast.expr) -> ConfigError:
 
 def _code_error(name: str, line: int, code: str) -> ConfigError:
     code = one_line(code.partition("\n")[0][:60])
-    return ConfigError(f"{name}:{line}: code in it, not executed: `{code}`; {_LEGAL}")
+    return ConfigError(f"{name}:{line}: contains code, which was not executed: `{code}`; {_LEGAL}")
 
 
 def _check_type(label: str, value: Any, type_: type, legal: str) -> None:

@@ -88,5 +88,5 @@ def why_no_nvfuser() -> str:
     if importlib.util.find_spec("nvfuser_direct") is not None:
         return ""
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"nvFuser has wheels for Linux x86-64 only, and this is {platform.system()} {platform.machine()}"
+        return f"nvFuser has wheels for Linux x86-64 only; this machine is {platform.system()} {platform.machine()}"
     return "the nvFuser wheel for this PyTorch is not installed (pip install nvfuser-cu128-torch210 --pre)"

@@ -143,7 +143,7 @@ class Site:
         if option not in self.options:
             legal = ", ".join(o for o in self.options if o not in self.illegal)
             also = f" or {self.range}" if self.range else ""
-            raise ChoiceError(f"{self.id}: {short_repr(option)} is no option here; legal: {legal}{also}", self.id)
+            raise ChoiceError(f"{self.id}: {short_repr(option)} is not an option here; legal: {legal}{also}", self.id)
         return option
 
 
@@ -325,7 +325,7 @@ def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> Choi
     return ChoiceError(
         f"{program} has no site {short_repr(id)}{suggest_names(id, list(site_ids))}",
         id,
-        advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
+        advice=Advice("bench.sites() lists all sites", "plan --sites LEVER lists a lever's sites"),
     )
 
 

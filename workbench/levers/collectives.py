@@ -163,7 +163,7 @@ def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, s
     return own, issue, choices.get(_WAIT, STOCK) if wait == POLICY else wait
 
 
-_NOT_READ = "no statement of this trace reads the result: it is returned"
+_NOT_READ = "no statement of this trace reads the result; the trace returns it"
 
 
 def _wait_slot(schedule: CollectiveSchedule, collective: Collective, option: str) -> int:
@@ -181,16 +181,16 @@ def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option:
     names = (*schedule.names, END)
     if match[1] not in names:
         legal = legal_range(schedule, collective)
-        raise refused_option_error(id, option, f"there is no statement {match[1]!r} beside it; legal: {legal}")
+        raise refused_option_error(id, option, f"{match[1]!r} is not a statement of the same trace; legal: {legal}")
     slot = names.index(match[1])
     low, high = schedule.low[collective.issue], schedule.high[collective.wait]
     if slot < low:
         raise refused_option_error(
-            id, option, f"it sends what {names[low - 1]} makes; the earliest is at({names[low]})"
+            id, option, f"it needs the result of {names[low - 1]}; the earliest position is at({names[low]})"
         )
     if slot > high:
         raise refused_option_error(
-            id, option, f"{names[high]} reads or changes its memory; the latest is at({names[high]})"
+            id, option, f"{names[high]} reads or changes its memory; the latest position is at({names[high]})"
         )
     return slot
 
@@ -206,7 +206,7 @@ def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> No
             least = _slot(schedule, collective, issue_id, issue)
             if _slot(schedule, collective, wait_id, wait) < least:
                 raise refused_option_error(
-                    wait_id, wait, f"the collective is issued at {issue}, and its wait comes after"
+                    wait_id, wait, f"the collective is issued at {issue}; its wait must be later"
                 )
 
 

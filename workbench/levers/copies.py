@@ -75,14 +75,14 @@ def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> st
     members = [a.name for a in fence.flat_proxy_args]
     if len(members) > 1:
         return (
-            f"{', '.join(members)} share memory: what is written through one has to be seen through the others, "
-            "and only the fence says so"
+            f"{', '.join(members)} share memory: a write through one must be visible through the others, and only the "
+            "fence ensures that"
         )
     if members[0] in views:
         view, whole = views[members[0]]
         return (
-            f"{view} is a view of {whole} and made beside it: without the fence it may be made inside a fusion, where "
-            "nvFuser gives it memory of its own, and what is written through one is not seen through the other"
+            f"{view} is a view of {whole}: without the fence, a fusion may compute the view, and nvFuser would give it "
+            "separate memory, so that a write through one would not be visible through the other"
         )
     return ""
 
@@ -159,8 +159,8 @@ def _find_placed_copies(stage: LeverContext) -> Iterator[_CopySite]:
 
 
 _PUT_OFF = (
-    "nothing in the forward reads what it writes by that name: on its own Thunder puts it into the backward, and "
-    "until then nothing is written"
+    "no statement of the forward reads the copy's result: outside of a region, Thunder would move the copy into the "
+    "backward, and the memory would be written too late"
 )
 
 
@@ -188,14 +188,14 @@ class Copies(Lever):
         return (
             Setting(
                 name="policy",
-                label="nvFuser's set before a copy, where it is safe to choose: stock always",
+                label="whether nvFuser puts a set before a copy, where both are safe (stock: always)",
                 default=copy_sets.ALWAYS,
                 options=copy_sets.POLICIES,
                 applies=nvfuser,
             ),
             Setting(
                 name="fences",
-                label="alias fences, which split fusions: kept, or dropped where only one name reaches the memory",
+                label="alias fences, which split fusions: kept, or dropped if the memory has no other alias",
                 default=KEEP,
                 options=(KEEP, DROP),
                 applies=nvfuser,
@@ -205,7 +205,7 @@ class Copies(Lever):
                 label="copies inside torch.compile's regions or outside",
                 default=IN,
                 options=(IN, OUT),
-                applies=_applies_to(REGIONS, "nvFuser's copies are aliases of its outputs: see the set policy"),
+                applies=_applies_to(REGIONS, "nvFuser's copies are aliases of its outputs: choose copies.policy"),
             ),
         )
 

@@ -61,36 +61,39 @@ class Order(Lever):
         return (
             Setting(
                 name="statements",
-                label="when statements run: as Thunder has them, so that the predicted peak is least, or what is "
-                "recomputed right before its first reader; never with a higher predicted peak than stock",
+                label="order of all statements: stock, least predicted peak, or each recomputation right before its "
+                "first "
+                "reader; the predicted peak is never higher than in stock order",
                 default=STOCK,
                 options=(STOCK, LEAST_PEAK, JUST_IN_TIME),
             ),
             Setting(
                 name="forward",
-                label="the forward's statements: as all, as Thunder has them, or so that the predicted peak is least",
+                label="order of the forward: as set for all statements, stock, or least predicted peak",
                 default=AS_ALL,
                 options=(AS_ALL, STOCK, LEAST_PEAK),
             ),
             Setting(
                 name="backward",
-                label="the backward's statements: as all, as Thunder has them, so that the predicted peak is least, or "
-                "what is recomputed right before its first reader",
+                label="order of the backward: as set for all statements, stock, least predicted peak, or each "
+                "recomputation right before its first reader",
                 default=AS_ALL,
                 options=(AS_ALL, STOCK, LEAST_PEAK, JUST_IN_TIME),
                 applies=_only_with_backward,
             ),
             Setting(
                 name="gradients",
-                label="what finishes one gradient: in the order of its side, or as soon as there is what it reads",
+                label="statements that finish a gradient: in the order of the backward, or as soon as their inputs "
+                "exist",
                 default=STOCK,
                 options=(STOCK, AT_ONCE),
                 applies=_only_with_backward,
             ),
             Setting(
                 name="updates",
-                label="what writes into parameters, an optimizer's state or buffers: in the order of its side, or as "
-                "soon as there is what it reads, one after the other",
+                label="statements that write parameters, an optimizer's state or buffers: in the order of the "
+                "forward or "
+                "backward, or each as soon as its inputs exist",
                 default=STOCK,
                 options=(STOCK, AT_ONCE),
                 applies=_only_with_updates,
@@ -113,10 +116,10 @@ class Order(Lever):
             outcome = result.ordered.get(id, STOCK)
             illegal: dict[str, str] = {}
             if way == LEAST_PEAK:
-                why_not = f"{BACKWARDS} is {LEAST_PEAK}, which decides where it stands"
+                why_not = f"{BACKWARDS} is {LEAST_PEAK}, which determines the position of these statements"
                 illegal = dict.fromkeys((STOCK, JUST_IN_TIME), why_not)
             elif outcome == STOCK and changes_order_late(half, set(members)):
-                illegal = {JUST_IN_TIME: "each of its statements stands right before its first reader already"}
+                illegal = {JUST_IN_TIME: "each of these statements is already right before its first reader"}
             illegal.pop(choice, None)
             found.append(dataclasses.replace(_site(id, choices, outcome), illegal=illegal))
         return found
@@ -159,7 +162,7 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
         id=id,
         lever=Order.name,
         label=f"{id.removeprefix(RECOMPUTED)}: when to recompute"
-        + ("; left where it is, for later it would peak higher" if stays else ""),
+        + ("; not moved, because the peak would be higher" if stays else ""),
         options=(AS_ALL, STOCK, JUST_IN_TIME),
         choice=choice,
         default=AS_ALL,
@@ -222,7 +225,7 @@ def _only_with_updates(stage: LeverContext) -> str:
     if (stage.graph.statements.flags & StatementFlag.INPLACE).any():
         return ""
     return (
-        "nothing is written in place: an optimizer's updates are in a program of their own, which Python enters once "
-        "backward() has returned with all gradients, and no order of statements reaches from one into the other; "
-        "choose it there"
+        "no statement writes in place. An optimizer's updates are in a separate program, which runs after "
+        "backward() has "
+        "returned all gradients. No order moves statements between programs, so choose this in the optimizer's program"
     )

@@ -49,7 +49,7 @@ class Remat(Lever):
         return (
             Setting(
                 name="weight",
-                label="weight of a fusion's own argument in the cut (stock 0.5; 0.0 recomputes residuals)",
+                label="weight of a fusion's argument in the minimum cut (stock 0.5; 0.0 recomputes residuals)",
                 default=str(STOCK_ARGUMENT_WEIGHT),
                 options=("0.0", "0.5", "1.0"),
                 accepts=lambda text: _weight(text) is not None,
@@ -58,7 +58,7 @@ class Remat(Lever):
             ),
             Setting(
                 name="preset",
-                label="cuts between fusions as Thunder makes them, none, or with a variable saved every k",
+                label="cuts between fusions: Thunder's, none, or every k-th variable saved",
                 default=STOCK,
                 options=(STOCK, OFF, "every=2", "every=4", "every=8"),
                 accepts=lambda text: _parse_every(text) is not None,
@@ -108,12 +108,14 @@ class Remat(Lever):
             return dataclasses.replace(options, remat=RematOptions(enabled=False))
         weight = _weight(choices.get("remat.weight", str(STOCK_ARGUMENT_WEIGHT)))
         if weight is None:
-            raise ChoiceError(f"remat.weight: {choices['remat.weight']!r} is no number from 0 to 1", "remat.weight")
+            raise ChoiceError(f"remat.weight: {choices['remat.weight']!r} is not a number from 0 to 1", "remat.weight")
         pins: dict[str, str] = {}
         wanted = {id: option for id, option in choices.items() if id.startswith("remat:") and option != "auto"}
         every = _parse_every(preset)
         if every is None and preset != STOCK:
-            raise ChoiceError(f"remat.preset: {preset!r} is no preset; legal: {STOCK}, {OFF}, {EVERY}K", "remat.preset")
+            raise ChoiceError(
+                f"remat.preset: {preset!r} is not a preset; legal: {STOCK}, {OFF}, {EVERY}K", "remat.preset"
+            )
         if every is not None or wanted:
             crossings = result.crossings
             if every is not None:

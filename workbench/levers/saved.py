@@ -40,7 +40,7 @@ from workbench.core.lever import Lever, Setting, Site, only_with_fusions, refuse
 ALONG, CUT = "along", "cut"
 BEFORE, AFTER = "before_fusion", "after_fusion"
 AHEAD = "4"
-STAND_IN = "on a CPU this is a stand-in for a GPU: it runs as there, and frees no memory"
+STAND_IN = "on a CPU this imitates a GPU: the transfers run, but no memory is freed"
 
 
 def site_id(stage: LeverContext, storage: int) -> str:
@@ -182,20 +182,21 @@ class Saved(Lever):
         return (
             Setting(
                 name="inputs",
-                label="inputs of what is recomputed: computed along, up to what is saved anyway, or cut off and saved",
+                label="inputs of recomputed values: recomputed, too, from values that are saved anyway (along), or "
+                "saved (cut)",
                 default=ALONG,
                 options=(ALONG, CUT),
             ),
             Setting(
                 name="stage",
-                label="recomputation put in before fusion, or after it, where it repeats whole fusions",
+                label="whether recomputation is inserted before fusion, or after it, as whole fusions",
                 default=BEFORE,
                 options=(BEFORE, AFTER),
                 applies=only_with_fusions,
             ),
             Setting(
                 name="ahead",
-                label="statements between bringing an offloaded storage back and its first use",
+                label="number of statements between loading an offloaded storage and its first use",
                 default=AHEAD,
                 options=("0", "2", AHEAD, "8", "16"),
                 accepts=str.isdigit,

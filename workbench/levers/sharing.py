@@ -24,7 +24,7 @@ class Sharing(Lever):
         return (
             Setting(
                 name="identical",
-                label="fusions of one structure: each compiled for itself, or one compiled and shared",
+                label="equal fusions: each is compiled, or one is compiled and shared",
                 default=SEPARATE,
                 options=(SEPARATE, SHARED),
                 applies=only_with_fusions,

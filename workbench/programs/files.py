@@ -134,7 +134,7 @@ def describe_error(error: BaseException) -> str:
     try:
         first_line = str(error).strip().partition("\n")[0][:_MOST_CHARACTERS]
     except Exception as second:  # noqa: BLE001  # `__str__` is their code, too
-        first_line = f"and saying so failed with {type(second).__name__}"
+        first_line = f"(its text cannot be read: {type(second).__name__})"
     return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
 
 

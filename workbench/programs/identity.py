@@ -254,7 +254,7 @@ def witnesses(
     for code in (*left, *lost):
         if code not in covered:
             why = f": {lost[code]}" if isinstance(lost.get(code), UnknownError) else ""
-            raise UnknownError(f"{code.co_qualname} would not be found again by its name{why}")
+            raise UnknownError(f"{code.co_qualname} cannot be found by its name{why}")
     return tuple(found)
 
 
@@ -295,7 +295,7 @@ def _witness_of_decorator(function: FunctionType, kinds: frozenset[type | str]) 
     """Return the witness of a library's decorator; the version of the library stands for its arguments."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
-        raise UnknownError("it is made while another function runs")
+        raise UnknownError("another function creates it while running")
     name = code.co_qualname.partition(".<locals>")[0]
     return _find_wrapped(
         function.__globals__["__name__"], name, lambda found: code in _with_nested([found.__code__]), kinds
@@ -318,7 +318,7 @@ def _find_wrapped(
             continue
         seen.add(id(found))
         ways.extend((inner, (*way, step)) for step, inner in _wrapped_functions(found).items())
-    raise UnknownError("another function has its name now")
+    raise UnknownError("its name now belongs to another function")
 
 
 def _static(holder: Any, name: str) -> Any:
@@ -385,7 +385,7 @@ class _DigestWriter:
         self._numbers[id(value)] = len(self._numbers)
         self.alive.append(value)  # keeps the object's id from being reused
         if len(self._numbers) > _MOST:
-            raise UnknownError(f"it holds more than {_MOST:,} objects")
+            raise UnknownError(f"it contains more than {_MOST:,} objects")
         self._say(f"{kind.__module__}.{kind.__qualname__}")
         for kinds, read in _READERS:
             if isinstance(value, kinds):
@@ -395,7 +395,7 @@ class _DigestWriter:
 
     def _tensor(self, tensor: torch.Tensor) -> None:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or tensor.layout != torch.strided:
-            raise UnknownError(f"it holds a tensor of a kind of its own, {type(tensor).__name__}")
+            raise UnknownError(f"it contains a tensor of a special type, {type(tensor).__name__}")
         storage = tensor.untyped_storage()
         number = self._storages.setdefault(storage._cdata, len(self._storages))
         self.alive.append(storage)
@@ -486,7 +486,7 @@ class _DigestWriter:
             self._say(str(value))
             return
         if not hasattr(value, "__dict__") and not _slots(type(value)):
-            raise UnknownError(f"it holds a {type(value).__module__}.{type(value).__qualname__}")
+            raise UnknownError(f"it contains a {type(value).__module__}.{type(value).__qualname__}")
         self._attributes(value)
         for kind in type(value).__mro__:
             if kind.__module__.split(".", 1)[0] in (*_VERSIONED, "builtins"):

@@ -37,35 +37,35 @@ _ADVICE: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
     (
         lambda one: getattr(one, "_lc_cd", None) is not None,
         "compiled by thunder.jit",
-        "use the function or module that it was made of",
+        "use the original function or module",
     ),
     (
         lambda one: isinstance(one, torch.jit.ScriptFunction | torch.jit.ScriptModule),
         "TorchScript",
-        "use the Python that it was made of",
+        "use the original Python code",
     ),
     (
         lambda one: isinstance(one, types.GeneratorType | types.CoroutineType | types.AsyncGeneratorType),
-        "a generator, which goes on in this process alone",
-        "give a list of what it yields",
+        "a generator, which exists only in this process",
+        "use a list of the yielded values",
     ),
     (
         lambda one: isinstance(one, io.IOBase | io.TextIOBase),
         "an open file",
-        "read it before, or open it inside of the function",
+        "read the file before, or open it inside the function",
     ),
     (
         lambda one: isinstance(one, CustomOpDef),
-        "an operator that is registered in this process alone",
+        "an operator that is registered only in this process",
         "register it in a module that the function imports",
     ),
     (
         lambda one: isinstance(one, threading.Thread),
         "a thread of this process",
-        "start it inside of the function",
+        "start it inside the function",
     ),
 )
-_ELSE = "make it inside of the function, or put it into a module that the function imports"
+_ELSE = "create it inside the function, or put it into a module that the function imports"
 
 
 class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without types

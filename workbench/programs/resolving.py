@@ -134,7 +134,7 @@ def resolve(
         return _from_name(name, args, {**(settings or {}), **inputs}, device, seed or 0)
     user_arguments.check_program(model_or_fn_or_name)
     if settings:
-        raise ProgramError(f"settings are for named programs; {_name_of(model_or_fn_or_name)} is none")
+        raise ProgramError(f"settings are for named programs; {_name_of(model_or_fn_or_name)} is a callable")
     keywords = user_arguments.inputs_of(model_or_fn_or_name, args, inputs, kwargs)
     return _from_objects((model_or_fn_or_name, args, keywords), device, seed or 0)
 

@@ -56,8 +56,8 @@ def inputs_of(
         if not by_place:
             raise ProgramError(
                 f"{name}={short_repr(value)} may be meant for {_call_name(program)}, which has a parameter {name!r}, "
-                f"or for the workbench; give the program's own by kwargs={{{name!r}: …}}, and {name}= is the "
-                "workbench's"
+                f"or for the workbench; with kwargs={{{name!r}: …}} the program gets it, and {name}= is for the "
+                "workbench"
             )
     found = {**inputs, **kwargs}
     _check_that_they_fit(program, args, found, own_options)
@@ -93,12 +93,12 @@ def _check_that_they_fit(
         variable = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
         unknown = [] if variable else [name for name in kwargs if name not in signature.parameters]
         meant = [close for name in unknown for close in get_close_matches(name, options, 1)]
-        hint = f"; or is {meant[0]}= meant, an option of the workbench?" if meant else ""
+        hint = f"; did you mean {meant[0]}=, an option of the workbench?" if meant else ""
         # Python reports only the first fault, which is the missing argument caused by a misspelled name.
         if unknown and not meant:
-            hint = f"; {short_repr(unknown[0])} is none of them{suggest_names(unknown[0], names)}"
+            hint = f"; it has no parameter {short_repr(unknown[0])}{suggest_names(unknown[0], names)}"
         takes = f"{_call_name(program)} takes ({', '.join(signature.parameters)})"
-        raise ProgramError(f"{takes}, and what was given does not fit: {error}{hint}") from None
+        raise ProgramError(f"{takes}; the given inputs do not fit: {error}{hint}") from None
 
 
 def _parameters(program: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -121,28 +121,30 @@ def check_program(program: Any) -> None:
     """
     if not callable(program):
         raise ProgramError(
-            f"{type(program).__name__} is no program; "
+            f"{type(program).__name__} is not a program; "
             "legal: a function or module with its inputs, a built-in name, or file.py:factory"
         )
     _check_that_it_returns(program)
     if getattr(program, "_lc_cd", None) is not None:
-        raise ProgramError(f"{_call_name(program)} is compiled already, by thunder.jit: open what it was made of")
+        raise ProgramError(
+            f"{_call_name(program)} is already compiled by thunder.jit: open the original function or module"
+        )
     original = getattr(program, "_orig_mod", None) or getattr(program, "_torchdynamo_orig_callable", None)
     if original is not None:
         raise ProgramError(
-            f"{_call_name(original)} is compiled already, by torch.compile: open what it was made of, such as m itself "
-            "for torch.compile(m)"
+            f"{_call_name(original)} is already compiled by torch.compile: open the original, such as m instead of "
+            "torch.compile(m)"
         )
     modules = program.named_modules() if isinstance(program, torch.nn.Module) else [("", program)]
     for path, module in modules:
         # Their operators cannot be inspected, and Thunder's interpreter would end the process.
         if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
             where = f"{path} of {_call_name(program)}" if path else _call_name(program)
-            raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the Python that it was made of")
+            raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the original Python code")
         if path and getattr(module, "_orig_mod", None) is not None:
             raise ProgramError(
-                f"{path} of {_call_name(program)} is compiled already, by torch.compile: put the module that it was "
-                "made of in its place"
+                f"{path} of {_call_name(program)} is already compiled by torch.compile: replace it was "
+                "made of the original module"
             )
 
 
@@ -152,12 +154,12 @@ def _check_that_it_returns(program: Callable[..., Any]) -> None:
     ways = (called, getattr(called, "__call__", None))  # noqa: B004  of an object that can be called, how
     if any(inspect.iscoroutinefunction(way) or inspect.isasyncgenfunction(way) for way in ways):
         raise ProgramError(
-            f"{_call_name(program)} is async, and computes nothing until it is awaited: open a plain function"
+            f"{_call_name(program)} is async and computes nothing until it is awaited: open a plain function"
         )
     if any(inspect.isgeneratorfunction(way) for way in ways):
         raise ProgramError(
-            f"{_call_name(program)} is a generator, and computes nothing until it is gone through: "
-            "return a tuple or a list of what it yields"
+            f"{_call_name(program)} is a generator and computes nothing until it is iterated: "
+            "return a tuple or a list of the yielded values"
         )
 
 

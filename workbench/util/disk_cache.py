@@ -104,11 +104,11 @@ class DiskCache:
             If it cannot be read, is damaged, or others may have written it.
         """
         if not _is_own(path):
-            raise PermissionError(errno.EACCES, "it belongs to someone else, or others may write into it")
+            raise PermissionError(errno.EACCES, "it belongs to another user, or other users may write into it")
         written = paths.read(path, self.most_bytes + _CHECK_BYTES)
         content = written[_CHECK_BYTES:]
         if written[:_CHECK_BYTES] != _checksum(content):
-            raise OSError(errno.EIO, "it is not as it was written")
+            raise OSError(errno.EIO, "its content has changed since it was written")
         with contextlib.suppress(OSError):  # on a read-only disk
             os.utime(path)
         return content
@@ -131,7 +131,7 @@ class DiskCache:
             return
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._own_folder() is None:
-            raise PermissionError(f"{place} belongs to someone else, or others may write into it")
+            raise PermissionError(f"{place} belongs to another user, or other users may write into it")
         target = place / f"{key}-{part}{self.suffix}"
         if os.path.lexists(target) and not _is_own(target):
             target.unlink()

@@ -37,14 +37,14 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
     # `Path("")` is the current folder, which nobody means by an empty name.
     if not text or text == ".":
-        raise OSError(errno.EINVAL, "no file is named")
+        raise OSError(errno.EINVAL, "no file name is given")
     try:
         os.fsencode(text)
         if "\0" in text:
-            raise OSError(errno.EINVAL, "a file's name cannot hold the character NUL")
+            raise OSError(errno.EINVAL, "a file name cannot contain the character NUL")
         return Path(text).expanduser()
     except UnicodeError:
-        raise OSError(errno.EINVAL, "a file's name cannot hold half of a surrogate pair") from None
+        raise OSError(errno.EINVAL, "a file name cannot contain half of a surrogate pair") from None
     except RuntimeError:
         raise OSError(errno.EINVAL, _ODD) from None
 
@@ -177,7 +177,7 @@ def _copy_attributes(target: Path, copy: Path) -> None:
             os.chown(copy, was.st_uid, was.st_gid)
         except PermissionError:
             raise PermissionError(
-                errno.EPERM, "it belongs to another user or group, and could not stay theirs"
+                errno.EPERM, "it belongs to another user or group, and its owner cannot be kept"
             ) from None
     shutil.copystat(target, copy)
     os.utime(copy)
@@ -186,4 +186,4 @@ def _copy_attributes(target: Path, copy: Path) -> None:
 def _check_regular(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise OSError(errno.EINVAL, f"it is {kind}, and no regular file")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file")

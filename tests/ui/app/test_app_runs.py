@@ -61,7 +61,7 @@ def test_a_planned_program_shows_a_command_for_another_machine_and_no_button(tmp
     assert len(set(said)) == 1
     parsed = get_command(entry.app).commands["run"].make_context("run", shlex.split(command)[2:])
     assert (parsed.params["program"], parsed.params["device"].value) == ("mlp", "cuda")
-    with pytest.raises(RunError, match="not there to run on"):
+    with pytest.raises(RunError, match="nothing runs on the device planned"):
         app.bench.run()
     assert not list(tmp_path.iterdir()), "a folder would be listed as a failed run"
     app.close()

@@ -91,7 +91,7 @@ def test_the_page_of_a_comparison_filters_differences_without_a_script(
     shown = rows.evaluate_all("rows => rows.filter((row) => row.offsetParent !== null).length")
     assert shown == len(found.differing_statements) > 0
     # The plan without statements has a note and figures.
-    assert page.locator(".wb-bad").filter(has_text="without statements").count() == 1
+    assert page.locator(".wb-bad").filter(has_text="statements cannot be compared").count() == 1
     peaks = page.locator("tr").filter(has=page.get_by_text("peak", exact=True)).first.locator("td").all_inner_texts()
     assert all(text != "–" for text in peaks)
     assert overflow_px(page) <= 0

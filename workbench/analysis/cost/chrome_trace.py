@@ -91,4 +91,4 @@ def write_trace(content: dict[str, Any], path: str | Path) -> Path:
 def _why_not(target: Path) -> str:
     with target.open("rb") as file:
         begin = file.read(len(_BEGIN))
-    return "" if begin in (b"", _BEGIN) else "it is there, and no trace: give another name"
+    return "" if begin in (b"", _BEGIN) else "the file exists and is not a trace: give another name"
