@@ -279,7 +279,7 @@ def cancel(run: Run) -> None:
 def test_a_run_is_cancelled_before_its_worker_has_begun(tmp_path: Path) -> None:
     run = begin(tmp_path, SLOW_BUILD)
     assert run.state == "starting"
-    with pytest.raises(RunError, match="is not over after"):
+    with pytest.raises(RunError, match="is not done after"):
         run.wait(0.01)
     cancel(run)
 

@@ -135,6 +135,6 @@ def test_step_times_under_other_load_are_marked(
     log.write(events.StepTimes(t_s=1.0, step_s=0.2, samples_s=[0.2] * 3, **given))
     log.write(events.Finished(t_s=2.0))
     run = follow_run.follow(folder)
-    said = f"measured beside other load: other processes used {other_cores:.1f} cores meanwhile" if marked else ""
+    said = f"measured under other load: other processes used {other_cores:.1f} cores meanwhile" if marked else ""
     assert run.beside_load == said
     assert run.to_json()["beside_load"] == said

@@ -181,7 +181,7 @@ def test_a_module_that_returns_a_parameter_is_refused_with_its_name() -> None:
     module = GivesBack()
     with fake_process_group.fake_group(fake_process_group.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
-        with pytest.raises(ProgramError, match=r"its parameter inner\.weight back"):
+        with pytest.raises(ProgramError, match=r"keeps its parameter inner\.weight"):
             jitted(torch.ones(2, 4))
 
 

@@ -175,7 +175,7 @@ def test_the_proof_refuses_the_trace_of_thunders_limit_in_flight(sharded: wb.Wor
     proof = prove(sharded.stock_plan.graph, broken)
     assert not proof.proven
     assert "wait" in proof.difference
-    assert "does not hold what it holds in the stock plan" in fault(stage.graph, broken)
+    assert "whose content then differs from the stock plan" in fault(stage.graph, broken)
     assert fault(stage.graph, sharded.stock_plan.graph) == ""
 
 

@@ -89,7 +89,7 @@ def open(
         if args or inputs or kwargs or settings or config or device or executor:
             raise ConfigError(
                 f"{model_or_fn_or_name} is a saved plan and is opened without other arguments; choose() makes "
-                f"choices on it"
+                "choices on it"
             )
         saved: Any = open_saved_plan.read_saved_plan(model_or_fn_or_name)
         return saved  # type: ignore[no-any-return]
@@ -139,10 +139,9 @@ def open(
         autocast = [name for name in program.modes if name.startswith("autocast")]
         if shared is not None and autocast:
             raise ProgramError(
-                f"{shared.count} ranks and autocast ({autocast[0]}: {program.modes[autocast[0]]}): ranks "
-                "under autocast can hang in a collective. Open the program outside of torch.autocast, with "
-                "the module in the wanted data type (model.to(torch.bfloat16)), or open it under autocast for one "
-                "process"
+                f"{shared.count} ranks and autocast ({autocast[0]}: {program.modes[autocast[0]]}): ranks under "
+                "autocast can hang in a collective. Open the program outside of torch.autocast, with the module in "
+                "the wanted data type (model.to(torch.bfloat16)), or open it under autocast for one process"
             )
         captured = api.capture(program, executor, shared, capture)
         kind: Any = Workbench if isinstance(captured, api.Capture) else PartsBench

@@ -62,8 +62,7 @@ class Order(Lever):
             Setting(
                 name="statements",
                 label="order of all statements: stock, least predicted peak, or each recomputation right before its "
-                "first "
-                "reader; the predicted peak is never higher than in stock order",
+                "first reader; the predicted peak is never higher than in stock order",
                 default=STOCK,
                 options=(STOCK, LEAST_PEAK, JUST_IN_TIME),
             ),
@@ -91,9 +90,8 @@ class Order(Lever):
             ),
             Setting(
                 name="updates",
-                label="statements that write parameters, an optimizer's state or buffers: in the order of the "
-                "forward or "
-                "backward, or each as soon as its inputs exist",
+                label="statements that write parameters, an optimizer's state or buffers: in the order of the forward "
+                "or backward, or each as soon as its inputs exist",
                 default=STOCK,
                 options=(STOCK, AT_ONCE),
                 applies=_only_with_updates,
@@ -225,7 +223,7 @@ def _only_with_updates(stage: LeverContext) -> str:
     if (stage.graph.statements.flags & StatementFlag.INPLACE).any():
         return ""
     return (
-        "no statement writes in place. An optimizer's updates are in a separate program, which runs after "
-        "backward() has "
-        "returned all gradients. No order moves statements between programs, so choose this in the optimizer's program"
+        "no statement writes in place. An optimizer's updates are in a separate program, which runs after backward() "
+        "has returned all gradients. No order moves statements between programs, so choose this in the optimizer's "
+        "program"
     )

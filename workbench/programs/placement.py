@@ -31,8 +31,8 @@ def check_device(device: str) -> str:
         raise DeviceError(f"there is no device {device!r}; legal: {', '.join(DEVICES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
-            "device 'cuda': no CUDA device is attached to this machine; "
-            "legal here: cpu, or planned (a GPU that is not attached: nothing runs)"
+            "device 'cuda': no CUDA device is attached to this machine; legal here: cpu, or planned (a GPU that is not "
+            "attached: nothing runs)"
         )
     return device
 
@@ -82,9 +82,8 @@ def place_objects(objects: Any, device: str) -> Any:
     for tensor in tensors:
         if tensor.is_meta and not fake:
             raise ProgramError(
-                f"a tensor of shape {tuple(tensor.shape)} is on the device 'meta', where it has no values: create "
-                f"it on "
-                "another device; to plan without taking memory, create it in a factory, file.py:factory"
+                f"a tensor of shape {tuple(tensor.shape)} is on the device 'meta', where it has no values: create it "
+                "on another device; to plan without taking memory, create it in a factory, file.py:factory"
             )
         if id(tensor) not in memo:
             place = _storage(tensor)

@@ -121,8 +121,8 @@ def check_program(program: Any) -> None:
     """
     if not callable(program):
         raise ProgramError(
-            f"{type(program).__name__} is not a program; "
-            "legal: a function or module with its inputs, a built-in name, or file.py:factory"
+            f"{type(program).__name__} is not a program; legal: a function or module with its inputs, a built-in name, "
+            "or file.py:factory"
         )
     _check_that_it_returns(program)
     if getattr(program, "_lc_cd", None) is not None:

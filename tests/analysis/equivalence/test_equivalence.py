@@ -65,12 +65,12 @@ DIFFERENT = {
     "arguments swapped": (
         "take x, w\ny = sub($x, $w)\nreturn y",
         "take x, w\ny = sub($w, $x)\nreturn y",
-        "reads w where the stock plan reads x",
+        "reads w, but the stock plan reads x",
     ),
     "a changed constant": (
         "take x\ny = add($x, 0x1.0p+0)\nreturn y",
         "take x\ny = add($x, 0x1.8p+0)\nreturn y",
-        "in the stock plan add($, 0x1.0p+0)",
+        "in the stock plan it computes add($, 0x1.0p+0)",
     ),
     "another output": (
         "take x\na = sin($x)\nb = cos($x)\nreturn a, b",
@@ -80,27 +80,27 @@ DIFFERENT = {
     "fewer outputs": (
         "take x\na = sin($x)\nreturn a, x",
         "take x\na = sin($x)\nreturn a",
-        "there are 1 outputs, in the stock plan 2",
+        "there are 1 outputs; the stock plan has 2",
     ),
     "gradients swapped": (STEP, STEP.replace("gradients q, r", "gradients r, q"), "gradient 0"),
     "a gradient that is gone": (STEP, STEP.replace("gradients q, r", "gradients q, -"), "gradient 1"),
-    "saved tensors swapped": (STEP, STEP.replace("hand t, w", "hand t as w, w as t"), "holds"),
-    "read without being handed on": (STEP, STEP.replace("hand t, w", "hand w"), "holds"),
+    "saved tensors swapped": (STEP, STEP.replace("hand t, w", "hand t as w, w as t"), "whose content then differs"),
+    "read without being handed on": (STEP, STEP.replace("hand t, w", "hand w"), "whose content then differs"),
     "a dropped write": (
         "take a, b\nc in 1 = copy_($b, $a)\nreturn b",
         "take a, b\nreturn b",
-        "copy_ writes in place in the stock plan, and nothing does here",
+        "copy_ writes in place in the stock plan, but no statement of this plan does",
     ),
     "a write too many": ("take a, b\nreturn b", "take a, b\nc in 1 = copy_($b, $a)\nreturn b", "copy_"),
     "a read before the write": (
         "take a, b\nc in 1 = copy_($b, $a)\ny = tanh($a)\nreturn y",
         "take a, b\ny = tanh($a)\nc in 1 = copy_($b, $a)\nreturn y",
-        "tanh reads a, which then does not hold what it holds in the stock plan",
+        "tanh reads a, whose content then differs from the stock plan",
     ),
     "a read after the write": (
         "take a, b\nt = clone($a)\nc in 1 = copy_($b, $a)\nd in 1 = copy_($t, $b)\nreturn b",
         "take a, b\nc in 1 = copy_($b, $a)\nt = clone($a)\nd in 1 = copy_($t, $b)\nreturn b",
-        "clone reads a, which then does not hold",
+        "clone reads a, whose content then differs",
     ),
     "a write through a view of other elements": (
         "take a, b\nv in 0 = select($a, 0)\nc in 1 = copy_($b, $v)\nreturn b",
@@ -115,22 +115,22 @@ DIFFERENT = {
     "two writes in the other order": (
         "take a, b, d\nc in 1 = copy_($b, $a)\ne in 1 = copy_($d, $a)\nreturn b",
         "take a, b, d\ne in 1 = copy_($d, $a)\nc in 1 = copy_($b, $a)\nreturn b",
-        "a holds something else after the forward",
+        "a has another content after the forward",
     ),
     "draws in the other order": (
         "take x\nr = uniform((4), 0x0p+0)\ns = normal((4))\ny = sub($r, $s)\nreturn y",
         "take x\ns = normal((4))\nr = uniform((4), 0x0p+0)\ny = sub($r, $s)\nreturn y",
-        "its place among random draws",
+        "its position among random draws",
     ),
     "one draw for two": (
         "take x\nr = uniform((4))\ns = uniform((4))\ny = sub($r, $s)\nreturn y",
         "take x\nr = uniform((4))\ny = sub($r, $r)\nreturn y",
-        "sub reads r where the stock plan reads s",
+        "sub reads r, but the stock plan reads s",
     ),
     "a draw that nothing reads is gone": (
         "take x\nr = uniform((4))\nreturn x",
         "take x\nreturn x",
-        "draws random numbers 0 times, the stock plan 1 times",
+        "draws random numbers 0 times; the stock plan draws 1 times",
     ),
     "drawn again in the backward": (
         "take x\nr = uniform((4))\ny = mul($x, $r)\nreturn y\nhand r\ncotangent dy\ng = mul($dy, $r)\ngradients g",
@@ -141,7 +141,7 @@ DIFFERENT = {
     "read without waiting": (
         "take x\nf = all_gather($x, group 0)\ng = wait($f)\ny = tanh($g)\nreturn y",
         "take x\nf = all_gather($x, group 0)\ng = wait($f)\ny = tanh($f)\nreturn y",
-        "tanh reads f where the stock plan reads g",
+        "tanh reads f, but the stock plan reads g",
     ),
     "never waited for": (
         "take x\nf = all_gather($x, group 0)\ng = wait($f)\nreturn x",
@@ -151,7 +151,7 @@ DIFFERENT = {
     "in another group": (
         "take x\nf = all_gather($x, group 0)\ng = wait($f)\nreturn g",
         "take x\nf = all_gather($x, group 1)\ng = wait($f)\nreturn g",
-        "all_gather computes all_gather($, group 1), in the stock plan all_gather($, group 0)",
+        "all_gather computes all_gather($, group 1); in the stock plan it computes all_gather($, group 0)",
     ),
     "written while it is sent": (
         "take a, b\nf = all_gather($a, group 0)\ng = wait($f)\nc in 1 = copy_($b, $a)\nreturn g",
@@ -398,7 +398,7 @@ def test_the_message_names_the_users_line_of_the_first_difference() -> None:
     proof = prove(plan(STEP), plan(STEP.replace("p = mul($dy, $w)", "p = mul($w, $w)")))
     assert proof.source == "plan.py:7  p = mul($w, $w)"
     assert proof.statement == 2
-    assert proof.message == "plan.py:7  p = mul($w, $w): mul reads w where the stock plan reads dy"
+    assert proof.message == "plan.py:7  p = mul($w, $w): mul reads w, but the stock plan reads dy"
 
 
 def test_a_graph_without_computations_is_not_proven() -> None:

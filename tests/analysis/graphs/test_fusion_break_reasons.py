@@ -39,7 +39,7 @@ def example() -> Graph:
 
 def test_each_neighbour_has_its_reason():
     found = {(edge.before, edge.statement): edge for edge in boundaries(example(), 4)}
-    words = {2: "matrix product", 3: "random", 5: "collective", 6: "nothing stands between", 7: "backward"}
+    words = {2: "matrix product", 3: "random", 5: "collective", 6: "nothing is between", 7: "backward"}
     for (before, row), edge in found.items():
         assert before == (row < 4)
         if row in words:

@@ -272,7 +272,7 @@ def test_a_wrong_joint_trace_is_found_from_the_layers_that_are_not_left_out() ->
     assert lost_in_tracing(stage) == ""
     all_broken = dataclasses.replace(stage, gradients=LazyValue(lambda: with_sums_for_products(stage.joint)), few=None)
     told = lost_in_tracing(all_broken)
-    assert "mul computes what nothing in the program does" in told
+    assert "mul computes a value that no statement of the program computes" in told
     few = dataclasses.replace(stage.few, gradients=LazyValue(lambda: with_sums_for_products(stage.few.joint)))
     assert lost_in_tracing(dataclasses.replace(all_broken, few=few)) == told
 

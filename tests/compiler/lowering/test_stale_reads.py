@@ -162,4 +162,4 @@ def test_a_value_whose_memory_is_overwritten_later_may_not_be_recomputed() -> No
     x = torch.randn(4, 6, requires_grad=True)
     bench = workbench.open(program, x, device="cpu", executor="torch", capture="interpreter")
     (site,) = [site for site in bench.sites("saved") if site.id.endswith("/sum")]
-    assert "which is written in place: by then it may have changed" in site.illegal["recompute"]
+    assert "which is written in place and may have changed by then" in site.illegal["recompute"]

@@ -285,7 +285,7 @@ def test_a_stock_plan_with_more_or_fewer_draws_in_fusions_than_the_program_is_a_
         for program in (twice, once)
     )
     assert fault(two.stage.graph, two.stock_plan.graph) == ""
-    assert "2 times, and 1 times" in fault(two.stage.graph, one.stock_plan.graph)
+    assert "2 times, but 1 times" in fault(two.stage.graph, one.stock_plan.graph)
     assert "1 times, and 2 times" in fault(one.stage.graph, two.stock_plan.graph)
     # Two draws from the same state of the generator are one draw.
     graph = two.stock_plan.graph
@@ -294,4 +294,4 @@ def test_a_stock_plan_with_more_or_fewer_draws_in_fusions_than_the_program_is_a_
     first, second = dict.fromkeys(tuple(names[value] for value in inputs[row].tolist()) for row in rows)
     merged = dict(zip(second, first, strict=True))
     values = dataclasses.replace(graph.values, name=tuple(merged.get(name, name) for name in names))
-    assert "2 times, and 1 times" in fault(two.stage.graph, dataclasses.replace(graph, values=values))
+    assert "2 times, but 1 times" in fault(two.stage.graph, dataclasses.replace(graph, values=values))

@@ -55,7 +55,11 @@ def first_difference(
     for row, number in stock_numbers.writes:
         if number not in here:
             name = stock.statements.name[row]
-            return -1, source_of(stock, row), f"{name} writes in place in the stock plan, and nothing does here"
+            return (
+                -1,
+                source_of(stock, row),
+                f"{name} writes in place in the stock plan, but no statement of this plan does",
+            )
     if end == "draws":
         drawn = next(
             (row for row, made in enumerate(stock_numbers.rows) if set(made) & set(stock_numbers.draws) - here), -1
@@ -64,7 +68,7 @@ def first_difference(
         return (
             -1,
             source,
-            f"draws random numbers {len(plan_numbers.draws)} times, the stock plan {len(stock_numbers.draws)} times",
+            f"draws random numbers {len(plan_numbers.draws)} times; the stock plan draws {len(stock_numbers.draws)} times",
         )
     return _difference_at_end(stock, stock_numbers, plan, plan_numbers, end)
 
@@ -81,20 +85,20 @@ def _difference_at_end(
 ) -> tuple[int, str, str]:
     if end == "left":
         row = next((row for row, made in enumerate(plan_numbers.rows) if set(made) & set(plan_numbers.left)), -1)
-        return row, source_of(plan, row) if row >= 0 else "", "is sent and never waited for"
+        return row, source_of(plan, row) if row >= 0 else "", "is sent, but never waited for"
     if end in ("written", "written_forward"):
         ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
         name = next(name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name))
         when = "after the forward" if end == "written_forward" else "after the step"
-        return -1, "", f"{name} holds something else {when} than in the stock plan"
+        return -1, "", f"{name} has another content {when} than in the stock plan"
     ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
     if len(ours) != len(theirs):
-        return -1, "", f"there are {len(ours)} {end}, in the stock plan {len(theirs)}"
+        return -1, "", f"there are {len(ours)} {end}; the stock plan has {len(theirs)}"
     place = next(i for i, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
     what = "output" if end == "outputs" else "gradient"
     row = next((row for row, made in enumerate(plan_numbers.rows) if ours[place] in made), -1)
     if row < 0:
-        return -1, "", f"{what} {place} is not what it is in the stock plan"
+        return -1, "", f"{what} {place} differs from the stock plan"
     return (
         row,
         source_of(plan, row),
@@ -129,14 +133,16 @@ def _describe_difference(stock: Graph, stock_numbers: Numbered, plan: Graph, pla
     name = plan.statements.name[row]
     other = next(_counterparts(stock, plan, row), -1)
     if other < 0:
-        return f"{name} computes what nothing in the stock plan does"
+        return f"{name} computes a value that no statement of the stock plan computes"
     ours, theirs = plan.statements.computes[row], stock.statements.computes[other]
     if ours.partition("\t")[0] != theirs.partition("\t")[0]:
-        return f"{name} computes {ours.partition(chr(9))[0]}, in the stock plan {theirs.partition(chr(9))[0]}"
+        return (
+            f"{name} computes {ours.partition(chr(9))[0]}; in the stock plan it computes {theirs.partition(chr(9))[0]}"
+        )
     here, there = _names_read(plan, row), _names_read(stock, other)
     for at, (one, another) in enumerate(zip(here, there, strict=False)):
         if one.removeprefix("re_") != another.removeprefix("re_"):
-            return f"{name} reads {one} where the stock plan reads {another}"
+            return f"{name} reads {one}, but the stock plan reads {another}"
         if plan_numbers.reads[row][at : at + 1] != stock_numbers.reads[other][at : at + 1]:
-            return f"{name} reads {one}, which then does not hold what it holds in the stock plan"
-    return f"{name} is not what it is in the stock plan: its place among random draws or writes differs"
+            return f"{name} reads {one}, whose content then differs from the stock plan"
+    return f"{name} differs from the stock plan: its position among random draws or writes is another"

@@ -92,7 +92,7 @@ def fault(joint: Graph, stock: Graph) -> str:
         return prove(joint, stock).message
     drawn, drawn_by_stock = _draws(joint), _draws(stock)
     if drawn != drawn_by_stock:
-        return f"random numbers are drawn {drawn} times, and {drawn_by_stock} times in the stock plan"
+        return f"random numbers are drawn {drawn} times, but {drawn_by_stock} times in the stock plan"
     terms = Terms()
     if not may_write(joint, terms):
         return ""
@@ -103,7 +103,7 @@ def fault(joint: Graph, stock: Graph) -> str:
     ):
         for name in one:
             if name not in other:
-                return f"{name} is written into by the program, and {when} by nothing in the stock plan"
+                return f"the program writes into {name}, but {when} no statement of the stock plan does"
     return ""
 
 

@@ -232,6 +232,6 @@ def _describe_exit(status: int) -> str:
 
 def _process_died(reason: str) -> str:
     return (
-        f"the solver's process {reason}; nothing was chosen. Where memory is short, close what takes it or state a "
-        "larger peak, which takes less to solve; else ask again"
+        f"the solver's process {reason}; nothing was chosen. If memory is short, close other programs or state a "
+        "larger peak, which needs less memory to solve; otherwise try again"
     )

@@ -70,7 +70,7 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
     kind, flags = statements.kind[neighbor], statements.flags[neighbor]
     if statements.side[neighbor] != statements.side[fusion]:
         side = "backward" if statements.side[neighbor] == BACKWARD else "forward"
-        return f"it runs in the {side}, which is a trace of its own", -1
+        return f"it runs in the {side}, which is a separate trace", -1
     if kind == Kind.FUSION:
         first, last = (neighbor, fusion) if neighbor_first else (fusion, neighbor)
         between = _statement_between(graph, first, last)
@@ -80,10 +80,10 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
                 f"another fusion: {name} reads the first and feeds the second, so fusing both creates a cycle",
                 between,
             )
-        return "another fusion: nothing stands between them, Thunder's partition keeps them apart", -1
+        return "another fusion: nothing is between them, but Thunder's partition keeps them apart", -1
     named = {
-        Kind.COLLECTIVE: "a collective: it is issued beside kernels, not inside one",
-        Kind.WAIT: "the wait for a collective, which no kernel holds",
+        Kind.COLLECTIVE: "a collective: it is issued outside of kernels",
+        Kind.WAIT: "the wait for a collective, which no kernel contains",
         Kind.OFFLOAD: "a transfer to the CPU",
         Kind.RELOAD: "a transfer from the CPU",
         Kind.COPY: "an in-place copy that runs by itself",
@@ -97,7 +97,7 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
         return f"a matrix product, for which {executor} has a kernel of its own", -1
     if flags & StatementFlag.VIEW:
         return f"a view that {executor} makes, which starts no kernel", -1
-    return f"{executor} runs it: the fusing executor does not take this operator", -1
+    return f"{executor} runs it: the fusing executor does not accept this operator", -1
 
 
 def _statement_between(graph: Graph, first: int, last: int) -> int:

@@ -236,7 +236,7 @@ class Recomputer:
     def why_no_recompute(self, storage: int) -> str:
         """Return the reason why a storage cannot be recomputed; empty if it can."""
         if self._last_write[storage] >= 0:
-            return "it is written in place: the backward reads what was written, not what would be computed again"
+            return "it is written in place: the backward reads the new content, which recomputing would not give"
         queue = self.values_on(storage).tolist()
         seen: set[int] = set()
         while queue:
@@ -267,7 +267,7 @@ class Recomputer:
     def why_no_offload(self, storage: int) -> str:
         """Return the reason why a storage cannot be offloaded; empty if it can."""
         if self.last_write[storage] >= 0:
-            return "it is written in place: the copy taken when it was made would be out of date"
+            return "it is written in place: a copy from before the write would be out of date"
         return ""
 
     def _why_no_rerun(self, row: int) -> str:
@@ -278,17 +278,17 @@ class Recomputer:
         name = statements.name[row]
         flags, kind = self._flags[row], self._kind[row]
         if flags & _RANDOM:
-            reason = f"{name} draws random numbers: computed again it would draw others"
+            reason = f"{name} draws random numbers: a recomputation would draw others"
         elif flags & _INPLACE or kind in (Kind.COPY, Kind.FENCE):
-            reason = f"{name} writes in place: done twice it would write twice"
+            reason = f"{name} writes in place: a recomputation would write twice"
         elif kind in (Kind.COLLECTIVE, Kind.WAIT) and not self._gathers_argument(row):
-            reason = f"{name} is a collective: every rank would have to do it again"
+            reason = f"{name} is a collective: every rank would have to repeat it"
         else:
             for value in self._inputs[row]:
                 storage = self._storage[value]
                 if storage >= 0 and self._last_write[storage] >= 0:
                     reason = (
-                        f"{name} reads {values.name[value]}, which is written in place: by then it may have changed"
+                        f"{name} reads {values.name[value]}, which is written in place and may have changed by then"
                     )
                     break
         self._blocked[row] = reason

@@ -307,9 +307,8 @@ def fit(
     asked = (peak is not None) + (step_s is not None)
     if asked > 1 or (not asked and compilations is None):
         raise ChoiceError(
-            "fit takes either a peak, such as '24 GiB', or step_s=, the seconds of a step. compilations=, the "
-            "largest number "
-            "of compilations, is given alone, or with one of them"
+            "fit takes either a peak, such as '24 GiB', or step_s=, the seconds of a step. compilations=, the largest "
+            "number of compilations, is given alone, or with one of them"
         )
     if compilations is not None:
         compilations, using = check_compilations(compilations), (*check_using(using), CUTS)

@@ -54,8 +54,7 @@ def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Mac
     """Return the error that every plan's step takes longer."""
     message = (
         f"no plan of {bench.program.name} has a step of {human_seconds(step_s)} or less by the rates of "
-        f"{machine.name}; "
-        f"if everything is saved, a step takes {human_seconds(saved_s)}"
+        f"{machine.name}; if everything is saved, a step takes {human_seconds(saved_s)}"
     )
     return Unmet(message, (1, saved_s))
 

@@ -79,8 +79,7 @@ def size_bytes(size: int | str) -> int:
     if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
         raise ChoiceError(
             "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of the stock "
-            "peak; given "
-            f"{short_repr(size)}"
+            f"peak; given {short_repr(size)}"
         )
     return size
 

@@ -324,8 +324,7 @@ def _read_remedy(program: Program, error: BaseException) -> str:
         names = sorted({type(each).__name__ for each in find_tensors(program.callable).optimizers})
         return (
             f"{' or '.join(names)} reads values in its step: open the part that returns the loss, and call "
-            f"loss.backward() and "
-            "the optimizer's step() outside"
+            "loss.backward() and the optimizer's step() outside"
         )
     return (
         "it reads tensor values between graphs: stay in tensors, as torch.where does, or pass the values to the program"

@@ -223,10 +223,8 @@ class DynamoCompiled:
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured again in {self._limit} calls, because each call differed from all "
-            f"before{where}. "
-            "Values that change with each call, such as a counter or a growing list, must be tensors, or outside of "
-            "the "
-            "program; pad shapes to a few sizes"
+            f"before{where}. Values that change with each call, such as a counter or a growing list, must be tensors, "
+            "or outside of the program; pad shapes to a few sizes"
         )
 
     def _last_change(self) -> str:
@@ -303,9 +301,8 @@ class CompiledModule(torch.nn.Module):
         again = self.__dict__["_again"]
         if again is None:
             raise WorkbenchError(
-                f"the function compiled from {type(self._original).__name__} with your own transforms cannot be "
-                f"copied or "
-                "sent: copy the module, and compile the copy; for a checkpoint, save state_dict()"
+                f"the function compiled from {type(self._original).__name__} with your own transforms cannot be copied "
+                "or sent: copy the module, and compile the copy; for a checkpoint, save state_dict()"
             )
         return again, (self._original,)
 

@@ -108,15 +108,13 @@ def refuse_lost(trace: TraceCtx) -> None:
             )
         if bsym.sym.name == "max_pool1d" and _pads(bsym):
             raise ProgramError(
-                f"{_line(bsym)}Thunder's max_pool1d returns NaN for padding: open the program with capture='auto', "
-                f"or call "
-                "max_pool2d on x.unsqueeze(-2)"
+                f"{_line(bsym)}Thunder's max_pool1d returns NaN for padding: open the program with capture='auto', or "
+                "call max_pool2d on x.unsqueeze(-2)"
             )
         if bsym.sym.name == "instance_norm" and _keeps_statistics(bsym):
             raise ProgramError(
                 f"{_line(bsym)}Thunder's instance_norm loses its running statistics: open the program with "
-                f"capture='auto', or "
-                "without track_running_stats"
+                "capture='auto', or without track_running_stats"
             )
         if bsym.sym.name == "interpolate" and not is_thunders(*bsym.args, **bsym.kwargs):
             raise ProgramError(
@@ -147,9 +145,8 @@ def refuse_lost(trace: TraceCtx) -> None:
             refuse_lists(bsym.sym, bsym.args)
         except NotImplementedError as error:
             raise ProgramError(
-                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open the program with capture='auto', "
-                f"or write "
-                f"it without a list ({error})"
+                f"{_line(bsym)}Thunder cannot differentiate {bsym.sym.name}: open the program with capture='auto', or "
+                f"write it without a list ({error})"
             ) from None
         if reason := lost_conjugate(bsym):
             raise ProgramError(

@@ -69,7 +69,7 @@ def differing_attributes(first: torch.nn.Module, second: torch.nn.Module) -> fro
         inside = sorted(ones.keys() ^ others.keys())
         raise LayerMismatch(f"{inside[0]} is in only one of the two" if inside else "its modules have another order")
     if _pattern(ones.values()) != _pattern(others.values()):
-        raise LayerMismatch("it uses or shares other modules twice")
+        raise LayerMismatch("it shares modules in another way")
     found: set[str] = set()
     for path, module in ones.items():
         beside = others[path]

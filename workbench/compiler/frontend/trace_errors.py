@@ -34,9 +34,8 @@ ASSERTED = "asserted by the program"
 _CAUSES = (
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype",
-        "PyTorch cannot combine these data types either: cast one of the tensors, as model.to(x.dtype) does, or "
-        "open the "
-        "program inside torch.autocast",
+        "PyTorch cannot combine these data types either: cast one of the tensors, as model.to(x.dtype) does, or open "
+        "the program inside torch.autocast",
     ),
     (
         RAISES,
@@ -59,9 +58,8 @@ _CAUSES = (
     ),
     (
         r"aten\.equal\.default",
-        "it reads values: call torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which can be traced, "
-        "instead of "
-        "tensor methods or torch.nanquantile",
+        "it reads values: call torch.quantile(x, q), torch.cov(x) or torch.corrcoef(x), which can be traced, instead "
+        "of tensor methods or torch.nanquantile",
     ),
     (
         r"FloatTrueDiv\(1\.0, ToFloat",
@@ -80,9 +78,8 @@ _CAUSES = (
     ),
     (
         r"builtin operator `min` with argument types \['generator'\]",
-        "torch.distributions.kl_divergence searches for its formula in the first call of a process: call the "
-        "program once "
-        "before you open it",
+        "torch.distributions.kl_divergence searches for its formula in the first call of a process: call the program "
+        "once before you open it",
     ),
     (
         r"builtin operator `bool` with argument types \['Tensor'\]",
@@ -123,7 +120,7 @@ _CAUSES = (
     ),
     (
         r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b|_assert_scalar",
-        "values of tensors leave PyTorch here: stay in tensors, or do this before or after the program",
+        "values move between tensors and Python here: stay in tensors, or do this before or after the program",
     ),
     (r"builtin operator `(print|input|open)`", "remove it from the program, or open the program with capture='parts'"),
     (
@@ -168,14 +165,12 @@ _CAUSES = (
     (
         r"leaf Variable that requires grad is being used in an in-place operation",
         "eager PyTorch refuses to write into a leaf that requires gradients: compute with a changed copy, w + 1 "
-        "instead "
-        "of w.add_(1), or write after the step, outside of the program",
+        "instead of w.add_(1), or write after the step, outside of the program",
     ),
     (
         r"written in place under no_grad",
         "write after the step, outside of the program; or compute with a changed copy instead of changing the "
-        "parameter: "
-        "scale = self.scale.clamp(max=100) instead of self.scale.clamp_(max=100)",
+        "parameter: scale = self.scale.clamp(max=100) instead of self.scale.clamp_(max=100)",
     ),
     (
         r"PyTorch makes a view, so the write",
@@ -187,15 +182,13 @@ _CAUSES = (
     ),
     (
         r"Expected a\.numel=0 to be greater|ZeroDivisionError: integer modulo by zero",
-        "Thunder's rule does not accept empty tensors: open the program with capture='auto', or avoid layers of "
-        "width 0 "
-        "and empty batches",
+        "Thunder's rule does not accept empty tensors: open the program with capture='auto', or avoid layers of width "
+        "0 and empty batches",
     ),
     (
         r"_get_data_attr|Unknown attribute data\b",
-        "autograd does not track x.data: read x.detach() instead; write into x.data only before the program or "
-        "after the "
-        "step",
+        "autograd does not track x.data: read x.detach() instead; write into x.data only before the program or after "
+        "the step",
     ),
     (
         r"backward of a torch\.autograd\.Function writes in place into memory that is used",
@@ -210,8 +203,7 @@ _CAUSES = (
     (
         r"AttributeError: (mark_non_differentiable|mark_dirty|set_materialize_grads)",
         "Thunder's interpreter does not support this method of the context of a torch.autograd.Function: open the "
-        "program "
-        "with capture='auto'",
+        "program with capture='auto'",
     ),
     (
         r"torch\.autograd\.Function writes in place",
@@ -242,9 +234,8 @@ _CAUSES = (
     (
         FLEXIBLE,
         "open the program with capture='auto', so that PyTorch runs this attention as a part. A plan replaces it by "
-        "plain "
-        "operators only if nothing but its result is read, and its functions compute each element separately, as "
-        "score + (q - k) does",
+        "plain operators only if nothing but its result is read, and its functions compute each element separately, "
+        "as score + (q - k) does",
     ),
     (
         r"_functorch\.predispatch",
@@ -252,9 +243,8 @@ _CAUSES = (
     ),
     (
         r"_C\._functorch|transform API|torch/_functorch/|torch/autograd/__init__\.py",
-        "the program takes a derivative: open the function that it differentiates, whose backward is planned with "
-        "it, or "
-        "write out the derivative",
+        "the program takes a derivative: open the function that it differentiates, whose backward is planned with it, "
+        "or write out the derivative",
     ),
     (
         r"`manual_seed`|Generator\.(__new__|manual_seed)|generator is not None",

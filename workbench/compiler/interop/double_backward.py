@@ -19,10 +19,9 @@ from workbench.errors import GradientError
 
 REFUSAL = (
     "a gradient is differentiated a second time (for example with create_graph=True), but it comes from a function "
-    "that "
-    "Thunder compiled. The compiled backward has no graph of its own, so terms would be missing. Where you need second "
-    "derivatives, call the original function (torch.func.hessian and torch.autograd.grad accept it), and the compiled "
-    "function everywhere else"
+    "that Thunder compiled. The compiled backward has no graph of its own, so terms would be missing. Where you need "
+    "second derivatives, call the original function (torch.func.hessian and torch.autograd.grad accept it), and the "
+    "compiled function everywhere else"
 )
 
 

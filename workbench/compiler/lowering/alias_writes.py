@@ -27,9 +27,8 @@ STATISTICS = (
     "Thunder updates running statistics that are views only in the backward, so the forward would not change them"
 )
 READ_BEHIND = (
-    "a tensor that a torch.autograd.Function writes in place is read later by its old name, and Dynamo's gradient "
-    "is that "
-    "of its old content"
+    "a tensor that a torch.autograd.Function writes in place is read later by its old name, and Dynamo's gradient is "
+    "that of its old content"
 )
 
 WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"

@@ -651,9 +651,8 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
     asked = not given or any(map(_is_differentiable, given))
     if not stepper.backward(outputs) and stepper.has_backward and asked:
         raise ProgramError(
-            "the plan has a backward, but the step ran none: no tensor that requires grad was found in the result "
-            "of the "
-            f"program, {short_repr(outputs)}"
+            "the plan has a backward, but the step ran none: no tensor that requires grad was found in the result of "
+            f"the program, {short_repr(outputs)}"
         )
     stepper.synchronize()
     return stepper.record(outputs)

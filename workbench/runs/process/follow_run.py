@@ -179,7 +179,7 @@ class Run(Record):
             If it has not ended in time; the run continues.
         """
         if not self._over.wait(timeout_s):
-            raise RunError(f"run {self.name} is not over after {timeout_s} s; it is {self.state}")
+            raise RunError(f"run {self.name} is not done after {timeout_s} s; it is {self.state}")
         return self
 
     def cancel(self) -> None:

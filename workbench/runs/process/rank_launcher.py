@@ -484,7 +484,7 @@ def serve_store(port: int) -> TCPStore:
             why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
             raise RunError(
                 f"port {port} cannot be used: {why}; give another port, or no port: on one machine a file is used "
-                f"instead"
+                "instead"
             ) from error
         return TCPStore(
             LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=True

@@ -207,7 +207,7 @@ class Record:
         times = self._last_of(events.StepTimes)
         if times is None or times.other_cores is None or times.free_cores is None or times.free_cores > -COMPETED_CORES:
             return ""
-        return f"measured beside other load: other processes used {times.other_cores:.1f} cores meanwhile"
+        return f"measured under other load: other processes used {times.other_cores:.1f} cores meanwhile"
 
     @property
     def against(self) -> dict[str, dict[str, Any]]:
