@@ -25,48 +25,52 @@ RULES: dict[str, RewriteRule] = {
     for rule in (
         RewriteRule(
             "fence",
-            "each output of `update_aliases` is the input at its place",
-            "Thunder puts it before a write to keep statements in order; it hands its inputs on and computes nothing",
+            "each output of `update_aliases`, and the input at the same position",
+            "Thunder puts a fence before a write to keep statements in order; the fence returns its inputs and "
+            "computes nothing",
         ),
         RewriteRule(
             "shallow copy",
-            "the output of `shallow_copy`, and of a reshape or expand to the shape that there is, is its input",
-            "Thunder renames a value with it where a gradient rule hands it on; no element changes, nor its memory",
+            "the output and the input of `shallow_copy`, and of a reshape or expand that keeps the shape",
+            "Thunder uses these operations to rename a value that a gradient rule returns unchanged; neither "
+            "elements nor memory change",
         ),
         RewriteRule(
             "moved elements",
-            "a view or reshape of a view is one of what that is a view of, told by where its elements come from",
-            "PyTorch has many functions that only move elements, and Thunder takes them apart inside nvFuser's fusions",
+            "two chains of views and reshapes that take the same elements of the same value",
+            "PyTorch has many functions that only move elements, and Thunder decomposes them inside nvFuser's fusions",
         ),
         RewriteRule(
             "redundant cast",
-            "a cast to the data type, shape and device that a value has already is that value",
-            "no element changes; whether it is a copy in memory of its own is followed apart from what it holds",
+            "a value, and its cast to the data type, shape and device that it already has",
+            "no element changes; whether the cast copies memory is tracked separately from the elements",
         ),
         RewriteRule(
             "cast there and back",
-            "a cast to a wider floating point type and back is the value before it",
-            "every number of the narrow type is one of the wide type, so that the way back is exact",
+            "a value, and its cast to a wider floating point type and back",
+            "the wide type contains every number of the narrow type, so the second cast is exact",
         ),
         RewriteRule(
             "cast on the way",
-            "under nvFuser, a cast of a cast between floating point types is the last cast alone",
-            "Thunder's nvFuser executor drops the type in between wherever both casts meet, and so rounds once less",
+            "under nvFuser, two successive casts between floating point types, and the second cast alone",
+            "Thunder's nvFuser executor drops the first cast if both casts are in one fusion, and so rounds one "
+            "time less",
         ),
         RewriteRule(
             "bucket",
-            "one collective on packed tensors, unpacked, is that collective on each of them",
-            "elements are sent side by side and come back at their own places; an element's result hangs on no other",
+            "one collective on packed tensors that are unpacked afterwards, and the same collective on each tensor",
+            "each element is sent and comes back at its own position; its result depends on no other element",
         ),
         RewriteRule(
             "reduction in place",
-            "an all-reduce into the memory that it is given has the result of one into memory of its own",
-            "only where the result lies differs; that what was sent is overwritten is followed as a write",
+            "an all-reduce that overwrites its operand, and an all-reduce that allocates its result",
+            "only the memory of the result differs; overwriting the operand is tracked as a write",
         ),
         RewriteRule(
             "offload",
-            "what is brought back from the store and has arrived is what was put there",
-            "bytes are copied out and in, with each view's shape and strides; what is on its way has no content yet",
+            "a value before its offload, and the value after it was loaded back",
+            "the bytes are copied to the host and back, with each view's shape and strides; before the transfer is "
+            "done, the value cannot be read",
         ),
     )
 }
