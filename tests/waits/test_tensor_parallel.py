@@ -119,7 +119,7 @@ def test_tensor_parallelism_is_planned_for_an_absent_gpu() -> None:
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        (nn.Linear(4, 4), "it has no two linears in one module"),
+        (nn.Linear(4, 4), "no module contains two linear layers"),
         (Two(hidden=9), "the 9 features between up and down cannot be divided by 2 ranks"),
         (Softmaxed(), "softmax does not compute each feature separately"),
         (LayerNormed(), "layer_norm also takes t_norm_weight, which is not split over ranks"),

@@ -10,7 +10,7 @@ PARTS = (
     CheckPart(
         name="environment",
         title="Environment",
-        does="What is attached and installed, whether nvFuser fits this PyTorch and runs, and what is missing.",
+        does="Attached devices, installed packages, whether nvFuser fits this PyTorch and runs, and what is missing.",
         limit_s=180,
         module=f"{_MODULE}.environment",
     ),
@@ -45,7 +45,8 @@ PARTS = (
     CheckPart(
         name="memory",
         title="Memory of large layers",
-        does="Layers of a 7B model: predicted against measured peak; saved, recomputed, offloaded; what fits.",
+        does="Layers of a 7B model: predicted against measured peak; saved, recomputed, offloaded; the depth that "
+        "fits.",
         limit_s=900,
         module=f"{_MODULE}.large_layers",
     ),

@@ -182,7 +182,7 @@ class Saved(Lever):
         return (
             Setting(
                 name="inputs",
-                label="inputs of recomputed values: recomputed, too, from values that are saved anyway (along), or "
+                label="inputs of recomputed values: also recomputed, from values that are saved anyway (along), or "
                 "saved (cut)",
                 default=ALONG,
                 options=(ALONG, CUT),

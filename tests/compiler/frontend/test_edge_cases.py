@@ -306,7 +306,7 @@ def test_a_plan_warns_that_a_write_in_a_checkpointed_region_is_made_only_once(ca
         bench = workbench.open(module, x, device="cpu", executor="torch", capture=capture)
         for run in (bench.config.jit(module), eager):
             run(x).sum().backward()
-        warned = [each for each in bench.plan.warnings if "torch.utils.checkpoint computes again" in each]
+        warned = [each for each in bench.plan.warnings if "torch.utils.checkpoint recomputes" in each]
         differs = not torch.equal(module.norm.num_batches_tracked, eager.norm.num_batches_tracked)
         assert differs == inside == any("/batch_norm (test_edge_cases.py:" in each for each in warned)
         assert inside or not warned

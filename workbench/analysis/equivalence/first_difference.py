@@ -102,7 +102,7 @@ def _difference_at_end(
     return (
         row,
         source_of(plan, row),
-        f"{plan.statements.name[row]} makes {what} {place}, which it does not in the stock plan",
+        f"{plan.statements.name[row]} computes {what} {place}, but does not in the stock plan",
     )
 
 

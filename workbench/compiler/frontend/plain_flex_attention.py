@@ -91,7 +91,7 @@ def record_attention(
     """
     # A checkpointed region takes the other results out, even if nothing reads them.
     if any(user.users and not (_name(user) == "getitem" and user.args[1] == 0) for user in node.users):
-        raise NotImplementedError("the sums of flex_attention are read, too")
+        raise NotImplementedError("another result of flex_attention than its output is read")
     if torch.is_autocast_enabled(query.device.type) and not _is_plain(score, blocks):
         raise NotImplementedError("flex_attention with functions computes in other data types under autocast")
     if _is_plain(score, blocks):

@@ -58,7 +58,7 @@ def why_not(module: torch.nn.Module, ranks: int) -> str:
     pairs = pairs_of(module)
     if not pairs:
         return (
-            "it has no two linears in one module of which the second takes as many features as the first gives; "
+            "no module contains two linear layers of which the second takes as many features as the first returns; "
             "share it by fsdp"
         )
     for first, second in pairs:
@@ -137,7 +137,7 @@ def _why_not_between(trace: TraceCtx, first: str, second: str) -> str:
     uses = [[b for b in trace.bound_symbols if is_statement(b) and _reads(b, weight)] for weight in weights]
     for name, found in zip((first, second), uses, strict=True):
         if len(found) != 1 or found[0].sym.name != "linear":
-            return f"{name} is used {len(found)} times, and once, as a linear, is what can be split"
+            return f"{name} is used {len(found)} times, but only a weight that one linear layer uses once can be split"
     split = {uses[0][0].flat_proxy_outs[0].name}
     last = trace.bound_symbols[-1]
     for bsym in trace.bound_symbols:

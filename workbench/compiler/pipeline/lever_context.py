@@ -278,9 +278,9 @@ class LeverContext:
             if again and written and index not in reported:
                 reported.add(index)
                 yield (
-                    f"{self.line(index)} writes where torch.utils.checkpoint computes again in the backward: eager "
-                    "PyTorch writes a second time there, as running statistics of a batch norm; here it is written "
-                    "once in a step. Take it out of what is checkpointed for the same in both"
+                    f"{self.line(index)} writes in a region that torch.utils.checkpoint recomputes in the backward. "
+                    "Eager PyTorch then writes a second time, for example running statistics of a batch norm; a plan "
+                    "writes once in a step. To get the same in both, move the write out of the checkpointed region"
                 )
 
     def _stale_gradients(self) -> Iterator[str]:

@@ -272,7 +272,7 @@ class EventLog:
             pass
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         if _identity(self._file) != self._is:
-            raise OSError(errno.ESTALE, "the program closed it, and put another file in its place")
+            raise OSError(errno.ESTALE, "the program closed it and opened another file in its place")
 
 
 def _identity(file: int) -> tuple[int, int]:

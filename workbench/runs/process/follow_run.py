@@ -323,7 +323,7 @@ class Run(Record):
         try:
             status = self._worker.close()
         except BaseException as error:
-            _LOGGER.exception("what is left of run %s could not be cleared", self.name)
+            _LOGGER.exception("the remains of run %s could not be cleared", self.name)
             trouble = f"{type(error).__name__}: {error}"
         if not self._worker.is_child and self._stop is None:
             self._await_other_s_word()
