@@ -489,6 +489,13 @@ def _soft_margin_loss(
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
+def _cat(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """PyTorch skips vectors without elements, with which caches of Hugging Face begin. Thunder refuses them."""
+    kept = [a for a in tensors if tuple(a.shape) != (0,)]
+    skips = 0 < len(kept) < len(tensors) and len({a.dtype for a in tensors}) == 1
+    return known_as(torch.cat)(kept if skips else tensors, *args, **kwargs)
+
+
 def kind_of(function: Any) -> str:
     """Return the correction for which an operator is lowered."""
     if function in DRAWN:
@@ -535,6 +542,9 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.arctan2: _atan2,
     torch.as_tensor: _as_tensor,
     torch.tensor: _tensor,
+    torch.cat: _cat,
+    torch.concat: _cat,
+    torch.concatenate: _cat,
     torch.scalar_tensor: _scalar_tensor,
     functional.interpolate: interpolate,
     functional.normalize: _normalize,
