@@ -117,8 +117,7 @@ def check_lever(name: str) -> None:
     known = [lever.name for lever in all_levers()]
     if name not in known:
         raise ChoiceError(
-            f"--sites {short_repr(name)[1:-1]}: unknown lever; legal: {', '.join(known)}"
-            f"{suggest_names(name, known)}"
+            f"--sites {short_repr(name)[1:-1]}: unknown lever; legal: {', '.join(known)}{suggest_names(name, known)}"
         )
 
 

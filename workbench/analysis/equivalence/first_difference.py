@@ -68,7 +68,8 @@ def first_difference(
         return (
             -1,
             source,
-            f"draws random numbers {len(plan_numbers.draws)} times; the stock plan draws {len(stock_numbers.draws)} times",
+            f"draws random numbers {len(plan_numbers.draws)} times; "
+            f"the stock plan draws {len(stock_numbers.draws)} times",
         )
     return _difference_at_end(stock, stock_numbers, plan, plan_numbers, end)
 

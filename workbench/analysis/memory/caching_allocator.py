@@ -44,7 +44,7 @@ class OutOfMemory(Exception):
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class Block:
+class MemoryBlock:
     """A range of addresses in a segment: allocated, free, or without memory (not mapped)."""
 
     pool: _Pool
@@ -52,8 +52,8 @@ class Block:
     size: int
     allocated: bool = False
     mapped: bool = True
-    before: Block | None = None
-    after: Block | None = None
+    before: MemoryBlock | None = None
+    after: MemoryBlock | None = None
 
     @property
     def is_split(self) -> bool:
@@ -67,16 +67,16 @@ class _Pool:
     def __init__(self, *, is_small: bool) -> None:
         self.is_small = is_small
         self.page_bytes = SMALL_SEGMENT_BYTES if is_small else LARGE_SEGMENT_BYTES
-        self.free: list[tuple[int, int, Block]] = []
-        self.unmapped: list[tuple[int, Block]] = []
+        self.free: list[tuple[int, int, MemoryBlock]] = []
+        self.unmapped: list[tuple[int, MemoryBlock]] = []
 
-    def insert(self, block: Block) -> None:
+    def insert(self, block: MemoryBlock) -> None:
         if block.mapped:
             bisect.insort(self.free, (block.size, block.address, block))
         else:
             bisect.insort(self.unmapped, (block.address, block))
 
-    def remove(self, block: Block) -> None:
+    def remove(self, block: MemoryBlock) -> None:
         if block.mapped:
             del self.free[bisect.bisect_left(self.free, (block.size, block.address))]
         else:
@@ -117,7 +117,7 @@ class CachingAllocator:
         """Size of the largest free block."""
         return max((pool.free[-1][0] for pool in self._pools.values() if pool.free), default=0)
 
-    def allocate(self, nbytes: int, stream: int = 0) -> Block:
+    def allocate(self, nbytes: int, stream: int = 0) -> MemoryBlock:
         """Allocate a block.
 
         Parameters
@@ -148,7 +148,7 @@ class CachingAllocator:
         self.allocated_bytes += block.size
         return block
 
-    def free(self, block: Block) -> None:
+    def free(self, block: MemoryBlock) -> None:
         """Return a block to its pool; free neighbours become one block."""
         block.allocated = False
         self.allocated_bytes -= block.size
@@ -165,7 +165,7 @@ class CachingAllocator:
                     pool.remove(block)
                     self.reserved_bytes -= block.size
 
-    def _best_fit(self, pool: _Pool, size: int) -> Block | None:
+    def _best_fit(self, pool: _Pool, size: int) -> MemoryBlock | None:
         at = bisect.bisect_left(pool.free, (size,))
         if at == len(pool.free):
             return None
@@ -175,7 +175,7 @@ class CachingAllocator:
                 at += 1
         return pool.free.pop(at)[2]
 
-    def _grow(self, pool: _Pool, size: int) -> Block | None:
+    def _grow(self, pool: _Pool, size: int) -> MemoryBlock | None:
         """Return a new block with memory of the device, or None if it has not enough."""
         if self._expandable:
             return self._grow_segment(pool, size)
@@ -187,15 +187,15 @@ class CachingAllocator:
             segment = _rounded(size, SEGMENT_ROUNDING_BYTES)
         if not self._reserve(segment):
             return None
-        block = Block(pool, self._end, segment)
+        block = MemoryBlock(pool, self._end, segment)
         self._end += segment
         return block
 
-    def _grow_segment(self, pool: _Pool, size: int) -> Block | None:
+    def _grow_segment(self, pool: _Pool, size: int) -> MemoryBlock | None:
         """Map pages at the lowest address where free and unmapped memory in a row suffice."""
         found = next((first for _, each in pool.unmapped if _room(first := _first(each)) >= size), None)
         if found is None:
-            found = Block(pool, self._end, _ADDRESS_SPACE_BYTES, mapped=False)
+            found = MemoryBlock(pool, self._end, _ADDRESS_SPACE_BYTES, mapped=False)
             self._end += _ADDRESS_SPACE_BYTES
             pool.insert(found)
         if not found.mapped and (found := self._map(found, size)) is None:
@@ -207,7 +207,7 @@ class CachingAllocator:
         pool.remove(found)
         return found
 
-    def _map(self, block: Block, size: int) -> Block | None:
+    def _map(self, block: MemoryBlock, size: int) -> MemoryBlock | None:
         """Give memory to the start of an unmapped block; return the free block that it becomes part of."""
         pool = block.pool
         mapped = min(_rounded(size, pool.page_bytes), block.size)
@@ -221,7 +221,7 @@ class CachingAllocator:
         pool.insert(block)
         return block
 
-    def _unmap_pages(self, block: Block) -> None:
+    def _unmap_pages(self, block: MemoryBlock) -> None:
         """Take the whole pages out of a free block."""
         pool = block.pool
         start = _rounded(block.address, pool.page_bytes)
@@ -246,15 +246,15 @@ class CachingAllocator:
         self.reserved_bytes += nbytes
         return True
 
-    def _split(self, block: Block, size: int) -> Block:
+    def _split(self, block: MemoryBlock, size: int) -> MemoryBlock:
         """Cut a block to a size, and return the rest."""
-        rest = Block(block.pool, block.address + size, block.size - size, False, block.mapped, block, block.after)
+        rest = MemoryBlock(block.pool, block.address + size, block.size - size, False, block.mapped, block, block.after)
         if block.after is not None:
             block.after.before = rest
         block.after, block.size = rest, size
         return rest
 
-    def _join(self, block: Block) -> None:
+    def _join(self, block: MemoryBlock) -> None:
         """Join a block that is in no list with its neighbours, if they are as free as it is."""
         for each in (block.before, block.after):
             if each is None or each.allocated or each.mapped != block.mapped:
@@ -275,17 +275,17 @@ def _rounded(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def _growable(block: Block) -> int:
+def _growable(block: MemoryBlock) -> int:
     return block.size + (block.after.size if block.after is not None and not block.after.mapped else 0)
 
 
-def _first(unmapped: Block) -> Block:
+def _first(unmapped: MemoryBlock) -> MemoryBlock:
     """Return the free block right before an unmapped one, or the unmapped one."""
     before = unmapped.before
     return before if before is not None and not before.allocated else unmapped
 
 
-def _room(block: Block | None) -> int:
+def _room(block: MemoryBlock | None) -> int:
     """Return the bytes of free and unmapped blocks in a row."""
     room = 0
     while block is not None and not block.allocated:

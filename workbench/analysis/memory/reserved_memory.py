@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from workbench.analysis.memory.caching_allocator import Block, CachingAllocator, OutOfMemory
+from workbench.analysis.memory.caching_allocator import MemoryBlock, CachingAllocator, OutOfMemory
 from workbench.analysis.memory.liveness import storage_spans
 from workbench.core.graph import Graph, Kind, ValueFlag
 
@@ -58,7 +58,7 @@ class _Step:
     def __init__(self, graph: Graph, allocator: CachingAllocator) -> None:
         self.graph, self.allocator = graph, allocator
         self.sizes: list[int] = graph.storages.bytes.tolist()
-        self.live: dict[int, Block] = {}
+        self.live: dict[int, MemoryBlock] = {}
         self.statement = -1
         self.most_reserved_bytes = self.most_allocated_bytes = self.fragmented_bytes = 0
         self.last_growth = -1
@@ -72,7 +72,7 @@ class _Step:
         self._rows: list[int] = np.flatnonzero(statements.parent < 0).tolist()
         self._reloads = set(np.flatnonzero(statements.kind == Kind.RELOAD).tolist())
 
-    def allocate(self, nbytes: int, stream: int = 0) -> Block:
+    def allocate(self, nbytes: int, stream: int = 0) -> MemoryBlock:
         block = self.allocator.allocate(nbytes, stream)
         if self.allocator.reserved_bytes > self.most_reserved_bytes:
             self.most_reserved_bytes, self.last_growth = self.allocator.reserved_bytes, self.statement
@@ -106,7 +106,7 @@ class _Step:
         for copy in copies:
             self.allocator.free(copy)
 
-    def _accumulate(self) -> list[Block]:
+    def _accumulate(self) -> list[MemoryBlock]:
         """Allocate autograd's copies of gradients; see `workbench.analysis.memory.liveness`."""
         ends, values = self.graph.ends, self.graph.values
         storage_of: list[int] = values.storage.tolist()

@@ -222,7 +222,11 @@ def write_baseline(bench: Workbench, path: str | os.PathLike[str], *, overwrite:
     """
 
     def why_not(target: Path) -> str:
-        return "" if overwrite or _parse_baseline(target.read_bytes()[:MOST_BYTES]) else "the file exists and is not a baseline"
+        return (
+            ""
+            if overwrite or _parse_baseline(target.read_bytes()[:MOST_BYTES])
+            else "the file exists and is not a baseline"
+        )
 
     try:
         text = json.dumps(baseline_document(bench), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
