@@ -153,6 +153,26 @@ def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.M
     assert passes
 
 
+def drawn(x: torch.Tensor) -> torch.Tensor:
+    half = x * 0.5
+    written = half.reshape(-1)
+    written.copy_(x * 2.0)
+    torch.nn.functional.dropout(half + 1.0, 0.5).add_(1.0)
+    return written
+
+
+def test_a_statement_whose_new_names_overlap_its_old_names_is_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversion makes two values: in the second plan, the second value gets the name that the first had."""
+    bench = workbench.open(
+        drawn, torch.randn(8, requires_grad=True), device="cpu", executor="torchcompile", capture="interpreter"
+    )
+    passes: list[int] = []
+    monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
+    bench.plan_under({"copies:drawn/copy_": "out", "remat:drawn/add": "recompute"})
+    assert bench.plan_under({"copies:drawn/copy_": "out"}).proof.proven
+    assert len(passes) >= 2
+
+
 def test_most_fusions_of_a_plan_are_reused_from_the_plan_before() -> None:
     bench = workbench.open("llama", layers=3, device="planned", executor="nvfuser")
     able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from workbench.analysis.memory.caching_allocator import MemoryBlock, CachingAllocator, OutOfMemory
+from workbench.analysis.memory.caching_allocator import CachingAllocator, MemoryBlock, OutOfMemory
 from workbench.analysis.memory.liveness import storage_spans
 from workbench.core.graph import Graph, Kind, ValueFlag
 

@@ -189,6 +189,9 @@ def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
 
 def _rename(statement: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
     """Return the same traced form with other names."""
+    if not {proxy.name for proxy in statement.made}.isdisjoint(names):
+        # A swap goes on from the new name, so t2 would become t0 if t2 becomes t1 and t1 becomes t0.
+        statement = _rename(statement, [f"unused{at}_{name}" for at, name in enumerate(names)])
     with tracectx(TraceCtx(None)):
         made = [proxy.replace_name(name) for proxy, name in zip(statement.made, names, strict=True)]
     by_name = {old.name: new for old, new in zip(statement.made, made, strict=True)}
