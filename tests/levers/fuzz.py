@@ -41,7 +41,7 @@ from workbench.bench import Workbench
 from workbench.compiler import api
 from workbench.compiler.planner import kernel_identity
 from workbench.compiler.trace.fingerprints import fusion_key
-from workbench.errors import ChoiceError, PlanError
+from workbench.errors import ChoiceError, PlanError, ProgramError
 from workbench.runs.measure import accuracy, tensor_diff
 from workbench.runs.measure.accuracy import Stepper
 from workbench.runs.measure.tensor_diff import RecordedTensor
@@ -336,7 +336,11 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
     if not given.comparable:
         counts["programs that unmodified Thunder gets wrong, or that are nothing but rounding"] += 1
     with regions(compiled=mode == INDUCTOR) as made:
-        subject = Subject(mode, given)
+        try:
+            subject = Subject(mode, given)
+        except ProgramError:
+            counts["programs that the workbench refuses with a reason"] += 1
+            return
         drawn_sets = list(distinct(subject, seed, sets, counts))
         if mode == INDUCTOR:
             with made.together():

@@ -143,8 +143,8 @@ def check_program(program: Any) -> None:
             raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the original Python code")
         if path and getattr(module, "_orig_mod", None) is not None:
             raise ProgramError(
-                f"{path} of {_call_name(program)} is already compiled by torch.compile: replace it was "
-                "made of the original module"
+                f"{path} of {_call_name(program)} is already compiled by torch.compile: "
+                "replace it by the original module"
             )
 
 

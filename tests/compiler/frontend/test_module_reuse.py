@@ -28,7 +28,7 @@ SEEN: list[int] = []
 
 @contextlib.contextmanager
 def each_traced(program: Any) -> Iterator[module_reuse.ReuseCounts]:
-    """Replace `traced_once`, so that each module `trace_modules_once`."""
+    """Replace `trace_modules_once`, so that each module is traced."""
     yield module_reuse.ReuseCounts()
 
 

@@ -91,6 +91,21 @@ def test_the_loss_of_a_soft_margin_equals_eager(reduction: str) -> None:
     torch.testing.assert_close(gradient, expected)
 
 
+def test_a_vector_without_elements_is_left_out_of_a_concatenation_as_in_pytorch() -> None:
+    """Caches of Hugging Face begin with such a vector."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.tensor([]), x.sin(), x], dim=-2)
+
+    torch.manual_seed(3)
+    x = torch.randn(3, 4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+    ours, eager = bench.config.jit(program)(x), program(x)
+    assert torch.equal(ours, eager)
+    (gradient,), (expected,) = (torch.autograd.grad(made.sum(), x) for made in (ours, eager))
+    torch.testing.assert_close(gradient, expected)
+
+
 def test_label_smoothing_is_refused_by_thunders_interpreter() -> None:
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(x, target, label_smoothing=0.1)

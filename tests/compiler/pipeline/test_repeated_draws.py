@@ -286,7 +286,7 @@ def test_a_stock_plan_with_more_or_fewer_draws_in_fusions_than_the_program_is_a_
     )
     assert fault(two.stage.graph, two.stock_plan.graph) == ""
     assert "2 times, but 1 times" in fault(two.stage.graph, one.stock_plan.graph)
-    assert "1 times, and 2 times" in fault(one.stage.graph, two.stock_plan.graph)
+    assert "1 times, but 2 times in the stock plan" in fault(one.stage.graph, two.stock_plan.graph)
     # Two draws from the same state of the generator are one draw.
     graph = two.stock_plan.graph
     names, inputs = list(graph.values.name), graph.statements.inputs

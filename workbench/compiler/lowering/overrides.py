@@ -493,7 +493,7 @@ def _cat(tensors: Any, *args: Any, **kwargs: Any) -> Any:
     """PyTorch skips vectors without elements, with which caches of Hugging Face begin. Thunder refuses them."""
     kept = [a for a in tensors if tuple(a.shape) != (0,)]
     skips = 0 < len(kept) < len(tensors) and len({a.dtype for a in tensors}) == 1
-    return known_as(torch.cat)(kept if skips else tensors, *args, **kwargs)
+    return thunder_operator(torch.cat)(kept if skips else tensors, *args, **kwargs)
 
 
 def kind_of(function: Any) -> str:
