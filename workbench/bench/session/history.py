@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 _STAMPS = itertools.count()
 """Sequence numbers of changes, across all programs."""
@@ -26,7 +26,8 @@ class History:
     def __init__(self, choices: Mapping[str, str]) -> None:
         self._made = [dict(choices)]
         self._stamps = [next(_STAMPS)]
-        self._found: set[tuple[str, str]] = set()
+        self._found: list[frozenset[str]] = [frozenset()]
+        """For each change, the sites whose choices a search made."""
         self.at = 0
 
     @property
@@ -37,24 +38,27 @@ class History:
     @property
     def pinned(self) -> dict[str, str]:
         """Current choices that the user made."""
-        return {id: option for id, option in self.choices.items() if (id, option) not in self._found}
+        return {id: option for id, option in self.choices.items() if id not in self._found[self.at]}
 
-    def mark_found(self, choices: Mapping[str, str]) -> None:
-        """Record that a search made these choices, and not the user."""
-        self._found |= set(choices.items())
+    def make(self, choices: Mapping[str, str], by_hand: Collection[str] = (), found: Collection[str] = ()) -> None:
+        """Make choices current. If they differ from the current ones, this clears the redo history.
 
-    def pin(self, ids: Iterable[str]) -> None:
-        """Record that the user made the choices for these sites."""
-        of = set(ids)
-        self._found = {choice for choice in self._found if choice[0] not in of}
-
-    def make(self, choices: Mapping[str, str]) -> None:
-        """Make choices current, if they differ; this clears the redo history."""
+        Parameters
+        ----------
+        choices : mapping of str to str
+            All choices.
+        by_hand, found : collection of str
+            Sites whose choices the user, or a search, makes now. The other sites stay as they were.
+        """
+        searched = (self._found[self.at] - set(by_hand) | set(found)) & choices.keys()
         if choices != self._made[self.at]:
-            del self._made[self.at + 1 :], self._stamps[self.at + 1 :]
+            del self._made[self.at + 1 :], self._stamps[self.at + 1 :], self._found[self.at + 1 :]
             self._made.append(dict(choices))
             self._stamps.append(next(_STAMPS))
+            self._found.append(searched)
             self.at += 1
+        else:
+            self._found[self.at] = searched
 
     def can_go(self, steps: int) -> bool:
         """Return whether this number of steps is possible; negative numbers are steps back."""

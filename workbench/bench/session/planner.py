@@ -21,9 +21,13 @@ PLANS_KEPT = 16
 
 @dataclasses.dataclass(eq=False)
 class ChoiceRequest:
-    """Choices waiting to be made, and their result: the effect on the plan, or the reason for a refusal."""
+    """Choices waiting to be made, and their result: the effect on the plan, or the reason for a refusal.
+
+    `found` says whether a search made them, and not the user.
+    """
 
     choices: Mapping[str, str]
+    found: bool = False
     done: PlanDiff | None = None
     error: WorkbenchError | None = None
 
@@ -139,7 +143,9 @@ class Planner:
                 self._plans.move_to_end(key)
             return self._plans.get(key)
 
-    def ask(self, choices: Mapping[str, str], make: Callable[[list[ChoiceRequest]], None]) -> tuple[PlanDiff, bool]:
+    def ask(
+        self, choices: Mapping[str, str], make: Callable[[list[ChoiceRequest]], None], *, found: bool = False
+    ) -> tuple[PlanDiff, bool]:
         """Have choices made.
 
         If a newer request arrives during planning, planning stops, and both requests are planned together. The newer
@@ -150,6 +156,8 @@ class Planner:
         choices : mapping of str to str
         make : callable
             Fulfils requests, all in one plan, and answers them. May raise `Superseded`.
+        found : bool
+            Whether a search made the choices.
 
         Returns
         -------
@@ -163,7 +171,7 @@ class Planner:
         WorkbenchError
             The reason why they are not made.
         """
-        request, made_here = ChoiceRequest(dict(choices)), False
+        request, made_here = ChoiceRequest(dict(choices), found), False
         with self._changed:
             self._waiting.append(request)
         while not request.is_answered:

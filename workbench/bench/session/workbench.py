@@ -268,11 +268,10 @@ class Workbench:
             If a site or option is unknown or refused; then nothing changes.
         """
         check_texts(choices)
-        self._history.pin(choices)
         return self._choose_together(choices)
 
-    def _choose_together(self, choices: Mapping[str, str]) -> PlanDiff:
-        done, made_here = self._planner.ask(choices, self._make)
+    def _choose_together(self, choices: Mapping[str, str], *, found: bool = False) -> PlanDiff:
+        done, made_here = self._planner.ask(choices, self._make, found=found)
         if made_here:
             self._notify()
         return done
@@ -294,7 +293,13 @@ class Workbench:
             with self._lock:
                 # After an undo in the meantime, make the choices on top of its result.
                 if self._history.choices == in_force:
-                    self._history.make(wanted)
+                    # Of several requests for a site, the last one counts.
+                    searched = {id: request.found for request in requests for id in request.choices}
+                    self._history.make(
+                        wanted,
+                        by_hand=[id for id, found in searched.items() if not found],
+                        found=[id for id, found in searched.items() if found],
+                    )
                     break
         done = diff(before, after, self.machine)
         for request in requests:
@@ -517,9 +522,7 @@ class Workbench:
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
             return None
-        # Record them before observers are notified.
-        self._history.mark_found(choices)
-        return self._choose_together({**gone, **choices})
+        return self._choose_together({**gone, **choices}, found=True)
 
     def undo(self) -> None:
         """Revert the last change of choices, if there is one."""

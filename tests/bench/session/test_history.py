@@ -1,0 +1,57 @@
+"""Choices made by hand and choices that a search made, over undo, redo and refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+import workbench
+from workbench.bench import Workbench
+from workbench.errors import ChoiceError
+
+
+@pytest.fixture
+def bench() -> Workbench:
+    return workbench.open("mlp", layers=2, device="cpu", executor="torch")
+
+
+def free_site(bench: Workbench) -> str:
+    return next(site.id for site in bench.sites("saved") if site.bytes and "recompute" not in site.illegal)
+
+
+def test_undo_returns_a_choice_to_the_search_that_made_it(bench: Workbench) -> None:
+    id = free_site(bench)
+    bench.choose_found({id: "recompute"})
+    bench.choose({id: "save"})
+    bench.undo()
+    assert (bench.choices, bench.pinned) == ({id: "recompute"}, {})
+
+
+def test_undo_returns_a_choice_to_the_user_who_made_it(bench: Workbench) -> None:
+    id = free_site(bench)
+    bench.choose({id: "recompute"})
+    bench.choose({id: "save"})
+    bench.choose_found({id: "recompute"})
+    assert bench.pinned == {}
+    bench.undo()
+    bench.undo()
+    assert (bench.choices, bench.pinned) == ({id: "recompute"}, {id: "recompute"})
+
+
+def test_a_user_who_makes_the_choice_of_a_search_pins_it(bench: Workbench) -> None:
+    id = free_site(bench)
+    bench.choose_found({id: "recompute"})
+    bench.choose({id: "recompute"})
+    assert bench.pinned == {id: "recompute"}
+    bench.undo()
+    assert bench.choices == {}
+
+
+def test_a_refused_choice_pins_nothing(bench: Workbench) -> None:
+    id = free_site(bench)
+    bench.choose_found({id: "recompute"})
+    with pytest.raises(ChoiceError):
+        bench.choose({id: "recompute", "saved:nothing/here": "save"})
+    assert bench.pinned == {}
+    with pytest.raises(ChoiceError):
+        bench.choose({id: "sav"})
+    assert bench.pinned == {}
