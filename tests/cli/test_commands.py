@@ -361,6 +361,8 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     ),
     (["plan", "f.py:untraceable"], "values decide which code runs: choose with torch.where"),
     (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not attached"),
+    (["run", "swap", "--device", "planned", "--submit", "2"], "swap is planned for a GPU that is not attached"),
+    (["run", "swap", "--submit", "2", "--trace", "t.json"], "--trace reads a run that has ended: with --submit"),
     (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
     (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
     (["run", "swap", "--against", "stok"], "--against stok: legal: stock, thunder, a config file (.py), or"),

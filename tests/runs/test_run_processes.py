@@ -22,7 +22,7 @@ from workbench.core.config import Config
 from workbench.errors import ProgramError, RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import statement_times
-from workbench.runs.process import failure_reason, follow_run, reaper, request, run_store
+from workbench.runs.process import failure_reason, follow_run, reaper, request, run_store, worker_process
 from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
 
@@ -209,6 +209,58 @@ def test_a_folder_cannot_be_run_twice(finished: Run) -> None:
 def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
     finished.cancel()
     assert finished.state == "done"
+
+
+SLEEPS = "def make():\n    time.sleep(60)"
+
+
+def test_a_run_of_another_user_is_not_cancelled_and_its_log_does_not_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(tmp_path, SLEEPS)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_process.Worker, "is_child", False)
+        patch.setattr(worker_process, "may_signal", lambda pid: False)
+        with pytest.raises(RunError, match="belongs to another user"):
+            run.cancel()
+    assert run.state not in follow_run.FINAL_STATES
+    assert not [event for event in event_log.read_events(run.run_dir) if isinstance(event, events.Cancelled)]
+    run.cancel()
+    assert run.state == "cancelled"
+
+
+def test_a_cancel_that_fails_keeps_the_reason_for_which_the_run_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(tmp_path, SLEEPS)
+    earlier = events.Failed(t_s=0.0, reason="over the limit")
+    run._stop = earlier
+
+    def refuse(worker: worker_process.Worker) -> None:
+        raise RunError("it lives on")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_process.Worker, "kill", refuse)
+        with pytest.raises(RunError, match="cannot be cancelled: it lives on"):
+            run.cancel()
+    assert run._stop is earlier
+    run.cancel()
+    assert (run.state, run.error) == ("failed", "over the limit")
+
+
+def test_a_run_that_could_not_be_started_can_be_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = request.prepare(
+        tmp_path / "run", File("def make():\n    return torch.nn.Linear(2, 2), (torch.ones(2, 2),)")
+    )
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(follow_run.subprocess, "Popen", refuse)
+        with pytest.raises(RunError, match="cannot be started: Resource temporarily unavailable"):
+            follow_run.start(folder)
+    assert follow_run.start(folder).wait(120).ok
 
 
 def test_a_run_compiles_under_its_config(tmp_path: Path) -> None:
@@ -488,5 +540,5 @@ def test_another_process_can_cancel_a_run(tmp_path: Path) -> None:
 
 def test_a_planned_device_runs_nothing(tmp_path: Path) -> None:
     program = programs.resolve("mlp", device="planned")
-    with pytest.raises(RunError, match="planned device"):
+    with pytest.raises(RunError, match="the device planned"):
         follow_run.start(request.prepare(tmp_path / "run", program))

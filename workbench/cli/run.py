@@ -90,7 +90,10 @@ def run(
     options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
     if samples is not None:
         options = dataclasses.replace(options, samples=samples)
-    if submit is not None:
+    if submit is not None and bench.program.device != "planned":
+        for option, path in (("--trace", trace), ("--memory-snapshot", memory_snapshot)):
+            if path is not None:
+                raise typer.BadParameter(f"{option} reads a run that has ended: with --submit, leave it out")
         return _submit(bench.prepare(options=options, against=_variants(against)), submit, as_json)
     if bench.program.device == "planned":
         raise DeviceError(

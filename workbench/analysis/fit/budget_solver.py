@@ -4,7 +4,7 @@ The method is linear programs with exact prediction.
 
 Each storage that the forward saves is a variable: saved, recomputed or offloaded. Recomputing a storage costs the time
 of the statements that run again. Offloading it costs the transfers that compute does not hide. A linear model says how
-many bytes each choice frees at each statement. The exact prediction of `memory.Predictor` shows where the model is
+many bytes each choice frees at each statement. The exact prediction of `liveness.Predictor` shows where the model is
 wrong, and a row with the exact bytes is added for that statement, until no statement exceeds the limit. Then every
 storage that still fits is saved again.
 """

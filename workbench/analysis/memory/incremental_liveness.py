@@ -1,9 +1,9 @@
 """Exact memory of a joint graph with recomputed or offloaded storages, computed as a change to the stock schedule.
 
-`memory.Predictor` walks every statement for each schedule. Recomputation touches only some statements, and the rest of
-a step stays the same. This module visits only the touched ones, which takes milliseconds however long the program is.
-It gives no answer if a recomputed storage belongs to the backward, or if the recomputation changes where a gradient is
-stored. These cases need the predictor.
+`liveness.Predictor` walks every statement for each schedule. Recomputation touches only some statements, and the rest
+of a step stays the same. This module visits only the touched ones, which takes milliseconds however long the program
+is. It gives no answer if a recomputed storage belongs to the backward, or if the recomputation changes where a
+gradient is stored. These cases need the predictor.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def resolve_machine(machine: str | Machine, ranks: int) -> Machine:
-    """Return a machine, given as an object or by its name; see `workbench.runs.measure.measured_rates.resolve_machine`.
+    """Return a machine, given as an object or by its name; see `workbench.runs.measure.measured_rates.machine_by_name`.
 
     Raises
     ------

@@ -50,9 +50,12 @@ class StockCompiled:
         """
         if self._made is not None:
             return self._made(*args, **kwargs)
-        state = torch.get_rng_state()
+        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        state, cuda_states = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in devices]
         for way in self._ways:
             torch.set_rng_state(state)
+            for device, cuda_state in zip(devices, cuda_states, strict=True):
+                torch.cuda.set_rng_state(cuda_state, device)
             made = thunder_api.jit(self._program) if way == "thunder.jit" else thunder_api.thunderfx(self._program)
             try:
                 found = made(*args, **kwargs)

@@ -261,8 +261,10 @@ def _compare(layer: Sequence[Any], next_layer: Sequence[Any], index: int, home: 
     """
     shift = origin_of(next_layer[0]) - origin_of(layer[0])
     for a, b in zip(layer, next_layer, strict=False):
-        if origin_of(b) - origin_of(a) != shift or not is_like(a, b):
+        if not is_like(a, b):
             raise LayerMismatch(difference(a, b))
+        if origin_of(b) - origin_of(a) != shift:
+            raise LayerMismatch(f"{_name(b)} from another line or module of the layer")
         for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
             there, here = home.get(x.name), home.get(y.name)
             if there is not None and there[0] == index and here != (index + 1, there[1]):

@@ -29,7 +29,7 @@ from workbench.compiler.memory.grad_accumulation import Accumulated, accumulated
 from workbench.compiler.memory.offload import ARRIVE, OFFLOAD, RELOAD
 from workbench.compiler.memory.op_effects import FactsCache, TraceFacts, trace_facts
 from workbench.compiler.trace.bsym_memo import made_names, read_names, shared_of, structure_of
-from workbench.compiler.trace.proxy_traits import Traits, bytes_of, shape_of, storage_bytes_of, traits_of
+from workbench.compiler.trace.proxy_traits import Traits, shape_of, storage_bytes_of, traits_of
 from workbench.compiler.trace.stable_ids import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.trace.tags import has_tag
 from workbench.core.graph import (
@@ -342,11 +342,6 @@ def _traits(proxy: Any) -> Traits:
     if isinstance(proxy, TensorProxy):
         return traits_of(proxy)
     return Traits(shape_of(proxy), 0, "", "")
-
-
-def _own_bytes(proxy: Any) -> int:
-    # The bytes of a future are counted at the result of its wait.
-    return bytes_of(proxy) if isinstance(proxy, TensorProxy) else 0
 
 
 def _arguments(trace: TraceCtx) -> list[Any]:

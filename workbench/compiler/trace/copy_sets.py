@@ -30,8 +30,8 @@ from workbench.compiler.trace.bsym_memo import structure_of
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
-"""Policies: stock Thunder; the seed's revert; only values that the fusion does not compute; only if the alias needs
-it.
+"""Which copies get a set: all, as in stock Thunder; none; those of values that the fusion does not compute; those whose
+alias needs it.
 """
 
 VIEWS = {

@@ -579,9 +579,9 @@ def _run_in_double(
 
     None if the program cannot run that way.
     """
-    callable_, args, kwargs = build()
     if any(mode.startswith("autocast") for mode in modes):
         return None
+    callable_, args, kwargs = build()
     stepper = Stepper(callable_, args, kwargs, seed=seed)
     floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
     # Tensors that share memory would no longer share it.

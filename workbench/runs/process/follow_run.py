@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -192,18 +193,22 @@ class Run(Record):
         """
         if self._over.is_set():
             return
-        with self._lock:
-            if self._stop is None:
-                self._stop = events.Cancelled(t_s=self._now_s())
         assert self._worker is not None
-        if isinstance(self._worker, Worker) and not self._worker.is_child:
+        others = self._worker if isinstance(self._worker, Worker) and not self._worker.is_child else None
+        if others is not None and not worker_process.may_signal(others.pid):
+            raise RunError(f"run {self.name} cannot be cancelled: its process belongs to another user")
+        with self._lock:
+            earlier = self._stop
+            self._stop = stop = earlier or events.Cancelled(t_s=self._now_s())
+        if others is not None:
             # Written before the kill, so that the process that started the run knows why it ended.
             with contextlib.suppress(OSError):
-                event_log.append(self._tail.path, self._stop)
+                event_log.append(self._tail.path, stop)
         try:
             self._worker.kill()
         except (OSError, RunError) as error:
-            self._stop = None
+            with self._lock:
+                self._stop = earlier
             raise RunError(f"run {self.name} cannot be cancelled: {error}") from error
         self._conclude()
 
@@ -473,6 +478,8 @@ def start(run_dir: Path) -> Run:
             start_new_session=True,
         )
     except OSError as error:
+        # Otherwise the folder could not be started again.
+        shutil.rmtree(scratch, ignore_errors=True)
         raise RunError(f"the worker of run {run.name} cannot be started: {error.strerror}") from error
     try:
         worker = Worker(run_dir, child.pid, mark, child)

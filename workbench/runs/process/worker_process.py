@@ -339,6 +339,17 @@ def reason_over_limit(pid: int, limit_bytes: int | None) -> str:
     return f"out of memory: {used} bytes in use, over the limit of {limit_bytes}"
 
 
+def may_signal(pid: int) -> bool:
+    """Return whether this user may end a process; True if it has ended."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        return True
+    return True
+
+
 def reason_over_time(begun_s: float, timeout_s: float | None) -> str:
     """Return why a process must end because of its duration; empty if it may continue."""
     if timeout_s is None or time.monotonic() - begun_s <= timeout_s:
