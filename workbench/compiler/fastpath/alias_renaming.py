@@ -1,12 +1,12 @@
-"""Faster renaming of values that are written in place. Traces do not change; see `fastpath.install`.
+"""Faster renaming of values that are written in place. The resulting traces are traces that Thunder can make.
 
-Each write gives new names to all views of the memory. To find a name, Thunder follows all names of a value from the
-first to the last, for each reader. A loop that writes row by row takes time cubic in its rows. Here each name stores
-the last and the first name of its chain.
+Each write gives new names to all views of the written memory. For each reader of a value, Thunder follows the value's
+names from the first to the last. For a loop that writes row by row, Thunder's time therefore grows with the cube of the
+number of rows. Here each name stores the first and the last name of its value.
 
-Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Names therefore differ between
-processes, and between layers with equal writes. Here views are named in order of their first appearance in the program,
-which is one of Thunder's possible orders.
+Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Thunder's names therefore differ
+between processes, and between layers with equal writes. Here views are named in order of their first appearance in the
+program, which is one of Thunder's possible orders.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _CurrentNames:
         return self._first.get(variable.proxy.name, variable)
 
     def link(self, old: Any, new: Any) -> None:
-        """Replace one value by another from now on."""
+        """Replace `old` by `new` from now on."""
         last = self.current(old)
         if last.name == new.name:
             return
@@ -75,14 +75,17 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
 
 
 def _arguments_by_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
-    """Return arguments that share memory. Thunder compares addresses, and all empty tensors have the null address."""
+    """Return `groups`, the arguments that share memory, without empty tensors.
+
+    Thunder compares addresses, and all empty tensors have the null address.
+    """
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
     empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
     return [kept for group in groups if (kept := [at for at in group if at not in empty])]
 
 
 def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list[int]]) -> Any:
-    """Replace Thunder's function, pass by pass."""
+    """Rename values that are written in place, as Thunder's function of this name does."""
     in_place, makes_view = update_aliases._is_inplace_op, update_aliases._is_view_creation_op
     if not any(map(in_place, computation_trace.bound_symbols)):
         return computation_trace
@@ -110,7 +113,7 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
         group: set[Any] = set().union(*(each for each in groups if each.intersection(first)))
         met = group.intersection(encountered) if group else set()
         if not met:
-            # Views of memory without writes.
+            # The statement views memory that is never written.
             bsyms.append(names.replace_in(bsym, skip_output=True))
             continue
         old = tuple(sorted(map(unvariableify, met), key=lambda proxy: order[proxy.name]))
@@ -133,7 +136,7 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
 
 
 def _group_by_memory(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
-    """Return values grouped by the memory of their base, as far as Thunder follows views."""
+    """Return groups of values that share memory. Only views that Thunder follows are recognized."""
     for bsym in trace.bound_symbols:
         writes = update_aliases._is_inplace_op(bsym)
         if not writes and not update_aliases._is_view_creation_op(bsym):
@@ -150,7 +153,7 @@ def _group_by_memory(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
 
 
 def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
-    """Return the groups that contain an in-place write."""
+    """Return the groups with a value that is written in place."""
     written = {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
     return [group for group in groups if group.intersection(written)]
 

@@ -1,6 +1,6 @@
-"""Bound-symbol templates: flatten a statement once, instantiate it with other proxies.
+"""Templates of statements. A template flattens its statement once, and then makes equal statements with other values.
 
-One lookup by name in the current values finds all arguments of a statement.
+To make a statement, the template looks up the names of all arguments in a map of the new values.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ _Get = Callable[[Mapping[Hashable, Any]], Any]
 
 
 class TemplateValues(dict[Hashable, Any]):
-    """Replacements of the leaves of statements: tensors by name, other leaves by identity.
+    """Maps leaves of statements to their replacements.
+
+    The key of a tensor is its name. The key of any other leaf is its identity, and such a leaf replaces itself.
 
     Parameters
     ----------
     leaves : mapping
         Leaves of the statements; see `BsymTemplates`.
     make : callable
-        Makes the replacement of a value that has none.
+        Makes the replacement of a tensor that has no replacement yet.
     pairs : iterable of (str, Proxy), optional
-        Initial replacements by name.
+        Names of tensors, each with its initial replacement.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class BsymTemplates:
     Attributes
     ----------
     leaves : dict
-        Leaves of the statements: tensors by name, others by identity.
+        Leaves of the statements. The key of a tensor is its name. The key of any other leaf is its identity.
     marks : list of Mark
         Distinct marks of the statements.
     """
@@ -126,13 +128,13 @@ class BsymTemplate:
     Parameters
     ----------
     base : dict
-        Attributes that are the same for all values.
+        Attributes that do not depend on the values.
     gets : tuple of (str, callable)
         Names of the other attributes, each with the function that computes it from values.
     inside : tuple of BsymTemplate
-        Templates of its subsymbols.
+        Templates of the statement's subsymbols.
     mark : int
-        Index of its mark.
+        Index of the statement's mark in `BsymTemplates.marks`.
     clean : bool
         Whether the statement contains no dead code.
     """
@@ -156,7 +158,7 @@ class BsymTemplate:
         ----------
         values : TemplateValues
         marks : sequence of Mark
-            Replacements of the marks of `BsymTemplates`.
+            Replacements of `BsymTemplates.marks`, in the same order.
         """
         state = self._base.copy()
         for name, get in self._gets:

@@ -1,10 +1,10 @@
 """Memo of Thunder's operations: record the statements of a call once, replay them for equal arguments.
 
-A composite operation or a gradient rule is Python code that records statements. Another call with the same shapes,
-types and constants records the same statements with other names. The layers of a program, and most statements within
-one layer, are such calls. The trace keeps the statements of the first call, and later calls in the same trace replay
-them. A call with inputs or results other than tensors and constants runs each time. A call without a result also runs
-each time, for its side effect, such as `torch.set_grad_enabled`.
+A composite operation or a gradient rule is Python code that records statements. A second call with the same shapes,
+types and constants records the same statements with different names. Equal layers, and most statements within one
+layer, make such calls. The trace stores the statements of the first call, and later calls in this trace replay these
+statements. A call with inputs or results other than tensors and constants runs each time. A call without a result, such
+as `torch.set_grad_enabled`, also runs each time, for its side effect.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _RecordedCall:
     structure : Structure
         Structure of the call's statement, shared by all equal calls.
     alive : object
-        Objects that the key identifies by address; this keeps them alive.
+        Objects whose addresses are in the key. They stay alive, so that no other object gets such an address.
     """
 
     names: tuple[tuple[str, str | None], ...]
@@ -77,9 +77,9 @@ def record_or_replay(
     kwargs: Any,
     make: Callable[[], Any],
 ) -> tuple[Any, Structure | None]:
-    """Return the result of `make`, which records statements in a scope of a trace, or replay an equal call.
+    """Return the result of a call. Replay an equal earlier call if there is one; otherwise, call `make`.
 
-    Also return the structure of the call's statement if all equal calls share one; else None.
+    Also return the structure of the call's statement if all equal calls share this structure, or None otherwise.
 
     Parameters
     ----------
@@ -91,6 +91,7 @@ def record_or_replay(
     args, kwargs : tuple, mapping
         Arguments of the call.
     make : callable
+        Records the call's statements in `scope` and returns the result of the call.
     """
     place = _location_of(trace)
     given: dict[str, tuple[int, Any]] = {}
@@ -152,9 +153,9 @@ def _record(
 
 
 def _argument_key(tree: Any, inputs: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
-    """Return arguments as a key.
+    """Return a key of arguments.
 
-    A tensor is described by its attributes except names, and by which arguments are the same tensor.
+    The key contains the attributes of each tensor except its name, and says which arguments are the same tensor.
     """
     kind = type(tree)
     if kind is TensorProxy:
@@ -200,8 +201,8 @@ _STATE = {
     "_name", "_has_weak_name", "history", "_tags", "_shape", "_device", "_dtype", "_true_dtype", "_numel", "_ndim",
     "_requires_grad", "_grad", "_distparallel_type", "_thunder_fsdp_padding_size",
 }  # fmt: skip
-"""All attributes of a tensor proxy. Ignore its history, which is the source of an input and does not affect
-computation.
+"""All attributes of a tensor proxy. The history is not in the key, because the history is the source of an input and
+does not affect computation.
 """
 
 
@@ -214,7 +215,7 @@ _NAMED = "\0named"
 
 
 def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) -> str:
-    """Make a name as Thunder does, and record it while a call is recorded."""
+    """Make a name as Thunder does. While a call is recorded, record the name too."""
     made = _stock_make_name(self, name, prefix=prefix)
     for notes in self.__dict__.get(_NOTES, ()):
         notes.append((made, _NAMED if name is not None else prefix))
@@ -244,7 +245,7 @@ def _location_of(trace: Any) -> Place:
 
 
 def rename_proxy(proxy: Any, name: str) -> Any:
-    """Return a copy of a tensor proxy with another name."""
+    """Return a copy of a tensor proxy with the name `name`."""
     made = object.__new__(TensorProxy)
     state = made.__dict__ = proxy.__dict__.copy()
     state["_name"], state["_tags"] = name, state["_tags"].copy()
@@ -252,7 +253,7 @@ def rename_proxy(proxy: Any, name: str) -> Any:
 
 
 def _check_statement(bsym: Any, location: Place) -> None:
-    """Check that a statement has only its own contents, and comes from a location."""
+    """Check that a statement comes from `location`, and that it is no fusion and has no header or postprocessing."""
     if (
         (bsym.source_filename, bsym.source_positions) != location
         or bsym.header
@@ -265,7 +266,10 @@ def _check_statement(bsym: Any, location: Place) -> None:
 
 
 def _keep_values(recipes: BsymTemplates, inputs: Collection[str], new_names: set[str]) -> None:
-    """Copy the current values, because Thunder tags them later: each was an input or made during the call."""
+    """Copy the values that the call made, because Thunder tags the original values later.
+
+    Raise an error if a value is neither an input nor made by the call, or if a made value holds a gradient.
+    """
     for name, proxy in recipes.leaves.items():
         if type(name) is str and name not in inputs:
             if name not in new_names or proxy.__dict__["_grad"] is not None:
@@ -284,14 +288,14 @@ def _is_plain(leaf: Any) -> bool:
 
 
 def has_settled_context() -> bool:
-    """Return whether recording is independent of settings that apply to only a part of a program."""
+    """Return whether no setting that may change within a program, such as `no_grad` or autocast, affects recording."""
     data = compile_data.get_compile_data()
     plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
     return plain and not compile_data.using_symbolic_values()
 
 
 def memoize_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a gradient rule of Thunder so that equal statements replay recorded ones."""
+    """Wrap a gradient rule of Thunder so that calls with equal arguments replay the recorded statements."""
 
     def apply(*args: Any, **named: Any) -> Any:
         trace = get_tracectx()

@@ -2,7 +2,7 @@
 
 For each plan, Thunder queries its executors about each statement, traces views again, and copies every statement that
 it keeps. The outcome for a statement depends only on the statement, the free names, and the replacements of its inputs.
-The result equals that of Thunder's pass, names included.
+Later plans therefore reuse the outcome. The resulting trace equals that of Thunder's pass, names included.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def claim_operators(trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo | 
     executors : sequence of Executor
         Executors for statements that no other executor runs.
     memo : PlanMemo or None
-        Memo of earlier plans of the program. Without it, and for unsupported statements, Thunder's own pass runs.
+        Memo of earlier plans of the program. Without a memo, or if a statement is unsupported, Thunder's own pass runs.
     """
     if memo is not None:
         names = set(trace.names)
@@ -59,13 +59,13 @@ class _UnsupportedStatementError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class _TracedStatement:
-    """Traced form of a statement, by tensors, generator states and their names."""
+    """Traced form of a statement: the statements that its function records, and their values."""
 
     bsyms: tuple[BoundSymbol, ...]
     given: tuple[Any, ...]
     """Replacement of each of the statement's outputs."""
     made: tuple[Any, ...]
-    """Intermediate values and outputs, in order."""
+    """Intermediate values and outputs, in order of creation."""
 
 
 class _ClaimWalk:
@@ -116,7 +116,7 @@ class _ClaimWalk:
         return _INSIDE, None
 
     def _traced_form(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
-        """Return the traced form of a statement by a function, with the next free names."""
+        """Trace `function` for a statement; return the traced form with the next free names."""
         new = self._new
         first: list[_TracedStatement] = []
 
@@ -130,7 +130,7 @@ class _ClaimWalk:
         names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
         if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
             return known
-        # Give up, because Thunder would use other names in this plan.
+        # Rename the values, because Thunder would use other names in this plan.
         key = ("renamed", identity(bsym), tuple(names))
         return self._kept.get_or_make(key, bsym, lambda: _rename(known, names))
 
@@ -145,7 +145,7 @@ class _ClaimWalk:
         outs, given = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
         ours = {a.name for a in bsym.flat_proxy_args}
         made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in ours}
-        # Names can be changed only if they are consecutive and all are known.
+        # Names can be changed only if they are consecutive and belong to known values.
         named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
         plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
         if not (bsyms and named and plain and len(outs) == len(given)):
@@ -190,7 +190,7 @@ def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
 def _rename(statement: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
     """Return the same traced form with other names."""
     if not {proxy.name for proxy in statement.made}.isdisjoint(names):
-        # A swap goes on from the new name, so t2 would become t0 if t2 becomes t1 and t1 becomes t0.
+        # Thunder's swap follows chains: if t2 becomes t1 and t1 becomes t0, t2 becomes t0. So rename in two steps.
         statement = _rename(statement, [f"unused{at}_{name}" for at, name in enumerate(names)])
     with tracectx(TraceCtx(None)):
         made = [proxy.replace_name(name) for proxy, name in zip(statement.made, names, strict=True)]

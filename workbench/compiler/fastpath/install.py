@@ -1,12 +1,14 @@
 """Memoized replacements for hot Thunder functions. Traces do not change.
 
-Thunder's bytecode interpreter also interprets its own helpers, such as those of ``bool(x)`` and ``x in y``. It looks up
-each builtin in them with four more frames of interpreted code. This is most of the interpreted code. For each
-statement, Thunder inspects the signature of the symbol, and walks nested arguments twice to search for dataclasses that
-are not there. Before each interpretation, Thunder looks up the source of every frame on the stack, but needs the line
-of only one. A part can be deleted once Thunder has changed: ``globals_lookup`` interprets nothing to find a builtin,
-``Symbol.normalize`` keeps signatures, ``tree_flatten`` has its types in a constant, ``InterpreterRuntimeCtx`` requests
-only one frame.
+Thunder's bytecode interpreter also interprets its own helpers, such as those of ``bool(x)`` and ``x in y``. To look up
+a builtin that a helper uses, the interpreter interprets four further frames. These frames are most of the code that is
+interpreted. For each statement, Thunder inspects the signature of the symbol. For each statement, Thunder also walks
+nested arguments twice to search for dataclasses, which are rarely there. Before each interpretation, Thunder looks up
+the source of every frame on the stack, but needs the line of only one frame.
+
+Each replacement can be deleted once Thunder no longer needs it: when ``globals_lookup`` interprets nothing to find a
+builtin, when ``Symbol.normalize`` stores signatures, when ``tree_flatten`` reads its types from a constant, and when
+``InterpreterRuntimeCtx`` requests only one frame.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplement
 """Types that Thunder never replaces by a proxy, unlike numbers and tensors."""
 
 _known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
-"""Values of names for each interpretation, separately for the interpreter's own module and other modules; builtins
-included.
+"""Global values that were already found, for each interpretation. The key says whether the name was read in the
+interpreter's own module. The values include builtins.
 """
 
 
@@ -46,7 +48,8 @@ def _load_global_once(
     stock: Callable[..., Any], inst: Any, /, stack: Any, co: CodeType, globals_dict: Any, **kwargs: Any
 ) -> Any:
     """Look up a global as Thunder does; reuse earlier lookups of builtins and of the interpreter's own names."""
-    name = co.co_names[inst.arg >> 1]  # the lowest bit is set if a call follows, which needs a null below
+    # The lowest bit is set if a call follows. A call needs a NULL on the stack under the function.
+    name = co.co_names[inst.arg >> 1]
     names = interpreter.unwrap(globals_dict)
     own = names is vars(interpreter)
     value = names[name] if own and name in names else None if name in names else _builtin(names, name)
@@ -76,10 +79,14 @@ _signatures: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDiction
 
 
 _of_symbols: dict[int, tuple[Any, inspect.Signature]] = {}
-"""Signatures of symbols that replace others, as in PyTorch's executor; each entry keeps its symbol alive."""
+"""Maps the address of a symbol to the symbol and its signature. The entry keeps the symbol alive, so that no other
+symbol gets the same address.
+"""
 
 _MOST_SYMBOLS = 4096
-"""Table size at which the table is cleared, because each trace may make symbols of its own."""
+"""Number of entries at which `_of_symbols` is cleared. The table would otherwise grow, because a trace may make its own
+symbols.
+"""
 
 
 def _signature(function: Any) -> inspect.Signature:
@@ -119,7 +126,7 @@ _parameters: WeakKeyDictionary[FunctionType, _Parameters] = WeakKeyDictionary()
 
 
 def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional arguments with defaults filled in; Thunder reports the error if they do not match."""
+    """Return arguments with defaults filled in. If arguments do not match the signature, Thunder reports the error."""
     meta, found = self.meta, None
     if type(meta) is symbol.Symbol:  # a Symbol accepts any arguments
         return args, kwargs
@@ -139,7 +146,7 @@ def _takes_any_places(function: FunctionType) -> bool:
     """Return whether a function accepts any positional arguments, as the generated function of a fusion does."""
     code = function.__code__
     only_places = code.co_flags & inspect.CO_VARARGS and not code.co_argcount and not code.co_kwonlyargcount
-    return bool(only_places) and not function.__dict__  # attributes may mark it as a wrapper of another
+    return bool(only_places) and not function.__dict__  # attributes may mark a wrapper of another function
 
 
 def _arrange(
@@ -161,7 +168,8 @@ class _LazyStack:
     """Replacement of `inspect.stack` that looks up a frame's source when the frame is accessed."""
 
     def __init__(self, context: int = 1) -> None:
-        self._innermost, self._context = sys._getframe(2), context  # used outside of the function that dispatches
+        # Frame 2, because frame 1 is the function that dispatches by thread.
+        self._innermost, self._context = sys._getframe(2), context
 
     def __getitem__(self, depth: int) -> inspect.FrameInfo:
         frame: FrameType | None = self._innermost
@@ -174,7 +182,7 @@ class _LazyStack:
 
 
 def _gather_tags(bsym: Any) -> set[Any]:
-    """Gather tags in one set: Thunder makes two sets for each subsymbol."""
+    """Return the tags of a statement and its subsymbols in one set. Thunder makes two sets for each subsymbol."""
     found: set[Any] = set()
     left = [bsym]
     while left:
@@ -187,7 +195,7 @@ def _gather_tags(bsym: Any) -> set[Any]:
 
 
 def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """Return the handler for global lookups. It is called most often, so it checks the calling thread itself."""
+    """Return the handler for global lookups. It is called most often, so it checks the thread without another call."""
     here = patches.here
 
     def load_global(inst: Any, /, **state: Any) -> Any:
@@ -197,7 +205,7 @@ def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[
 
 
 def _inspect(stock: Any, patches: ThreadPatches) -> Any:
-    """Return the module that inspects frames, so that each thread sees the frames of its own caller."""
+    """Return a stand-in for `inspect` with which each thread sees its own caller's frames."""
     here = patches.here
 
     def stack(context: int = 1) -> Any:

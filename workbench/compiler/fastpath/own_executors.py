@@ -1,7 +1,8 @@
 """Executors and gradient rules of our own statements, outside Thunder's registries.
 
-Thunder looks up an executor by name only to read a pickled symbol. It looks up a gradient rule only in a process-wide
-table. Here both are in our own tables: `gradient_rule` replaces Thunder's lookup while we compile.
+Thunder looks up an executor by name only to read a pickled symbol. Thunder looks up a gradient rule only in a
+process-wide table. Our executors and rules are in tables of this module: `gradient_rule` replaces Thunder's lookup
+while we compile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def new_executor(name: str) -> Any:
 
 
 def executor_by_name(name: str) -> Any:
-    """Return our executor of that name, else Thunder's."""
+    """Return our executor with this name, or Thunder's if we have none."""
     return _executors[name] if name in _executors else get_executor(name)
 
 

@@ -1,9 +1,10 @@
-"""Faster versions of Thunder's passes over statements. Traces do not change; see `fastpath.install`.
+"""Faster versions of Thunder's passes over statements. The resulting traces are equal to those of Thunder's passes.
 
 Most of the time of Thunder's passes is repeated work. If a pass copies a statement without a change, the next pass
 flattens it again. Searches in lists compare the complete contents of statements. Dead code elimination copies every
 statement that it keeps. Here an unchanged statement stays the same object, a copy keeps the memo of the original, and
-lookups use names. A part can be deleted once Thunder's own function, named in `PLACES`, does the same.
+lookups use names. Each function here replaces a Thunder function (see `PLACES`), and can be deleted once that function
+avoids the repeated work itself.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ _OF_OUTPUTS = (
     "_var_output",
     MADE,
 )
-"""Memo attributes of a statement, by the attribute that they are computed from."""
+"""`_OF_INPUTS` and `_OF_OUTPUTS` name the memo attributes that are computed from a statement's inputs and from its
+outputs.
+"""
 
 _OF_ALL = ("_hash", NAMES, SHARED, STRUCTURE)
 
@@ -80,7 +83,7 @@ def _from_bsym(self: Any, **changes: Any) -> Any:
     """Return a changed copy of a statement that keeps the cached facts of its unchanged parts."""
     made = object.__new__(BoundSymbol)
     state = made.__dict__
-    # Create the memos before copying: copies then share later facts.
+    # Create the memo objects before the copy. The statement and its copy then share facts that are added later.
     structure_of(self), shared_of(self)
     state.update(self.__dict__)
     state.pop("rhs", None)
@@ -114,7 +117,7 @@ def _swap_proxies(
     skip_output: bool = False,
     skip_subsymbols: bool = False,
 ) -> Any:
-    """Swap proxies; return the statement itself if none changes, as Thunder does only for an empty swap map."""
+    """Swap proxies. If none changes, return the statement itself; Thunder does this only if the swap map is empty."""
     if not swap_map:
         return self
     names = {variable.proxy.name for variable in swap_map} if len(swap_map) <= _FEW else None
@@ -129,7 +132,7 @@ def _swap_named_proxies(
     skip_output: bool,
     skip_subsymbols: bool,
 ) -> Any:
-    """Swap proxies as `_swap_proxies` does; also pass the names of the swapped values if there are few."""
+    """Swap proxies as `_swap_proxies` does. `names` are the names of the swapped values, or None if there are many."""
     if names is not None and _has_none_of(self, names):
         return self
     if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
@@ -144,7 +147,7 @@ def _swap_named_proxies(
     )
     made = symbols.swap_values(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
     if self.__dict__.get(CLEAN) is self.subsymbols:
-        # Renaming does not remove the effect of a subsymbol.
+        # A subsymbol keeps its effect when its values are renamed.
         made.__dict__[CLEAN] = made.subsymbols
     if not (skip_inputs or skip_output or skip_subsymbols) and _renames_only(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
@@ -152,7 +155,9 @@ def _swap_named_proxies(
 
 
 _FEW = 8
-"""Largest number of swapped values for which all names are first searched in a statement at once."""
+"""If at most this many values are swapped, one set operation first tests whether a statement contains any of their
+names.
+"""
 
 
 def _has_none_of(bsym: Any, names: Set[str]) -> bool:
@@ -189,7 +194,10 @@ def _is_like(a: Any, b: Any) -> bool:
 
 
 def _concerns(bsym: Any, swap_map: Mapping[Any, Any], inputs: bool, output: bool, subsymbols: bool) -> bool:
-    """Return whether a swap that skips `inputs`, `output` or `subsymbols` changes a statement or a collection in it."""
+    """Return whether a swap changes a statement, or may change a collection in it.
+
+    If `inputs`, `output` or `subsymbols` is true, the swap skips them.
+    """
     if not inputs and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_inputs(bsym)):
         return True
     if not output and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_outputs(bsym)):
@@ -270,9 +278,10 @@ def _is(maker: Any, bsym: Any) -> bool:
 
 
 def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
-    """Return statements with outputs.
+    """Return only the statements that have outputs.
 
-    A number is an output only of the first statement that makes it; statements without repeats stay unchanged.
+    A number counts as an output only of the first statement that makes the number. In the outputs of later statements,
+    the number's value replaces the number. A statement without repeated numbers stays the same object.
     """
     seen: set[str] = set()
     left = []
@@ -284,7 +293,7 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
                 again.append(out.name in seen)
                 seen.add(out.name)
         if len(again) == len(outs) and all(again):
-            # Drop a statement that has no outputs, or no new outputs.
+            # The statement has no outputs, or only repeated numbers.
             continue
         left.append(_replace_repeated_numbers(bsym, again) if any(again) else bsym)
     return left
@@ -332,7 +341,7 @@ def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
 
 
 def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[Any]) -> None:
-    """Initialize a `Region` with lookups by identity, not by comparison with each statement in the region."""
+    """Initialize a `Region`. Look up statements by identity; Thunder compares contents with every statement."""
     self.bound_symbols = bound_symbols
     inside = set(map(identity, bound_symbols))
     makers, readers = producers._dict, consumers._dict
@@ -356,7 +365,7 @@ _stock_map_flat = utils.safe_map_flat
 
 
 def _map_flat(f: Callable[..., Any], *args: Any) -> Any:
-    """Map over lists of one value each, the usual case, without flattening."""
+    """Map `f` over trees as Thunder does. The usual case, lists of one tensor each, needs no flattening."""
     if all(type(each) is list and len(each) == 1 and type(each[0]) is TensorProxy for each in args):
         return (f(*(each[0] for each in args)),)
     return _stock_map_flat(f, *args)
@@ -366,9 +375,10 @@ _LOOKS = code_within(jit, "apply_transforms_and_build_cache_entry")
 
 
 def _claim(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """Let executors claim a trace. If Thunder would only search the result for waits, return the trace itself.
+    """Return a function that lets executors claim a trace.
 
-    Thunder claims every trace twice, and keeps the first result only if there are waits to sort.
+    Thunder claims every trace twice, and keeps the first result only if the result contains waits to sort. If the trace
+    contains no collective and no wait, the first call therefore returns the trace itself.
     """
     here = patches.here
 

@@ -1,8 +1,8 @@
-"""Faster construction of statements and values. Traces do not change; see `fastpath.install`.
+"""Faster construction of statements and values. The resulting traces are equal to Thunder's.
 
-Infer and check the properties of equal tensors once. Skip dead code elimination inside primitives, which have no
-subsymbols. Do not flatten arguments that are not nested or not swapped. A part can be deleted once Thunder does the
-same.
+The properties of equal tensors are inferred and checked once. Primitives have no subsymbols, so dead code elimination
+skips them. Arguments that are not deeply nested are not flattened. Each function here replaces a Thunder function (see
+`PLACES`), and can be deleted once that function avoids the repeated work itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _plain: set[type] = {TensorProxy}
 
 
 def flatten(args: Any, namespace: str = pytree.OPTREE_NAMESPACE) -> Any:
-    """Flatten as Thunder's `tree_flatten`, which builds the set of its accepted types at each call."""
+    """Flatten a tree as Thunder's `tree_flatten` does. Thunder builds the set of accepted types at each call."""
     kind = type(args)
     if kind in _legal:
         return pytree.optree.tree_flatten(args, none_is_leaf=True, namespace=namespace)
@@ -51,7 +51,7 @@ def flatten(args: Any, namespace: str = pytree.OPTREE_NAMESPACE) -> Any:
 
 
 def flatten_with_dataclass(tree: Any) -> Any:
-    """Flatten directly if no leaf is a dataclass, which Thunder would have to register first."""
+    """Flatten a tree. If a leaf is a dataclass, call Thunder's function, which registers the dataclass first."""
     if type(tree) not in _legal:
         return _stock_flatten_with_dataclass(tree)
     leaves, spec = flatten(tree)
@@ -66,7 +66,7 @@ def flatten_with_dataclass(tree: Any) -> Any:
 
 
 def _flat_args(self: Any) -> list[Any]:
-    """Return the leaves of a statement's arguments, without flattening if none is deeply nested."""
+    """Return the leaves of a statement's arguments. If no argument is deeply nested, do not flatten."""
     leaves = None if self.kwargs else _leaves(self.args)
     if leaves is not None:
         return leaves
@@ -83,7 +83,7 @@ def _flat_outs(self: Any) -> list[Any]:
 
 
 def _leaves(trees: Sequence[Any]) -> list[Any] | None:
-    """Return the leaves of trees; None if one is nested or has a type that was never flattened."""
+    """Return the leaves of trees, or None if a tree is deeply nested or contains a type that is not in `_plain`."""
     found: list[Any] = []
     for tree in trees:
         kind = type(tree)
@@ -115,7 +115,7 @@ def swap_values(
     skip_output: bool,
     skip_subsymbols: bool,
 ) -> Any:
-    """Return a statement with swapped values, without flattening if its arguments are not deeply nested.
+    """Return a statement with swapped values. Do not flatten arguments that are nested only in tuples and lists.
 
     `inside` swaps the values in subsymbols.
     """
@@ -151,7 +151,10 @@ def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
 
 
 def _final_replacement(proxy: Any, swap_map: Mapping[Any, Any]) -> Any:
-    """Return the final replacement of a value."""
+    """Return the replacement of a value, or the value itself if it has none.
+
+    Raise an error if the replacement is not a tensor or has a replacement too.
+    """
     variable = variableify(proxy)
     if variable not in swap_map:
         return proxy
@@ -167,7 +170,7 @@ _stock_call = symbol.Symbol.__call__
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Record a statement. Thunder handles calls under PyTorch modes."""
+    """Record a statement. Thunder's own method handles calls under `no_grad` and autocast, among others."""
     trace, data = get_tracectx(), compile_data.get_compile_data()
     if (
         trace is None
@@ -206,7 +209,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _copy_result(result: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result of a composite; copy it if it is also an argument."""
+    """Return the result of a composite operation. Copy each value of the result that is also an argument."""
     given = flatten((args, kwargs))[0]
     made, spec = flatten(result)
     for at, each in enumerate(made):
@@ -219,7 +222,7 @@ def _copy_result(result: Any, args: Any, kwargs: Any) -> Any:
 _stock_properties = proxies._infer_tensor_properties
 _properties: dict[Any, tuple[Any, Any]] = {}
 _MOST = 20_000
-"""Size at which the cache is cleared."""
+"""Number of entries at which `_properties` is cleared."""
 
 
 def _infer(
@@ -250,7 +253,7 @@ def _infer(
         return _stock_properties(
             like, shape, device, dtype, requires_grad, grad, distparallel_type, thunder_fsdp_padding_size
         )
-    # Compare by identity, because data types and devices also equal others with another spelling.
+    # Compare by identity, because data types and devices with different spellings are equal.
     key = (tuple(lengths), identity(given[1]), identity(given[2]), given[3], given[4])
     found = _properties.get(key)
     if found is None:

@@ -1,7 +1,7 @@
-"""Faster sorting of waits. Traces do not change; see `fastpath.install`.
+"""Faster sorting of waits. The resulting traces are equal to Thunder's.
 
-At every step, Thunder evaluates all ready statements to select the preferred one. A distributed program has thousands
-of steps, with hundreds of ready collectives at each. Here the ready statements are in a heap.
+At every step, Thunder evaluates all ready statements to select the preferred one. Sorting a distributed program takes
+thousands of steps, and each step has hundreds of ready collectives. Here the ready statements are in a heap.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _WAIT = "torch_wait_prim_impl"
 
 
 def sort_waits(execution_trace: Any) -> Any:
-    """Sort waits as Thunder does: take the first of the most preferred ready statements."""
+    """Sort waits as Thunder does: at each step, take the first of the most preferred ready statements."""
     bsyms = execution_trace.bound_symbols
     if not distributed_utils.has_wait_prims(execution_trace):
         return execution_trace
     if any(bsym.sym is prims.python_del for bsym in bsyms):
-        return _stock_sort_waits(execution_trace)  # Thunder refuses it
+        return _stock_sort_waits(execution_trace)  # Thunder raises an error for `del`
     places = {bsym: at for at, bsym in enumerate(bsyms)}
     wait = torch_executor.opmap[_WAIT].id
     collectives = {torch_executor.opmap[name].id for name in _COLLECTIVES}
@@ -44,7 +44,7 @@ def sort_waits(execution_trace: Any) -> Any:
 
 
 def _sort(start: list[Any], preference: Callable[[Any], int]) -> list[Any]:
-    """Sort as `toposort_bsym_dag` does from the top, which takes the first of the preferred statements."""
+    """Sort as `toposort_bsym_dag` does from the top: take the first ready statement with the lowest `preference`."""
     count = itertools.count()
     heap = [(preference(node.bsym), next(count), node) for node in start]
     heapq.heapify(heap)

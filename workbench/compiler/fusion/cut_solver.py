@@ -1,8 +1,8 @@
 """Minimum cuts of the network of variables between two fusions.
 
 Two of all minimum cuts are found: the one nearest to the sink, which Thunder's NetworkX call returns, and the one
-nearest to the source. A search stops at variables without cost. SciPy's maximum flow runs only if there is a flow
-between source and sink, and once for networks of the same shape.
+nearest to the source. A search from the source and a search from the sink stop at variables without cost. SciPy's
+maximum flow runs only if the first search reaches the sink, and only once for networks of the same shape.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class Network:
     capacity : mapping of str to int
         Capacity of every variable.
     edges : collection of pairs of str
-        From a variable to one computed from it, unless the source feeds the latter.
+        Pairs of a variable and a variable that is computed from it and that the source does not feed.
     fed, drained : set of str
+        Variables that the source feeds, and variables that the sink drains.
     order : mapping of str to int
         Positions of variables in the program. Networks of the same shape are solved once.
     """

@@ -19,16 +19,21 @@ from workbench.compiler.trace.fingerprints import structure_key
 
 @dataclasses.dataclass(frozen=True)
 class _CachedDefinition:
-    """A definition with its request, kept alive so that no other object can get an address that the key contains."""
+    """A definition and the arguments of its `create_fd` call.
+
+    The arguments stay alive, because the key may contain their addresses. A new object could otherwise get the same
+    address.
+    """
 
     made: Any
     asked: tuple[Any, ...]
 
 
 class Definitions:
-    """Definitions made inside of `kept` and `shared`, by their computation and inputs.
+    """The definitions that were made inside of `kept` and `shared`, looked up by their computation and inputs.
 
-    Definitions that leave out one of Thunder's sets are not shared, so they are not cached.
+    A definition that may omit a `set` operation that Thunder would insert (see `copy_sets`) is never reused, so it is
+    not cached.
     """
 
     def __init__(self) -> None:
@@ -51,10 +56,11 @@ class Definitions:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """In this context, reuse the compiled kept definition for an equal one.
+        """In this context, if a new definition equals a kept one, use the kept one, which is already compiled.
 
-        Each definition is still made as usual, and counts as equal only if nvFuser also prints the same text. Otherwise
-        a wrong key could compare a run with itself.
+        Each definition is still made as usual. Two definitions count as equal only if nvFuser also prints the same text
+        for both. Without this check, an error in the key could give two variants the same kernels. Their comparison
+        would then always succeed.
         """
 
         def create_or_reuse(create: Callable[..., Any], *asked: Any) -> Any:

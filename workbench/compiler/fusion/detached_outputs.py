@@ -14,17 +14,18 @@ def find_isolated_detaches(trace: TraceCtx) -> frozenset[str]:
 
     If a region returns a value and its detached version, ``return loss, loss.detach()``, Inductor returns one tensor
     for both. Autograd uses only the last position of a tensor that is returned twice. The loss would therefore have no
-    gradient, like the detached value. This function can go when Inductor's code returns two tensors.
+    gradient, like the detached value. This function can be deleted once Inductor's code returns two tensors.
 
     Parameters
     ----------
     trace : TraceCtx
-        Before fusion.
+        Trace before fusion.
 
     Returns
     -------
     frozenset of str
-        Names of `detach` results and views that cut off some, but not all, of the returned values in one memory.
+        Names of `detach` results and of views without gradients. Of the returned values that share one memory, some but
+        not all are computed from such a value.
     """
     owner: dict[str, str] = {}
     passed: dict[str, frozenset[str]] = {}

@@ -1,9 +1,10 @@
 """Expand a trace that was made from a reduced program: add the statements of the layers that were left out.
 
-The layers on both sides of the gap are compared in Thunder's trace, statement by statement. Both must read the same
-values of their own layer, of the layer before, of the layer after, and of everything else. If they do, the layers of
-the gap would do the same, and their statements are added with Thunder's names. Names are numbered in the order in which
-they are made, so the difference between two layers shows how many numbers a layer takes.
+The layers on both sides of the gap are compared in Thunder's trace, statement by statement. Both must read
+corresponding values of their own layer, of the layer before and of the layer after. All other values that they read
+must be the same. If so, the layers in the gap would do the same. Their statements are then added with the names that
+Thunder would make. Thunder numbers names in the order in which it makes them, so the difference between two layers
+shows how many numbers a layer uses.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from workbench.compiler.trace.stable_ids import OriginTag, origin_of
 
 @dataclasses.dataclass
 class _LayerPair:
-    """The statements of the two layers on both sides of the gap.
+    """The two layers on both sides of the gap. In the reduced trace, the second layer follows the first.
 
     Attributes
     ----------
     rows : tuple of (list of int, list of int)
-        Indices of their statements.
+        Indices of the statements of each layer.
     pairs : dict of str to str
-        Maps the first layer's results, by name, to the other layer's results.
+        Maps names of the first layer's results to names of the second layer's results.
     before : dict of str to str
-        Maps values of the previous layer that the first layer reads to values of the first layer that the other reads.
+        Maps names that the first layer reads of its predecessor to names that the second layer reads of the first.
     after : dict of str to str
-        Maps values of the other layer that the first layer reads to values of the layer after it that the other reads.
+        Maps names that the first layer reads of the second to names that the second layer reads of its successor.
     """
 
     rows: tuple[list[int], list[int]]
@@ -48,7 +49,7 @@ class _LayerPair:
 
 
 class TraceExpander:
-    """Adds the missing layers to one trace after another; each trace was made from the previous one.
+    """Adds the missing layers to a sequence of traces. Thunder makes each trace from the previous trace.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class TraceExpander:
         }
 
     def _pairs_of(self, layer: int) -> dict[str, str]:
-        """Map results and own arguments of the layer before the gap to those of another layer."""
+        """Map results and own arguments of the layer before the gap to those of `layer`."""
         run = self._run
         pairs = dict(zip(run.private[self._here], run.private[layer], strict=True))
         for one, other in zip(run.layers[self._here], run.layers[layer], strict=True):
@@ -107,7 +108,7 @@ class TraceExpander:
             raise LayerMismatch(_only_one(error)) from error
 
     def expand_later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """Prepare the work of `expand`, which is done at the first access; find possible errors now.
+        """Return the trace that `expand` makes, but make it at its first access. Raise errors now.
 
         Raises
         ------
@@ -116,7 +117,7 @@ class TraceExpander:
         """
         try:
             write = self._prepare(trace)
-            write((1, self._gap))  # the first and the last; the others between them are generated in the same way
+            write((1, self._gap))  # the first and the last missing layer; layers between them are alike
         except KeyError as error:
             raise LayerMismatch(_only_one(error)) from error
         return LazyValue(lambda: write(range(1, self._gap + 1)))
@@ -127,12 +128,15 @@ class TraceExpander:
         Raises
         ------
         LayerMismatch
-            If they differ in this trace.
+            If the layers differ in this trace.
         """
         self._layer_pair(trace, self._parts(trace))
 
     def _prepare(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
-        """Return a function that generates the trace with some missing layers, in time proportional to their number."""
+        """Return a function that generates the trace with the missing layers that it is called with.
+
+        Its time is proportional to the number of these layers.
+        """
         parts = self._parts(trace)
         both = self._layer_pair(trace, parts)
         self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
@@ -181,12 +185,12 @@ class TraceExpander:
         return parts
 
     def _layer_pair(self, trace: TraceCtx, parts: Sequence[int]) -> _LayerPair:
-        """Return the layers on both sides of the gap, if they are equal.
+        """Compare the layers on both sides of the gap and return them.
 
         Raises
         ------
         LayerMismatch
-            If they differ.
+            If the layers differ.
         """
         home = _homes(trace, parts)
         one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
@@ -233,7 +237,7 @@ class TraceExpander:
     def _check_readers(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
         """Check that only neighbouring layers read a layer's values.
 
-        Another reader would also read those of the missing layers.
+        Any other reader of a value would also read the corresponding values of the missing layers.
         """
         here, there = self._here, self._there
         for part, bsym in zip(parts, trace.bound_symbols, strict=True):
@@ -246,14 +250,16 @@ class TraceExpander:
                 raise LayerMismatch(f"{bsym.sym.name} reads a value of a layer that is not a neighbor")
 
     def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
-        """Find new names for values, if the missing layers use as many numbers as the remaining ones.
+        """Find the names that the values have in the expanded trace.
+
+        Each missing layer must use as many numbers as a remaining layer.
 
         Parameters
         ----------
         names : iterable of str
             All names.
         pairs : mapping of str to str
-            Maps results of the layer before the gap to those of the layer after it.
+            Maps results of the layer before the gap to results of the layer after the gap.
 
         Raises
         ------
@@ -263,7 +269,8 @@ class TraceExpander:
         numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
         early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
         for name in early:
-            # Numbered when the program was traced with all layers, because it is inside of a checkpointed region.
+            # The name got its number when the program was traced with all layers, because its value is inside of a
+            # checkpointed region.
             self._names[name] = name
             prefix, one = numbered.pop(name)
             if name in pairs:
@@ -297,7 +304,7 @@ class TraceExpander:
         books: tuple[_FlatStatements, _FlatStatements],
         into: list[Any],
     ) -> None:
-        """Generate all statements except those that unpack."""
+        """Append all statements of the expanded trace to `into`, except those that unpack."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
         values, (between, around) = dict(self._arguments), books
@@ -367,7 +374,7 @@ def _check_leaf(leaf: Any) -> None:
 
 
 class _NameMap(dict[str, str]):
-    """A map of names that stores only the differences. Full maps for all layers would need quadratic memory."""
+    """A map of names that stores only the differences from `fallback`, because full maps need quadratic memory."""
 
     def __init__(self, fallback: Mapping[str, str], own: Mapping[str, str]) -> None:
         super().__init__(own)
@@ -389,7 +396,7 @@ class _FlatStatements:
         self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
     def lookup(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
-        """Return a statement's template, a lookup of all its names, and a function that names a generated statement."""
+        """Return a statement's template, a function that looks up its names, and one that stores names in a copy."""
         found = self._known.get(identity(bsym))
         if found is None:
             found = self.recipes.statement_template(bsym), _getter(names_in(bsym)), _name_cacher(bsym)
@@ -405,7 +412,7 @@ def _getter(keys: Sequence[Any]) -> _Get:
 
 
 def _name_cacher(bsym: Any) -> _Tell:
-    """Return a function that caches a generated statement's names. It finds them by position, without a search."""
+    """Return a function that caches the names of a generated statement, which are found by position."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     read, made = (_getter([at[name] for name in names(bsym)]) for names in (read_names, made_names))
     tell_inside = _inner_name_cacher(bsym)
@@ -418,7 +425,7 @@ def _name_cacher(bsym: Any) -> _Tell:
 
 
 def _inner_name_cacher(bsym: Any) -> _Tell:
-    """Return such a function for all names in a statement and in its subsymbols."""
+    """Return a function that caches all names in a generated statement and in its subsymbols."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     inside = [(_getter([at[name] for name in names_in(sub)]), _inner_name_cacher(sub)) for sub in bsym.subsymbols]
 
@@ -439,7 +446,7 @@ class _StatementWriter:
     names : mapping of str to str
         Maps the name of each value to its new name.
     values : dict of str to TensorProxy
-        Existing values, by new name; new values are added.
+        Maps new names to existing values. New values are added.
     locations : mapping of int to (str, Positions), optional
         Source position of the statements of each origin.
     shift : int, optional

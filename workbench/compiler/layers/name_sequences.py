@@ -23,7 +23,7 @@ class Numbering:
     Attributes
     ----------
     steps : tuple of (int, int)
-        First number that is shifted, and the shift for each layer.
+        Pairs of the first number that is shifted and the shift for each missing layer.
     """
 
     steps: tuple[tuple[int, int], ...]
@@ -42,7 +42,7 @@ class Numbering:
         return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
 
     def shift(self, number: int, gap: int, extra: int = 0) -> int:
-        """Return a number after `gap` missing layers, increased by `extra`."""
+        """Return what a number becomes if `gap` layers are added, increased by `extra`."""
         return number + extra + gap * sum(step for begun, step in self.steps if number >= begun)
 
     def total_shift(self, gap: int) -> int:
@@ -50,14 +50,14 @@ class Numbering:
         return gap * sum(step for _, step in self.steps)
 
     def numbers_between(self, first: int, last: int, gap: int, extra: int = 0) -> range:
-        """Return the numbers of the layers between two layers, from one to the other."""
+        """Return a value's number in each missing layer, if its numbers around the gap are `first` and `last`."""
         low, step = self.shift(min(first, last), gap, extra), abs(first - last)
         # The backward visits the layers from last to first.
         return range(low + step, low + (gap + 1) * step, step) if first < last else range(low + gap * step, low, -step)
 
 
 def number_of(name: str) -> tuple[str, int]:
-    """Return a name's number and its prefix.
+    """Return a name's prefix and its number.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def number_of(name: str) -> tuple[str, int]:
 
 
 def insertions(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
-    """Return, for each row, the rows to copy after it, and whether copies of the last layer come first.
+    """Map a row to whether copies of the last layer come first, and to the rows to copy after the row.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Partition a program into layers, with runs of structurally identical layers and the differences of the others.
 
-`LayerPartition` has the one definition of identical layers of a captured program: each does the same to its
+`LayerPartition` defines which layers of a captured program are identical: each does the same with the results of its
 predecessor. Between the trace of the program and the claimed joint trace, Thunder visits all statements about ten
-times. Therefore `LayerPartition.reduce` leaves out all layers of a run except two at each end; `expand_trace.py` later
-adds their statements. If a layer differs there, nothing is left out.
+times. Therefore `LayerPartition.reduce` leaves out all layers of a run except two at each end. `expand_trace.py` later
+adds the statements of the missing layers. If the remaining layers differ in a later trace, no layer is left out.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from workbench.compiler.trace.stable_ids import origin_of
 from workbench.core.graph import Origin
 
 KEPT = 2
-"""Number of layers kept at each end of a run: one whose two neighbours are equal, and its neighbour."""
+"""Number of layers that stay at each end of a run: the layer next to the gap, and its other neighbour."""
 
 WORTHWHILE = 2 * KEPT + 2
-"""Least number of layers in a run, so that leaving some out is worth it."""
+"""Smallest number of layers in a run from which `LayerPartition.reduce` leaves layers out."""
 
 MOST_IN_TURNS = 8
-"""Largest number of alternating kinds of layers. An example is a model with windowed attention in all layers but every
-sixth.
+"""Largest number of layers after which the kinds of layers repeat. For example, this number is 6 if every sixth layer
+has full attention and all other layers have windowed attention.
 """
 
 
@@ -51,18 +51,18 @@ class LayerMismatch(Exception):
 class LayerRun:
     """Consecutive layers that each compute the same from their predecessor.
 
-    If kinds of layers alternate, one layer of each kind together counts as a layer here.
+    If kinds of layers alternate, `turns` consecutive layers together count as one layer.
 
     Attributes
     ----------
     container : str
-        Path of the module that holds them.
+        Path of the module that contains the layers.
     layers : tuple of (tuple of BoundSymbol)
         Statements of each layer, in execution order.
     private : tuple of (tuple of str)
-        Arguments that only one layer reads, for each layer; those at the same position correspond.
+        For each layer, the arguments that only this layer reads. Arguments at the same position correspond.
     turns : int
-        Number of the container's layers in each layer here.
+        Number of the container's layers that count as one layer.
     all : int
         Number of layers in the container.
     """
@@ -88,7 +88,7 @@ class ReducedTrace:
     program : TraceCtx
         Trace of the whole program.
     trace : TraceCtx
-        Trace without the layers.
+        Trace without the layers that are left out.
     run : LayerRun
     """
 
@@ -101,17 +101,18 @@ class ReducedTrace:
 
 
 class LayerPartition:
-    """The numbered layers of a program, by the module that holds them.
+    """The numbered layers of a program, grouped by the module that contains them.
 
-    Two layers are identical if their statements are, one by one: the same operation, constants, shapes, data types and
-    devices, on the same values of the layer itself. A write in place or a random draw is such a statement. In a run,
-    each layer also reads the same values of the layer before it, the corresponding arguments of its own, and everything
-    else by the same name; the first layers, which read the program's inputs, are not part of it.
+    Two layers are identical if their statements are identical, one by one. Identical statements have the same
+    operation, constants, shapes, data types and devices, and read corresponding values of their own layer. Writes in
+    place and random draws are compared like other statements. In a run, each layer also reads the corresponding values
+    of the layer before it and the corresponding arguments of its own. Everything else that a layer reads has the same
+    name in all layers. The first layers, which read the program's inputs, are not part of a run.
 
     Parameters
     ----------
     program : TraceCtx
-        With origins, from `tag_origins`.
+        Trace whose statements have origins from `tag_origins`.
     origins : sequence of Origin
     """
 
@@ -121,7 +122,7 @@ class LayerPartition:
         self._readers = _readers(program)
 
     def reduce(self) -> ReducedTrace | None:
-        """Leave repeated layers out of the program; return None if it has none."""
+        """Return the program without its repeated layers, or None if no layer can be left out."""
         program = self._program
         if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
             return None
@@ -133,9 +134,9 @@ class LayerPartition:
 
     @cached_property
     def differences(self) -> Mapping[str, str]:
-        """Map the path of each layer that differs from the one before it in its module to the first difference.
+        """Map the path of each layer that differs from the previous layer of its module to the first difference.
 
-        Only layers that are not inside of another one have an entry.
+        A layer inside of another layer has no entry.
         """
         found: dict[str, str] = {}
         for container, layers in _containers(self._program, self._origins, 2, between=False):
@@ -153,7 +154,7 @@ class LayerPartition:
         """Return runs of layers, those with most layers to leave out first."""
         found: list[LayerRun] = []
         for turns in range(1, MOST_IN_TURNS + 1):
-            # Try each of the first layers as the start: they may be special.
+            # Try each of the first layers as the start, because the first layers may be special.
             for begun in range(turns):
                 groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
                 joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
@@ -168,7 +169,7 @@ class LayerPartition:
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
-    """Return for each value the `identity` of the statements that read it, without the return."""
+    """Map the name of each value to the `identity` of each statement that reads the value, except the return."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for bsym in program.bound_symbols:
         if bsym.sym.id is not PrimIDs.RETURN:
@@ -180,9 +181,9 @@ def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
 def _containers(
     program: TraceCtx, origins: Sequence[Origin], least: int, *, between: bool = True
 ) -> Iterator[tuple[str, Mapping[str, list[Any]]]]:
-    """Yield paths with at least `least` numbered parts, and the statements of each part by its number.
+    """Yield paths of modules with at least `least` numbered layers, and the statements of each number.
 
-    The paths with most statements come first. With `between`, statements between two parts count to the first one.
+    Paths with the most statements come first. With `between`, statements between two layers belong to the first layer.
     """
     statements = [bsym for bsym in program.bound_symbols if origin_of(bsym) >= 0]
     parts = [origins[origin_of(bsym)].scope.split(".") for bsym in statements]
@@ -202,7 +203,7 @@ def _containers(
                 continue
             number = path[depth]
             if number != last and number in layers:
-                break  # called twice, or interleaved with others
+                break  # the layer is called twice, or interleaved with other layers
             if layers:
                 layers[last].extend(since)
             layers.setdefault(number, []).append(bsym)
@@ -213,7 +214,7 @@ def _containers(
 
 
 def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
-    """Map each value that a layer makes to the layer and the value's position in it."""
+    """Map the name of each value that a layer makes to the layer and to the value's position among its results."""
     return {
         out.name: (at, place)
         for at, layer in enumerate(layers)
@@ -224,7 +225,7 @@ def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
 def _longest_run(
     container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
 ) -> LayerRun | None:
-    """Return the longest run of equal layers, if it has enough of them."""
+    """Return the longest run of equal layers, or None if it has fewer than `WORTHWHILE` layers."""
     home = _homes(layers)
     best: tuple[int, list[dict[str, str]]] = (0, [])
     begun, pairs = 0, list[dict[str, str]]()
@@ -252,12 +253,12 @@ def _longest_run(
 
 
 def _compare(layer: Sequence[Any], next_layer: Sequence[Any], index: int, home: Mapping[str, tuple[int, int]]) -> None:
-    """Compare the statements of layer `index` and of the next one, and what they read of their own layer.
+    """Compare the statements of layer `index` and of the next layer, and what the statements read of their own layer.
 
     Raises
     ------
     LayerMismatch
-        If they differ.
+        If the layers differ.
     """
     shift = origin_of(next_layer[0]) - origin_of(layer[0])
     for a, b in zip(layer, next_layer, strict=False):
@@ -282,12 +283,13 @@ def _private_arguments(
     home: Mapping[str, tuple[int, int]],
     readers: Mapping[str, list[int]],
 ) -> dict[str, str]:
-    """Return the arguments that belong to each of two consecutive layers alone.
+    """Map each argument that only `layer` reads to the corresponding argument that only `next_layer` reads.
 
     Raises
     ------
     LayerMismatch
-        If the layers are not equal, or read other values than of their own layer and the one before.
+        If the layers differ, if they do not read corresponding values of the layers before them, or if they read
+        different values that other statements read too.
     """
     _compare(layer, next_layer, index, home)
     given = dict[str, str]()
@@ -313,7 +315,7 @@ def _name(bsym: Any) -> str:
 
 
 def difference(a: Any, b: Any) -> str:
-    """Return in what the second of two statements differs from the first, besides names; for a message."""
+    """Return a text for messages: how statement `b` differs from statement `a`, apart from names."""
     if a.sym != b.sym:
         return f"{_name(b)} in place of {_name(a)}"
     sides = ((a.flat_proxy_args, b.flat_proxy_args), (a.flat_proxy_outs, b.flat_proxy_outs))
@@ -338,7 +340,7 @@ def _traits(proxy: Any) -> tuple[str, ...]:
 
 
 def is_like(a: Any, b: Any) -> bool:
-    """Return whether two statements differ only in the names of their values and of those inside them."""
+    """Return whether two statements, with their subsymbols, differ only in the names of values."""
     if a is b:
         return True
     if a.sym is not b.sym and a.sym != b.sym:
@@ -368,7 +370,7 @@ def _like_trees(x: Any, y: Any) -> bool:
     if type(x) is not type(y):
         return False
     if isinstance(x, Proxy):
-        return True  # compared before
+        return True  # proxies were compared before
     if isinstance(x, tuple | list):
         return len(x) == len(y) and all(map(_like_trees, x, y))
     if isinstance(x, dict):
@@ -379,7 +381,7 @@ def _like_trees(x: Any, y: Any) -> bool:
 
 
 def _remove_layers(program: TraceCtx, run: LayerRun) -> TraceCtx:
-    """Return the program without the layers; the layer after the gap then reads the layer before it.
+    """Return the program without the layers that are left out. The layer after the gap reads the layer before it.
 
     Raises
     ------
@@ -423,7 +425,7 @@ def return_without(bsym: Any, private: Set[str]) -> Any:
     Raises
     ------
     LayerMismatch
-        If it does not have the form of Thunder's.
+        If the statement does not have the form of Thunder's return statements.
     """
     if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
         raise LayerMismatch("the program returns another structure than Thunder's")
