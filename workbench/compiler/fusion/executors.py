@@ -1,7 +1,7 @@
-"""Controlled fusion executors: nvFuser, and torch.compile with regions like nvFuser's, both with our cuts.
+"""Fusion executors that the workbench controls: nvFuser, and torch.compile with regions like those of nvFuser.
 
-Both are copies of Thunder's executors, which stay unchanged. They keep the partitioned trace of the last pass, and
-report the time of each of its parts.
+Both are copies of Thunder's executors, which stay unchanged. Both cut between fusions as a plan says, store the
+partitioned trace of their last fusion pass, and report the time of each stage of the pass.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ UNFUSED = frozenset(
 )
 """Operators that no region contains, apart from matmuls and random operators; nvFuser fuses none of them."""
 DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
-"""Operators with a gradient rule of Thunder's PyTorch executor; the rule applies if no earlier executor claims the
-operator.
+"""Operators for which Thunder's PyTorch executor has a gradient rule. The rule applies if no earlier executor claims
+the operator.
 
-Primitives among them, such as ``adaptive_avg_pool2d``, have no other rule.
+Primitives among these operators, such as ``adaptive_avg_pool2d``, have no other rule.
 """
 
 
@@ -82,23 +82,26 @@ class Observer(Protocol):
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Report that a fusion is compiled and has run once, with seconds by part, and whether a disk cache had it."""
+        """Report that a fusion is compiled and has run once.
+
+        `parts` are the seconds of each part of the work. `cached` is True if a disk cache contained the fusion.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class FusionOptions:
-    """Options of the fusion executor, set by levers; each lever replaces its own fields.
+    """Options of the fusion executor. Each lever sets its own fields.
 
     Attributes
     ----------
     remat : RematOptions
         Weights and pins of the cuts between fusions.
     share : bool
-        Compile identical fusions once.
+        Whether identical fusions are compiled only once.
     set_policy : str
-        When nvFuser inserts a `set` before it aliases an input: see `workbench.compiler.trace.copy_sets`.
+        When nvFuser inserts a `set` before it aliases an input; see `workbench.compiler.trace.copy_sets`.
     set_policies : mapping of str to str
-        The same for single copies, by the name of a copy's output.
+        Maps the name of a copy's output to the `set` policy of this copy.
     """
 
     remat: RematOptions = dataclasses.field(default_factory=RematOptions)
@@ -108,7 +111,7 @@ class FusionOptions:
 
     @property
     def fusion_options(self) -> tuple[Hashable, ...]:
-        """Return the options that a fusion keeps."""
+        """Return the options that the definition of a fusion depends on."""
         return self.share, self.set_policy, tuple(self.set_policies.items())
 
 
@@ -120,14 +123,14 @@ class Compilation:
     """State that the fusions of one compilation share at their first call.
 
     A function may be compiled again, for other shapes or gradients, before all fusions of its first compilation have
-    run. Fusions of its backward may be among these. Each compilation keeps its own state.
+    run. The fusions of the backward, for example, run late. Therefore each compilation has its own state.
 
     Attributes
     ----------
     observer : Observer or None
     options : FusionOptions
     shared : dict
-        Compiled fusions, by structure.
+        Maps the structure of a fusion, or its name if `options.share` is False, to the compiled fusion.
     begun, count : int
         Number of fusions compiled so far, and number of all fusions.
     lock : threading.RLock
@@ -145,7 +148,7 @@ class Compilation:
 
 
 class ExecutorState:
-    """Input of an executor's pass, and its results.
+    """Input and results of an executor's fusion pass.
 
     Attributes
     ----------
@@ -157,14 +160,14 @@ class ExecutorState:
     compilation : Compilation
         State of the last pass.
     report : RematReport
-        The last pass's findings about its cuts.
+        Findings of the last pass about its cuts.
     unfused : frozenset of str
-        Names of outputs of statements to keep out of fusions.
+        Output names of the statements that must stay outside of fusions.
     kept : PlanMemo or None
-        Data about fusions from earlier plans of the program; None for a program that will run, because it has fusions
-        of its own.
+        Data about fusions from earlier plans of the program. None for a program that will run, because such a program
+        needs its own fusions.
     keeping : bool
-        Whether `kept` is used now, for reads and writes.
+        Whether the pass now reads and writes `kept`.
     """
 
     def __init__(self, configure: Configure, observer: Observer | None = None, memo: PlanMemo | None = None) -> None:
@@ -179,7 +182,7 @@ class ExecutorState:
 
     @property
     def regions(self) -> Regions:
-        """Return passes over fusions that use `kept`."""
+        """Return passes over fusions. They use `kept` if `keeping` is True."""
         return Regions(self.kept if self.keeping else None)
 
     @property
@@ -188,20 +191,20 @@ class ExecutorState:
         return self.compilation.options
 
     def begin(self, partitioned: TraceCtx) -> FusionOptions:
-        """Compute and keep the options for a partitioned trace."""
+        """Compute the options for a partitioned trace, and store them in a new `compilation`."""
         self.report = RematReport()
         self.compilation = Compilation(self.observer)
         self.compilation.options = self.configure(partitioned)
         return self.options
 
     def finish(self, fused: TraceCtx) -> TraceCtx:
-        """Count the fusions that have to be compiled."""
+        """Set the number of fusions that have to be compiled; return `fused`."""
         fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
         self.compilation.count = compilations(fusions, share=self.options.share)
         return fused
 
     def time_stage(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
-        """Do `work` and report its duration to the observer."""
+        """Call `work`, report its duration to the observer, and return its result."""
         start = time.perf_counter()
         result = work()
         if self.observer is not None:
@@ -222,10 +225,10 @@ class LazyRegion:
         self._context = contextvars.copy_context()
 
     def __call__(self, *args: Any) -> Any:
-        """Run the region; compile it first if needed."""
+        """Run the region. Compile it first if it is not compiled yet."""
         if self.compiled is None:
             with self.compilation.lock:
-                # Another thread may have compiled it while this one waited for the lock.
+                # Another thread may have compiled the region while this thread waited for the lock.
                 if self.compiled is None:
                     return self._run_first(*args)
         return self.compiled(*args)
@@ -246,12 +249,12 @@ class LazyRegion:
             try:
                 return compiled(*args)
             finally:
-                # The first call compiles it, so other threads wait.
+                # The first call compiles the region, so set this afterwards: other threads then wait for the call.
                 self.compiled = compilation.shared[key] = compiled
 
 
 class FirstCall:
-    """A context in which a fusion is defined, compiled and run for the first time; the observer is notified.
+    """A context in which a fusion is defined, compiled and run for the first time. It notifies the observer.
 
     Parameters
     ----------
@@ -259,7 +262,7 @@ class FirstCall:
     name : str
         Name of the fusion.
     defined_s : float
-        Seconds that its definition has taken already.
+        Seconds that the definition of the fusion has already taken.
     """
 
     def __init__(self, compilation: Compilation, name: str, defined_s: float = 0.0) -> None:
@@ -277,7 +280,7 @@ class FirstCall:
         return self
 
     def mark_defined(self) -> None:
-        """Mark the definition as done."""
+        """Record that the fusion is now defined."""
         self.defined_s = time.perf_counter() - self.start
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
@@ -291,7 +294,7 @@ class FirstCall:
 
 
 def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
-    """Count the fusions that have to be compiled."""
+    """Return how many fusions have to be compiled. If `share`, identical fusions count once."""
     bsyms = list(fusions)
     return len({fusion_key(bsym) for bsym in bsyms}) if share else len(bsyms)
 
@@ -305,9 +308,9 @@ class RegionExecutor(TorchCompileExecutor):
     ----------
     control : ExecutorState
     further : iterable of str
-        Ids of operators that regions contain, in addition to those of Thunder's PyTorch executor.
+        Ids of operators that regions may contain, in addition to those of Thunder's PyTorch executor.
     past_others : bool
-        Whether a statement outside of regions ends a region only if it needs the region's result; see `neighbours`.
+        If True, merge regions that are separated only by statement order; see `merge_regions`.
     """
 
     def __init__(self, control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False) -> None:
@@ -318,7 +321,7 @@ class RegionExecutor(TorchCompileExecutor):
         self._apart: frozenset[str] = frozenset()
 
     def can_execute(self, bsym: BoundSymbol) -> bool:
-        """Return whether regions may hold an op. The claim before differentiation sets the gradient rule."""
+        """Return whether regions may contain an op. The claim before differentiation sets the gradient rule."""
         return super().can_execute(bsym) and not (bsym.sym.is_prim and bsym.sym.id in DIFFERENTIATED)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
@@ -354,14 +357,14 @@ class RegionExecutor(TorchCompileExecutor):
             symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
             given = copy_sets.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
-            # Later copies share it. So does the same region if a choice gives it another number.
+            # Later copies of the statement share the structure. So does an equal region with another number.
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 
         return regions.get_or_make(("fuse", identity(self), name, *known), (self, alive), make)
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
-        """Partition, cut, and make the fusions callable."""
+        """Partition a trace into fusions, cut between the fusions, and make the fusions callable."""
         control = self.control
         control.partitioned = control.time_stage("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
@@ -401,7 +404,7 @@ class RegionExecutor(TorchCompileExecutor):
         )
 
     def _values_in_memory(self, partitioned: TraceCtx) -> list[set[str]]:
-        """Return, for each statement, the names of the values in memory that it reads or writes after the cuts."""
+        """Return, for each statement, the names of values that it reads from or writes to memory after the cuts."""
         cut = _cut_partition(self.control, partitioned, self.control.configure(partitioned), RematReport())
         return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
 
@@ -409,15 +412,15 @@ class RegionExecutor(TorchCompileExecutor):
 def _cut_partition(
     control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
 ) -> TraceCtx:
-    """Return the partitioned trace after cutting."""
+    """Return the partitioned trace after the cuts between fusions."""
     return _define_once(rematerialize(partitioned, options.remat, report, control.regions.get_or_make))
 
 
 def _make_callable(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
-    """Return the trace with each fusion rebuilt from its present members.
+    """Return the trace with each fusion rebuilt from the statements that it now contains.
 
-    Thunder's `update_fusion_call_ctx` does the same, but creates a class for each fusion. Creating these classes takes
-    an eighth of the time to replan the residual chain.
+    Thunder's `update_fusion_call_ctx` also rebuilds fusions, but creates a class for each fusion. The creation of these
+    classes takes an eighth of the time to replan the residual chain.
     """
     done = from_trace(trace)
     for bsym in trace.bound_symbols:
@@ -438,8 +441,9 @@ def _rebuild_fusion(bsym: BoundSymbol) -> BoundSymbol:
 def _define_once(trace: TraceCtx) -> TraceCtx:
     """Let only one statement define each name, and let each fusion take a name only once.
 
-    A consumer that recomputes a statement with several outputs computes all of them, including outputs that are passed
-    to it or that an earlier fusion has computed. A variable that two producers pass on appears twice.
+    A consumer that recomputes a statement computes all outputs of the statement. Some of these outputs may also be
+    passed to the consumer, or may be computed by an earlier fusion. A variable that two producers pass on appears twice
+    among the consumer's arguments.
     """
     done = from_trace(trace)
     made: set[str] = set()
@@ -471,7 +475,7 @@ def region_executor(
     control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False
 ) -> FusionExecutor:
     """Return a torch.compile executor under `control`; for the other parameters see `RegionExecutor`."""
-    # As for nvFuser below, cached fusions refer to the executor that made them.
+    # Cached fusions refer to the executor that made them, as in `nvfuser_executor`.
     make = partial(RegionExecutor, control, further, past_others=past_others)
     executor: RegionExecutor = make() if control.kept is None else control.kept.get_or_make("torchcompile", None, make)
     executor.control = control
@@ -479,7 +483,7 @@ def region_executor(
 
 
 def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
-    """Make an nvFuser fusion use our `set` policy, share its definition if asked to, and time it."""
+    """Make an nvFuser fusion use our `set` policy and report its time. Share its definition if `share` is set."""
     wrapper = bsym._call_ctx[bsym.sym.name]
     build = wrapper.get_fd
 
@@ -505,12 +509,12 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
 
 
 def _time_first_execution(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
-    """Return the definition; report its first execution, which compiles it, to the observer."""
+    """Return `definition`, and make its first execution, which compiles it, report to the observer."""
     execute = definition.execute
 
     def run_first(*args: Any, **kwargs: Any) -> Any:
         with compilation.lock:
-            # Another thread may have executed it while this one waited for the lock.
+            # Another thread may have executed the definition while this thread waited for the lock.
             if definition.execute is run_first:
                 definition.execute = execute
                 with FirstCall(compilation, name, defined_s):
@@ -524,13 +528,13 @@ def _time_first_execution(definition: Any, compilation: Compilation, name: str, 
 def _region(
     inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol], structure: Structure | None = None
 ) -> Any:
-    """Return the region for which Thunder makes a fusion, with its structure if known."""
+    """Return a region in the form from which Thunder makes a fusion. `structure` is the region's structure if known."""
     named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
     return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
 
 
 def nvfuser_executor(control: ExecutorState) -> FusionExecutor:
-    """Return an nvFuser executor under `control`: a copy of Thunder's that shares its table of supported ops."""
+    """Return an nvFuser executor under `control`: a copy of Thunder's executor with the same table of supported ops."""
     # Cached fusions refer to the executor that made them, and only fusions of one executor can be cut as a pair.
     executor = (
         _nvfuser_executor() if control.kept is None else control.kept.get_or_make("nvfuser", None, _nvfuser_executor)
@@ -548,8 +552,9 @@ def _nvfuser_executor() -> Any:
         def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
             """Return whether nvFuser supplies the gradient of a statement.
 
-            Thunder also lets nvFuser supply it if nvFuser's implementation refuses the arguments but can fuse the
-            decomposition. In that case `cross_entropy` fails on sums, and leaves out the weights of a mean.
+            Thunder also lets nvFuser supply the gradient if nvFuser's implementation refuses the arguments but nvFuser
+            can fuse the decomposition. In that case, the gradient of `cross_entropy` fails for sums, and ignores the
+            weights of a mean.
             """
             if self.get_grad_transform(bsym.sym) is not None:
                 return bool(self.can_execute(bsym))
@@ -575,7 +580,7 @@ def _nvfuser_executor() -> Any:
             return control.regions.get_or_make(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
 
         def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
-            # Later copies share it, and so do fusions that differ only in names.
+            # Later copies of the statement share the structure, and so do fusions that differ only in names.
             structure = getattr(region, "structure", None)
             if structure is None:
                 structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)

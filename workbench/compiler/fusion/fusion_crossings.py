@@ -1,4 +1,4 @@
-"""Values that cross between fusions in a partitioned trace, and pins that cut a chain of them."""
+"""Values that cross between fusions in a partitioned trace, and pins that save values at regular distances."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.Op
 
 @dataclasses.dataclass(frozen=True)
 class Crossing:
-    """A variable that one fusion computes and another reads, before any rematerialization.
+    """A variable that one fusion computes and another fusion reads, before any rematerialization.
 
     Attributes
     ----------
     name : str
     producer : str
-        Name of the fusion that computes it.
+        Name of the fusion that computes the variable.
     consumers : tuple of str
-        Names of the fusions that read it.
+        Names of the fusions that read the variable.
     why_not : str
-        Reason why it cannot be recomputed, starting with ``external`` or ``tagged``; empty if it can.
+        Reason why the variable cannot be recomputed; empty if it can. The text starts with ``external``, ``argument``
+        or ``tagged``.
     depends_on : tuple of str
-        Other crossing variables that its producer needs to compute it.
+        Other crossing variables that the producer needs to compute the variable.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Crossing:
 
 
 def is_tagged(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is, or contains, a reduction, random operator or matmul; these are not recomputed."""
+    """Return whether a statement is or contains a reduction, random operator or matmul, which are not recomputed."""
     return is_tagged_by_thunder(bsym) or draws_inside(bsym)
 
 
@@ -91,14 +92,14 @@ class _FusionMembers:
         self._needed: dict[str, tuple[str, ...]] = {}
 
     def why_not(self, name: str) -> str:
-        """Return why an output cannot be recomputed; empty if it can."""
+        """Return why an output of the fusion cannot be recomputed, or an empty text if it can."""
         if name not in self._makers:
             return "argument: its fusion only passes it on"
         maker = self._makers[name]
         return f"tagged: {maker.sym.name} {_TAGGED}" if is_tagged(maker) else ""
 
     def dependencies(self, name: str) -> tuple[str, ...]:
-        """Return the names of all values on which a value depends inside of the fusion, with the fusion's inputs."""
+        """Return the names of the fusion's values on which a value depends, including the fusion's inputs."""
         if name not in self._needed:
             queue, seen = [name], {name: None}
             while queue:
@@ -124,12 +125,12 @@ def _fusion_members(fusion: BoundSymbol) -> _FusionMembers:
 
 
 def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
-    """Return pins that save the last variable of each dependent chain of k variables.
+    """Return pins that save the last variable of each chain of `k` variables that depend on each other.
 
     Parameters
     ----------
     k : int
-        Longest chain of dependent variables; its last variable is saved. At least 1.
+        Length of a chain, at least 1.
     candidates : sequence of Crossing
         Result of `crossings`.
     """

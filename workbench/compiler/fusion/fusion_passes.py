@@ -2,8 +2,8 @@
 
 The results equal those of Thunder's own passes; see `Regions`.
 
-Thunder processes every statement of every fusion for each plan. If a choice leaves a fusion's statements, arguments and
-outputs as they were in an earlier plan, it gets the result of that plan.
+Thunder processes every statement of every fusion for each plan. Here a fusion whose statements, arguments and outputs
+are the same as in an earlier plan gets the result of that plan.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
 
 
 def own_names(trace: TraceCtx) -> TraceCtx:
-    """Return a copy of a trace. Later passes that add to the copy, such as names, do not change the given trace."""
+    """Return a copy of a trace with its own names and statements. Passes over the copy do not change `trace`."""
     own = from_trace(trace)
     own.names = set(trace.names)
     own.bound_symbols = list(trace.bound_symbols)
@@ -70,20 +70,21 @@ class Regions:
         self._kept = memo
 
     def get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        """Return the outcome of `make`, from an earlier plan if it is cached."""
+        """Return the result of `make`, or the result of an earlier plan if the memo contains one for `key`."""
         return make() if self._kept is None else self._kept.get_or_make(key, alive, make)
 
     def run_or_reuse(
         self, key: tuple[Hashable, ...], trace: TraceCtx, make: Callable[[], tuple[TraceCtx, Any]]
     ) -> tuple[TraceCtx, Any]:
-        """Run a pass, or return its result for a trace with the same statements in an earlier plan.
+        """Run a pass, or return its result from an earlier plan for a trace with the same statements.
 
         Parameters
         ----------
         key : tuple
-            The pass, and all other objects that the result depends on.
+            The pass, and all objects other than the trace that the result depends on.
         trace : TraceCtx
         make : callable
+            Runs the pass. Returns the new trace and any further result.
         """
         if self._kept is None:
             return make()
@@ -97,7 +98,7 @@ class Regions:
         return own_names(done), told
 
     def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
-        """Return the structure of a region's fusion. It is the same for all regions that differ only in names.
+        """Return the structure of a region's fusion. Regions that differ only in names share one structure.
 
         Parameters
         ----------
@@ -162,7 +163,7 @@ class Regions:
     def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
         here = _select(map(variableify, (*fusion.args, *fusion.output)), redundant)
         left, more = self._run_on_fusion(fusion, "cse", here, _remove_repeats)
-        # Check that this fusion outputs the replacement; otherwise another fusion may make a value of the same name.
+        # Use a replacement only if this fusion outputs it, because another fusion may make a value with its name.
         given = {out.name for out in left.output}
         redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
@@ -176,7 +177,8 @@ class Regions:
     ) -> tuple[BoundSymbol, dict[Any, Any]]:
         """Run a pass on a fusion; return the remaining fusion and the replaced values.
 
-        Fusions that differ only in names either all stay as they are, or become fusions that differ only in names.
+        The pass changes either all or none of the fusions that differ only in names. The changed fusions also differ
+        only in names.
         """
         if self._kept is None:
             return make(fusion, replacements, {})
@@ -207,14 +209,14 @@ class Regions:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Parts of a region that its fusion contains.
+    """The inputs and statements of a region that remain in its fusion.
 
     Attributes
     ----------
     inputs : tuple of int
-        Indices of the region's inputs.
+        Indices of these inputs in the region.
     members : tuple of (tuple of int)
-        Paths of its statements: index of a statement in the region, then of subsymbols inside of the statement.
+        Path of each statement: the index of a statement in the region, then indices of subsymbols inside of it.
     """
 
     inputs: tuple[int, ...]
@@ -224,7 +226,7 @@ class Parts:
     def from_fusion(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
-        """Find the parts of a region in its fusion; None if the fusion also has statements from elsewhere."""
+        """Return the parts of a region in its fusion, or None if the fusion contains other statements or outputs."""
         paths: dict[int, tuple[int, ...]] = {}
 
         def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:
@@ -240,7 +242,7 @@ class Parts:
         return cls(left, tuple([paths[identity(member)] for member in fusion.subsymbols]))
 
     def members_in(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-        """Return the members, taken from a region with the same structure."""
+        """Return the statements at these paths in a region with the same structure."""
         found = []
         for first, *more in self.members:
             member = bsyms[first]
@@ -251,10 +253,10 @@ class Parts:
 
 
 class MemoizedPasses:
-    """Memoizing methods for nvFuser's executor; a subclass inherits them first, then that executor."""
+    """Memoizing methods for nvFuser's executor. A subclass inherits from this class first, then from the executor."""
 
     control: Any
-    """The `ExecutorState` of the current plan: its `regions` have the memo."""
+    """The `ExecutorState` of the current plan. Its `regions` contain the memo."""
     all_tagged: Callable[[BoundSymbol, Any], bool]
     """Thunder's function of the same name. It can be imported only if nvFuser is installed."""
     _apart: frozenset[str] = frozenset()
@@ -280,7 +282,7 @@ class MemoizedPasses:
         return self.control.regions.remove_repeats(trace)
 
     def partition(self, trace: TraceCtx) -> TraceCtx:
-        """Partition into fusions as Thunder does, without its rematerialization; the fusions are not callable yet."""
+        """Partition a trace into fusions as Thunder does, without rematerialization. No fusion is callable yet."""
         executor: Any = self
         trace = replace_uniform(trace)
         self._apart = find_hazardous_outputs(trace)
@@ -300,7 +302,7 @@ class MemoizedPasses:
         return dce(self.cse(self.control.regions.remove_casts(fused)))
 
     def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
-        """Return the test whether two groups may be one fusion: sharded tensors and other tensors may not be in one."""
+        """Return a test whether two groups may be in one fusion. No fusion mixes sharded tensors and other tensors."""
         sharded = any(type(arg) is DTensorProxy for bsym in trace.bound_symbols for arg in bsym.flat_proxy_args)
         known: dict[int, bool] = {}
 
@@ -356,14 +358,14 @@ _LEFT = "_workbench_left"
 
 
 def known_structure(fusion: BoundSymbol) -> Structure | None:
-    """Return the `Regions.structure` that a pass stored for a fusion; None if the fusion has changed since."""
+    """Return the `Regions.structure` that a pass stored for a fusion, or None if the fusion has changed since."""
     args, output, inside, found = fusion.__dict__.get(_LEFT, (None, None, None, None))
     same = args is fusion.args and output is fusion.output and inside is fusion.subsymbols
     return found if same else None
 
 
 def _fusion_key(fusion: BoundSymbol) -> tuple[Hashable, ...]:
-    """Return a key that is equal for fusions of one name with the same statements, arguments and outputs."""
+    """Return a key of a fusion's name, statements, arguments and outputs."""
     return fusion.sym.name, ids(fusion.subsymbols), ids(fusion.args), ids(fusion.output)
 
 
@@ -372,9 +374,9 @@ def _contents_ids(fusion: BoundSymbol) -> tuple[int, ...]:
 
 
 def _number_replacements(fusion: BoundSymbol, replacements: Mapping[Any, Any]) -> tuple[Hashable, ...]:
-    """Return a fusion's replacements with numbers for names.
+    """Return a fusion's replacements with numbers instead of names.
 
-    They are equal if they change fusions of one structure equally.
+    Two fusions with one structure have equal results here if their replacements change them in the same way.
     """
     if not replacements:
         return ()
@@ -396,14 +398,14 @@ def _traits(proxy: Any) -> tuple[Hashable, ...]:
 
 
 def _select(variables: Iterable[Any], replacements: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the replacements of some variables."""
+    """Return the replacements of `variables`."""
     return {v: replacements[v] for v in variables if v in replacements} if replacements else {}
 
 
 def _remove_fusion_casts(
     fusion: BoundSymbol, replacements: Mapping[Any, Any], _: dict[int, int | None]
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
-    """Return a fusion without redundant casts, and the replacements of its outputs."""
+    """Return a fusion without redundant casts, and the replacements of the outputs that it no longer computes."""
     fusion = fusion.from_bsym_swap_proxies(replacements, skip_output=True)
     replaced = _Replacements()
     originals: dict[str, Any] = {}
@@ -416,14 +418,14 @@ def _remove_fusion_casts(
 
 
 class _Replacements(dict[Any, Any]):
-    """Replacements by variable, with their names for a quick test whether a statement reads one."""
+    """Maps variables to their replacements. The names of the variables allow a quick test of a statement."""
 
     def __init__(self) -> None:
         super().__init__()
         self._names: set[str] = set()
 
     def add(self, variable: Any, instead: Any) -> None:
-        """Replace a variable by another value."""
+        """Replace `variable` by `instead`."""
         self[variable] = instead
         self._names.add(variable.proxy.name)
 
@@ -439,7 +441,7 @@ class _Replacements(dict[Any, Any]):
 def _append_unless_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
-    """Append a statement to the rest, unless it casts a value back to the type that it had before other casts."""
+    """Append a statement to `left`, unless it casts a value back to the type that the value had before other casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
         concerned = replaced.concerns(bsym)
@@ -453,7 +455,7 @@ def _append_unless_cast(
 
 
 def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
-    """Return the value and target type of a cast between float types; None for other statements."""
+    """Return the value and target type of a cast between float types, or two times None for other statements."""
     if bsym.sym.id is not prims.PrimIDs.CONVERT_ELEMENT_TYPE:
         return None, None
     given = dict(zip(("a", "dtype"), bsym.args, strict=False)) | bsym.kwargs
@@ -463,12 +465,12 @@ def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
 
 
 class _Outside:
-    """Statements outside of fusions. Their computations are compared only if they read the same values.
+    """Finds repeated statements outside of fusions. Only statements that read the same values are compared.
 
     Parameters
     ----------
     redundant : dict
-        Replacements; new ones are added.
+        Replacements of values. New replacements are added.
     """
 
     def __init__(self, redundant: dict[Any, Any]) -> None:
@@ -477,7 +479,7 @@ class _Outside:
         self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
 
     def remainder(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """Return the remaining part of a statement, as Thunder's pass does; None if the statement is redundant."""
+        """Return what Thunder's pass leaves of a statement, or None if the statement is redundant."""
         if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
             return bsym
         made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
@@ -495,7 +497,7 @@ class _Outside:
 
 
 class _StatementsByComputation(dict[Any, BoundSymbol]):
-    """Statements by their computation, with the last one that was found."""
+    """Maps computations to statements. `last` is the statement that was found last."""
 
     last: BoundSymbol | None = None
 
@@ -509,10 +511,10 @@ def _remove_repeats(
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
     """Return a fusion without common subexpressions, and replacements for values that it no longer computes.
 
-    `repeats` maps a statement to an earlier one with the same computation; if `repeats` is empty, this function fills
-    it.
+    `repeats` maps the index of a statement to the index of an earlier statement with the same computation, or to None.
+    If `repeats` is empty, this function fills it.
     """
-    # After rematerialization, this fusion may not get the replacement of a value.
+    # Replace only arguments: after rematerialization, this fusion may not get the replacement of any other value.
     here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
     members, left = fusion.subsymbols, list[BoundSymbol]()
     if repeats:

@@ -19,7 +19,7 @@ from workbench.errors import PlanError, suggest_names
 
 @dataclasses.dataclass(frozen=True)
 class FusionCode:
-    """Source of a fusion, as its compiler gets it; making it compiles nothing.
+    """Source of a fusion, as its compiler gets it. Nothing is compiled to make the source.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ def code_of(traces: tuple[TraceCtx, ...], name: str) -> FusionCode:
     Raises
     ------
     PlanError
-        If the traces have no fusion of that name, or nvFuser refuses it.
+        If the traces contain no fusion with this name, or if nvFuser refuses the fusion.
     """
     fusions = {bsym.sym.name: bsym for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion}
     if name not in fusions:
@@ -72,17 +72,17 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     fusion : BoundSymbol
         A fusion of a plan under nvFuser.
     policy : str, optional
-        Apply this `set` policy to every copy, without a safety check. The default is the policy of the plan.
+        The `set` policy for every copy, without a safety check. The default is the policy of the plan.
 
     Returns
     -------
     str
-        Its math, as nvFuser prints it.
+        Math of the definition, as nvFuser prints it.
 
     Raises
     ------
     PlanError
-        If nvFuser refuses it; the message has nvFuser's reason.
+        If nvFuser refuses the fusion. The message contains nvFuser's reason.
     """
     if policy is None:
         return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
@@ -92,9 +92,10 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
 
 
 def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
-    """Count the `set` nodes for copies in a fusion's definition, with those that nvFuser adds itself.
+    """Count the `set` nodes for copies in a fusion's definition, including nodes that nvFuser adds itself.
 
-    Clones, and broadcasts that change nothing, are also sets, but the definition without copies contains them, too.
+    Clones, and broadcasts that change nothing, are also `set` nodes. They are not counted, because the definition
+    without copies also contains them.
     """
     plain = [
         prims.shallow_copy.bind(member.args[0], output=member.output) if copy_sets.is_copy(member) else member

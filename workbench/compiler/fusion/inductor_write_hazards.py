@@ -1,4 +1,4 @@
-"""In-place copies that Inductor gets wrong inside a region: it reads memory after another copy has written to it."""
+"""In-place copies that Inductor gets wrong inside a region: it reads memory that an earlier copy has overwritten."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEEP_PLACES = frozenset(
         *_ARITHMETIC,
     }
 )
-"""Operators that keep each element in its place if their result equals what they read."""
+"""Operators that leave each element in its position if their result equals their input."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ExcludedCopy:
 
 @dataclasses.dataclass(frozen=True)
 class _Content:
-    """Content of a tensor when the region began: its memory, and its name if no element has moved."""
+    """Content that a memory had when the region began. `place` is a name, or empty if elements may have moved."""
 
     memory: str
     place: str
@@ -61,14 +61,15 @@ def find_excluded_copies(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
     """Find copies that Inductor would get wrong if they were in one region with the copies before them.
 
     AOTAutograd turns a region into a function without side effects, followed by one copy into each written input. If
-    Inductor finds that the copied value equals another input, it reads that input only at the copy. By then another
-    copy may have overwritten it. ``t = a.clone(); a.copy_(b); b.copy_(t)`` gives wrong results. So does ``a.copy_(b);
-    b.copy_(c)`` if the copies are reordered. The operators that Inductor removes as identities depend on the version of
-    PyTorch. In 2.10 they are clones, casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])`` and
-    empty padding. So this analysis is conservative: any value may equal a value that it reads, unless its operator
-    certainly computes something new.
+    Inductor finds that the copied value equals an input, it reads this input only at the copy. By then, an earlier copy
+    may have overwritten the input. ``t = a.clone(); a.copy_(b); b.copy_(t)`` gives wrong results. ``a.copy_(b);
+    b.copy_(c)`` also gives wrong results if the copies are reordered.
 
-    A copy kept out ends the region, and the copies after it start another. This function can go when
+    The operators that Inductor removes as identities depend on the version of PyTorch. In PyTorch 2.10 they are clones,
+    casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])`` and empty padding. So this analysis is
+    conservative: a result may equal any input of its operator, unless the operator certainly computes something new.
+
+    An excluded copy ends the region, and the copies after it start a new region. This function can be deleted once
     `tests/levers/test_known_wrong_results.py` finds plain ``torch.compile`` right.
     """
     walk = _HazardWalk()
@@ -76,11 +77,11 @@ def find_excluded_copies(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
 
 
 def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
-    """Return the memory that a region writes and of which several of its inputs are views; empty if there is none.
+    """Return a memory that a region writes and of which several inputs are views; empty if there is none.
 
-    AOTAutograd replaces such inputs by one base, and rebuilds outputs as views of it. PyTorch 2.10 uses the wrong
-    views. This gives an error if shapes differ, and a wrong result if they are equal. This function can go when
-    `tests/levers/test_aliased_inputs.py` finds plain ``torch.compile`` right.
+    AOTAutograd replaces such inputs by one base tensor, and rebuilds outputs as views of the base. PyTorch 2.10 uses
+    the wrong views. The result is an error if the shapes of the views differ, and wrong values if the shapes are equal.
+    This function can be deleted once `tests/levers/test_aliased_inputs.py` finds plain ``torch.compile`` right.
     """
     walk = _HazardWalk()
     written = []
@@ -93,7 +94,7 @@ def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Pro
 
 
 class _HazardWalk:
-    """Pass over a trace, region by region, that tracks what each value may be a view of."""
+    """Pass over a trace, region by region. It tracks which old content each value may have."""
 
     def __init__(self) -> None:
         self.memory_of: dict[str, str] = {}
@@ -103,7 +104,7 @@ class _HazardWalk:
 
     def _begin(self) -> None:
         self.may_be: dict[str, frozenset[_Content]] = {}
-        # Sources of each memory written so far.
+        # For each memory that the region has written so far, the contents that may have been written.
         self.written: dict[str, frozenset[_Content]] = {}
 
     def memory(self, name: str) -> str:
@@ -142,7 +143,7 @@ class _HazardWalk:
             self.constant.add(name)
 
     def _add_output(self, bsym: BoundSymbol, out: TensorProxy, tensors: list[TensorProxy]) -> None:
-        # Random draws read nothing either and are not constants, but no compiler treats them as constants.
+        # A random draw also reads no tensor and counts as constant here. That is safe: no compiler folds a draw.
         if all(t.name in self.constant for t in tensors):
             self.constant.add(out.name)
         found: set[_Content] = set()
@@ -203,7 +204,7 @@ def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
     id, known = bsym.sym.id, frozenset(constant)
     tensors = [a for a in bsym.flat_args if isinstance(a, TensorProxy)]
     if not tensors or not all(dtypes.is_inexact_dtype(t.dtype) for t in tensors):
-        # Integers: adding and then subtracting a number gives the input back, and a compiler may know that.
+        # For integers, adding and then subtracting a number returns the input, and a compiler may know that.
         return False
     if id in _TRANSCENDENTAL or id in _COMPARISONS:
         return True

@@ -1,14 +1,15 @@
 """Merge fusion regions that are separated only by statement order.
 
 Thunder ends a region at each unfused statement, such as a matmul, even if the next statements do not need its result.
-A value that is made before such a statement and read after it therefore goes through memory. So does a value that
-regions on both sides recompute or read. This pass merges two regions, at the place of either, if one makes a value that
-the other reads, or if both read the same value. The merged order keeps all dependencies between statements.
+A value that is made before such a statement and read after the statement therefore goes through memory. A value that
+regions on both sides recompute or read also goes through memory. This pass merges two regions if one region makes a
+value that the other region reads, or if both regions read the same value. The merged region takes the position of
+either region. The new order preserves all dependencies between statements.
 
-Between the two regions, no statement has more bytes alive than before. The merged region has no more than the previous
-maximum. The count covers values that go through memory after fusions are cut (`remat`). Values that stay inside a
-region, or are recomputed in it, take no memory. Larger regions may be cut differently; tests compare the peaks with
-those of separate regions.
+Between the two regions, no statement has more bytes alive than before the merge. The merged region has no more bytes
+alive than the previous maximum of the trace. Only values that go through memory after fusions are cut (`remat`) count.
+Values that stay inside a region, or are recomputed in a region, take no memory. Larger regions may be cut differently;
+tests compare the peaks with those of separate regions.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ class _RegionGroup:
     place : int
         Position among the groups.
     region : bool
-        Whether it may be merged with another.
+        Whether the group may be merged with other groups.
     backward : bool
     fixed : bool
-        Whether no group moves past it, because it writes to memory that others read.
+        Whether no group moves past this group, because it writes to memory that other groups read.
     reads, makes : set of str
-        Names of values from outside, and of its own values.
+        Names of values that the group reads from outside, and of values that it makes.
     held : set of str
-        Names of values in memory that it reads or writes.
+        Names of values that the group reads from memory or writes to memory.
     bytes : int
-        Bytes alive while it runs, computed from the values.
+        Bytes alive while the group runs.
     """
 
     bsyms: list[BoundSymbol]
@@ -55,7 +56,7 @@ class _RegionGroup:
 
     @classmethod
     def from_bsyms(cls, bsyms: list[BoundSymbol], position: int, region: bool, names: Iterable[str]) -> _RegionGroup:
-        """Return a group as the partition made it."""
+        """Return a group of the partition."""
         makes = {out.name for bsym in bsyms for out in bsym.flat_proxy_outs}
         reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
         sides = {BoundSymbolTag.BACKWARD in bsym.tags for bsym in bsyms}
@@ -68,7 +69,8 @@ class _RegionGroup:
 class _RegionGroups:
     """Groups in order, and the memory of their values.
 
-    Memory is named by its first value. Inputs of the program always stay alive, so they are not counted.
+    The name of a memory is the name of its first value. Inputs of the program always stay alive, so their bytes are not
+    counted.
     """
 
     def __init__(self, groups: Sequence[_RegionGroup]) -> None:
@@ -102,9 +104,9 @@ class _RegionGroups:
         self.most = max((group.bytes for group in groups), default=0)
 
     def earlier_regions(self, group: _RegionGroup) -> list[_RegionGroup]:
-        """Return the earlier regions of the same pass that share values with a region, nearest first.
+        """Return the earlier regions that share values with a region, nearest first.
 
-        The passes are the forward and the backward.
+        Only regions of the same pass, forward or backward, are returned.
         """
         found: set[_RegionGroup] = set()
         for name in group.reads:
@@ -116,7 +118,7 @@ class _RegionGroups:
         )
 
     def join(self, first: _RegionGroup, second: _RegionGroup) -> bool:
-        """Merge two regions at the position of one of them, if that is correct and costs no memory."""
+        """Merge two regions if the result stays correct and no peak rises; return whether they were merged."""
         between = [one for one in self.order[first.place + 1 : second.place] if one is not None]
         if any(one.fixed for one in between):
             return False
@@ -129,7 +131,7 @@ class _RegionGroups:
     def _merge_if_it_fits(
         self, first: _RegionGroup, second: _RegionGroup, between: list[_RegionGroup], target: _RegionGroup
     ) -> bool:
-        """Return whether live bytes stay within the limits everywhere; if so, apply the change to the groups."""
+        """Merge two regions at `target` if live bytes stay within the limits; return whether they were merged."""
         both = {first, second}
         place = target.place
         change = dict.fromkeys((*between, target), 0)
@@ -185,12 +187,12 @@ def merge_regions(
     is_region : callable
         Returns whether a group will be fused.
     names_in_memory : sequence of iterable of str
-        For each group, the names of values in memory that it reads or writes after all cuts.
+        For each group, the names of values that the group reads from or writes to memory after all cuts.
 
     Returns
     -------
     list of list of BoundSymbol
-        In a valid execution order; groups that are not regions keep their order.
+        Groups in a valid execution order. Groups that are not regions keep their order.
     """
     given = zip(groups, names_in_memory, strict=True)
     found = _RegionGroups(
@@ -206,7 +208,7 @@ def merge_regions(
 
 
 def _join(groups: _RegionGroups, first: _RegionGroup, second: _RegionGroup) -> _RegionGroup | None:
-    """Return the merged region, which can then be merged again; None if the two stay separate."""
+    """Merge two regions if that is allowed. Return the merged region, or None if the two stay separate."""
     if not groups.join(first, second):
         return None
     return second if groups.order[second.place] is second else first

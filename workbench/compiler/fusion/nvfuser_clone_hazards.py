@@ -1,4 +1,4 @@
-"""Clones that nvFuser must not make, because it returns a view instead of a clone."""
+"""Clones that nvFuser must not make, because nvFuser returns a view instead of a clone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.compiler.trace.copy_sets import VIEWS, is_copy, is_fence, leaves
 
 
 class _EqualNames:
-    """Groups of equal names (union-find); the first name stands for its group."""
+    """Groups of equal names (union-find). The first name of a group represents the group."""
 
     def __init__(self) -> None:
         self._of: dict[str, str] = {}
@@ -25,7 +25,7 @@ class _EqualNames:
 
 
 def _has_clone(bsym: BoundSymbol) -> bool:
-    """Return whether a statement or a subsymbol clones; cached with its structure."""
+    """Return whether a statement or one of its subsymbols is a clone. The answer is cached in the structure."""
     return bool(structure_of(bsym).get_or_make("clones", lambda: any(map(_is_clone, leaves([bsym])))))
 
 
@@ -34,15 +34,16 @@ def _is_clone(leaf: BoundSymbol) -> bool:
 
 
 def find_hazardous_outputs(trace: TraceCtx) -> frozenset[str]:
-    """Return the outputs of statements whose clones need memory of their own.
+    """Return the output names of statements whose clones need their own memory.
 
-    nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The result is wrong if the memory
-    of either is written after the first clone, or if a caller gets both and may write to one.
+    nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The result is wrong if the original
+    or the clone is written after the clone is made. The result may also be wrong if a caller gets both, because the
+    caller may write to one of the two.
 
     Parameters
     ----------
     trace : TraceCtx
-        Before fusion.
+        Trace before fusion.
     """
     if not any(map(_has_clone, trace.bound_symbols)):
         return frozenset()
@@ -59,7 +60,7 @@ def find_hazardous_outputs(trace: TraceCtx) -> frozenset[str]:
                 written.append((at, given[-1]))
                 pairs = [(given[-1], made[0])]
             elif is_fence(leaf):
-                # All its arguments are, or may be, names of one memory.
+                # All arguments of a fence may be names of one memory.
                 pairs = [*((given[0], other) for other in given[1:]), *zip(given, made, strict=False)]
             elif leaf.sym.id in VIEWS and given:
                 pairs = [(given[0], made[0])]

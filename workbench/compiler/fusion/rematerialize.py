@@ -1,12 +1,12 @@
-"""Rematerialization between fusions with weights and pins: a legality check, then a minimum cut per pair.
+"""Rematerialization between fusions with weights and pins: a legality check, then a minimum cut for each pair.
 
 By default the pass returns the result of `thunder.core.rematerialization.rematerialize`, including the order of
-statements; `rematerialize` lists the exceptions. Among minimum cuts it takes the one nearest to the consumer, as
-Thunder does.
+statements; `rematerialize` lists the exceptions. Of several minimum cuts, the pass uses the cut nearest to the
+consumer, as Thunder does.
 
-Three things make it fast. A statement is flattened once per pass, not once per pair. The index of a fusion's members by
-name is rebuilt only after a change. The search for a cut begins at the values that the consumer reads. It ends at
-values that the producer must output or gets as inputs.
+The pass is fast for three reasons. It flattens a statement once, not once for each pair. It rebuilds the index from
+names to a fusion's statements only after a change. The search for a cut begins at the values that the consumer reads,
+and ends at the values that the producer must output or gets as inputs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, r
 from workbench.compiler.trace.copy_sets import MemoryWrites, count_copies_and_fences, is_copy, leaves
 
 STOCK_ARGUMENT_WEIGHT = 0.5
-"""Thunder gives a producer's own argument half the weight, because it is in memory anyway."""
+"""Weight that Thunder gives to a producer's own argument. It is half the normal weight, because the argument is in
+memory anyway.
+"""
 
 
 _UNIT = 1 << 12
@@ -64,13 +66,13 @@ class RematOptions:
     Attributes
     ----------
     enabled : bool
-        False leaves every fusion as the partition made it.
+        If False, the pass changes no fusion.
     argument_weight : float
-        Weight of a producer's own argument, relative to 1 for a value that it computes.
+        Weight of a producer's own argument. A value that the producer computes has weight 1.
     pins : mapping of str to str
-        Variable name to ``save`` or ``recompute``.
+        Maps a variable's name to ``save`` or ``recompute``.
     repeats_draws : bool
-        If True, repeat random draws as Thunder's own pass does; its `randn` and `randint` lack the tag.
+        If True, repeat random draws of `randn` and `randint`, as Thunder's own pass does.
     """
 
     enabled: bool = True
@@ -80,7 +82,7 @@ class RematOptions:
 
     @property
     def key(self) -> Hashable:
-        """Return a key that is equal for the same cuts."""
+        """Return a key of all options that the cuts depend on."""
         return self.enabled, self.argument_weight, tuple(self.pins.items()), self.repeats_draws
 
 
@@ -91,9 +93,9 @@ class RematReport:
     Attributes
     ----------
     ties : dict of str to str
-        Maps a variable of a cut to another cut of the same cost, if there is one.
+        Maps a variable of a cut to a text with this cut and a different cut of the same cost, if there is one.
     failed : dict of str to str
-        Maps a variable pinned to recompute to the reason why it had to be saved.
+        Maps a variable that is pinned to ``recompute`` to the reason why it had to be saved.
     """
 
     ties: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -104,9 +106,9 @@ class RematReport:
 class _Member:
     """A flattened statement inside a fusion.
 
-    `key` is the same for statements that Thunder considers equal. `made` are the names of `outs`, without those that
-    the statement only passes on. `names` are all names in it in the order of `order_proxies`, own statements first.
-    `copied` are the outputs of copies in it.
+    `key` is the same for statements that Thunder considers equal. `made` are the names of `outs`, except names that the
+    statement only passes on. `names` are all names in the statement, in the order of `order_proxies`. `copied` are the
+    output names of the copies inside of the statement.
     """
 
     bsym: BoundSymbol
@@ -120,7 +122,7 @@ class _Member:
 
 
 class Members:
-    """Flattened statements, each flattened once for all fusions that hold it."""
+    """Flattened statements. Each is flattened once for all fusions that contain it."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Member] = {}
@@ -148,16 +150,16 @@ class Members:
 
 
 class _FlatFusion:
-    """Members of a fusion, indexed by name; valid until its statements change."""
+    """The statements of a fusion, indexed by name. The index is valid until the statements change."""
 
     def __init__(self, members: Sequence[_Member]) -> None:
         self.members = members
         self.produced = [out for member in members for out in member.outs]
         self.proxies = {out.name: out for out in self.produced}
         self.makers: defaultdict[str, list[_Member]] = defaultdict(list)
-        """Every statement that has the name among its outputs."""
+        """Maps a name to every statement that has the name among its outputs."""
         self.producer: dict[str, _Member] = {}
-        """The first statement that computes the name and does not receive it as an input."""
+        """Maps a name to the first statement that computes the name and does not receive it as an input."""
         for member in members:
             for out in member.outs:
                 self.makers[out.name].append(member)
@@ -166,17 +168,17 @@ class _FlatFusion:
 
     @functools.cached_property
     def copy_results(self) -> list[str]:
-        """Return the results of its copies, which write into memory from outside."""
+        """Return the results of the fusion's copies, which write into memory from outside."""
         return [name for member in self.members for name in member.copied]
 
     @functools.cached_property
     def order(self) -> dict[str, int]:
-        """Return the names, numbered by first appearance."""
+        """Map each name to a number, in order of first appearance."""
         names = dict.fromkeys(chain.from_iterable(member.names for member in self.members))
         return {name: i for i, name in enumerate(names)}
 
     def statements_leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
-        """Return the statements, by key, that compute `names`; stop at `stops`."""
+        """Map keys to the statements that lead to `names`. Statements that compute inputs in `stops` are left out."""
         found: dict[int, _Member] = {}
         queue, seen = list(names), set(stops)
         while queue:
@@ -191,7 +193,7 @@ class _FlatFusion:
         return found
 
     def sorted_members(self, members: Collection[int]) -> list[_Member]:
-        """Return the statements with the given keys, each once."""
+        """Return the statements whose keys are in `members`, one for each key, in order."""
         left, found = set(members), []
         for member in self.members:
             if member.key in left:
@@ -202,7 +204,7 @@ class _FlatFusion:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _CutFusion:
-    """A fusion between two cuts: arguments, statements and outputs."""
+    """State of a fusion between two cuts: its arguments, statements and outputs."""
 
     bsym: BoundSymbol
     args: tuple[Proxy, ...]
@@ -213,24 +215,24 @@ class _CutFusion:
 
     @classmethod
     def from_bsym(cls, bsym: BoundSymbol, members: Members) -> _CutFusion:
-        """Return the fusion as it was partitioned."""
+        """Return the state of a fusion that was not cut yet."""
         return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _FlatFusion(members.members_of(bsym)))
 
     def with_outputs(self, outs: Iterable[Proxy]) -> _CutFusion:
-        """Return the fusion with other outputs."""
+        """Return the fusion with the outputs `outs`."""
         return dataclasses.replace(self, outs=tuple(outs), _gives_other=True)
 
     def with_members(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _CutFusion:
-        """Return the fusion with other statements and arguments, in order of appearance in the statements."""
+        """Return the fusion with these statements, and these arguments in order of appearance in the statements."""
         inside = _FlatFusion(members)
         taken = tuple(sorted(args, key=lambda a: inside.order[a.name]))
         return dataclasses.replace(self, args=taken, inside=inside, _takes_other=True)
 
     @functools.cached_property
     def is_equal_to_its_original(self) -> bool:
-        """Return whether Thunder considers it equal to the original.
+        """Return whether Thunder considers the fusion equal to the original fusion.
 
-        Members do not count; a list differs from a tuple.
+        Thunder compares arguments and outputs, not statements. A list of outputs differs from a tuple.
         """
         if self._takes_other and _names(self.args) != _names(self.bsym.flat_proxy_args):
             return False
@@ -239,7 +241,7 @@ class _CutFusion:
         )
 
     def needed_names(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        """Return the names that its outputs need or that come from `outside`, and the names read to compute them."""
+        """Return the names that the fusion's outputs need or that come from `outside`, and the names read for them."""
         if any(name in self.inside.makers for name in outside):
             return self._needed_path(outside)
         wanted, reads = self._output_path
@@ -250,7 +252,7 @@ class _CutFusion:
         return self._needed_path(())
 
     def _needed_path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        # Results of copies count as needed, as outputs do, even if no statement reads them by that name.
+        # Results of copies count as needed, as outputs do, even if no statement reads them by name.
         outs, makers = [*_names(self.outs), *self.inside.copy_results], self.inside.makers
         path = self.inside.statements_leading_to(outs, outside).values()
         wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
@@ -258,7 +260,7 @@ class _CutFusion:
 
     @functools.cached_property
     def names(self) -> dict[str, None]:
-        """Names of all values that it takes and makes."""
+        """Names of all values that the fusion takes and makes."""
         return dict.fromkeys(chain(_names(self.args), self.inside.proxies))
 
     @functools.cached_property
@@ -281,7 +283,7 @@ def _bytes_of(variable: Proxy) -> float:
 
 
 class _Producer:
-    """A fusion whose consumers are cut one after the other."""
+    """A fusion that is cut from one consumer after another."""
 
     def __init__(self, fusion: _CutFusion) -> None:
         self.fusion = fusion
@@ -292,7 +294,7 @@ class _Producer:
         self._kept: set[str] = set()
 
     def outside_inputs(self, consumer: _CutFusion) -> list[Proxy]:
-        """Return the consumer's inputs from other fusions and statements."""
+        """Return the consumer's inputs that do not come from this producer."""
         given = {out.name for out in self.fusion.outs}
         return [a for a in consumer.args if a.name not in self._known and a.name not in given]
 
@@ -304,7 +306,7 @@ class _Producer:
         overwritten: Collection[str],
         report: RematReport | None,
     ) -> tuple[str, ...]:
-        """See `find_cut`."""
+        """Find the variables that this producer passes to a consumer; see the function `find_cut`."""
         tagged = self.tagged
         if options.repeats_draws:
             tagged = {
@@ -332,7 +334,7 @@ class _Producer:
         network = self._network(consumer, required | saved, wanted - saved, reads | saved, capacity)
         cut, other = network.cuts()
         if report is not None:
-            # A value without cost may be passed on even if no computation of the consumer needs it.
+            # The producer may pass on a value without cost even if no computation of the consumer needs the value.
             other.update(name for name in required if name not in network.capacity and not capacity(name))
             if other != cut:
                 tie = f"{{{', '.join(sorted(cut))}}} and {{{', '.join(sorted(other))}}} cost the same"
@@ -355,7 +357,7 @@ class _Producer:
         reads: Collection[str],
         capacity: Callable[[str], int],
     ) -> Network:
-        """Return the network from the needed values back to the required ones."""
+        """Return the network of variables from the needed values back to the required values."""
         drained = {*reads, *(a for name in needed for member in self.inside.makers.get(name, ()) for a in member.args)}
         drained.difference_update(needed)
         queue = list(drained)
@@ -375,7 +377,10 @@ class _Producer:
         return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
 
     def hand_over(self, consumer: _CutFusion, cut: Collection[str], external: Collection[str]) -> _CutFusion:
-        """Return the consumer with the cut as its arguments; it recomputes the rest of its former arguments."""
+        """Return a consumer that takes the cut as arguments and recomputes the rest of its former arguments.
+
+        The outputs of this producer become the values of all cuts so far and the `external` values.
+        """
         outside = self.outside_inputs(consumer)
         taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
         names = {a.name for a in taken}
@@ -396,7 +401,7 @@ class _Producer:
 
 
 def _sorted(members: Sequence[_Member]) -> list[_Member]:
-    """Return the statements in the order of Thunder's `toposort_bsym_dag`, from statements that nothing reads up."""
+    """Return the statements in the order of Thunder's `toposort_bsym_dag`, starting at statements without readers."""
     maker: dict[str, int] = {}
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, member in enumerate(members):
@@ -428,7 +433,7 @@ def find_cut(
     overwritten: Collection[str] = (),
     report: RematReport | None = None,
 ) -> tuple[str, ...]:
-    """Find the variables that the producer passes to the consumer; the consumer recomputes the others between them.
+    """Find the variables that a producer passes to a consumer. The consumer recomputes what else it needs.
 
     Parameters
     ----------
@@ -439,15 +444,15 @@ def find_cut(
     options : RematOptions
         Weights and pins.
     overwritten : collection of str
-        Values in memory that is written between the two fusions. A value that is computed from them cannot be
-        recomputed later.
+        Values whose memory is written between the two fusions. The consumer cannot recompute a value that depends on
+        them.
     report : RematReport, optional
         Receives the ties.
 
     Returns
     -------
     tuple of str
-        Names, sorted; empty if the pair cannot be cut.
+        Sorted names; empty if the pair cannot be cut.
     """
     members = Members()
     return _Producer(_CutFusion.from_bsym(producer, members)).find_cut(
@@ -460,16 +465,21 @@ def rematerialize(
 ) -> TraceCtx:
     """Recompute in each consumer fusion the values that a minimum cut finds cheaper to recompute than to pass on.
 
+    With the default options, the result equals that of Thunder's own pass, with three exceptions:
+
+    - Thunder's own pass repeats a random draw.
+    - Thunder's own pass moves a read past an in-place write. For ``t = a.clone(); a.copy_(b); b.copy_(t)`` under
+      nvFuser, Thunder's result reads ``a`` too late.
+    - If the consumer contains a copy whose result no statement reads by name, as after a batch norm, Thunder's own pass
+      recomputes everything that the copy reads, including earlier copies.
+
+    The exceptions for writes can be removed when Thunder's pass considers writes.
+
     Parameters
     ----------
     trace : TraceCtx
-        Partitioned, before any rematerialization.
+        Partitioned trace before any rematerialization.
     options : RematOptions
-        With the defaults the result equals that of Thunder's own pass, with three exceptions. Thunder's own pass
-        repeats a random draw. Thunder's own pass moves a read past an in-place write. For ``t = a.clone(); a.copy_(b);
-        b.copy_(t)`` under nvFuser it reads ``a`` too late. If no statement reads the result of a copy in the consumer
-        by name, as after a batch norm, Thunder's own pass recomputes everything that the copy reads, earlier copies
-        included. The exceptions for writes can be removed when Thunder's pass considers writes.
     report : RematReport, optional
         Receives ties, and pins that could not be kept.
     once : callable, optional
@@ -483,7 +493,7 @@ def rematerialize(
         lost = _undefined_names(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
-        # A pair that cannot be cut still reads variables that the other pairs no longer need.
+        # If a pair cannot be cut, its consumer still reads variables that the other pairs recompute.
         for name in lost:
             report.failed[name] = (
                 "consumer: one of the fusions that read it cannot get the inputs that recomputing it needs"
@@ -492,13 +502,13 @@ def rematerialize(
 
 
 def _undefined_names(trace: TraceCtx) -> set[str]:
-    """Return the names that fusions read and no statement computes."""
+    """Return the names that fusions read and that no statement computes."""
     made = {out.name for bsym in trace.bound_symbols for out in bsym.flat_proxy_outs}
     return {a.name for b in trace.bound_symbols if b.sym.is_fusion for a in b.flat_proxy_args if a.name not in made}
 
 
 def _readers(trace: TraceCtx) -> dict[str, list[int]]:
-    """Return the positions of the statements that read each name."""
+    """Map each name to the positions of the statements that read it."""
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, bsym in enumerate(trace.bound_symbols):
         if bsym.sym.id not in _READS_NOTHING:
@@ -546,9 +556,10 @@ class _Pairs:
     fusion : _CutFusion
     consumers : tuple of _CutFusion
     readers : dict of str to frozenset of int
-        Maps a name that it computes or receives to the numbers of its readers; -1 stands for any other statement.
+        Maps a name that the fusion computes or receives to the numbers of the consumers that read the name. The number
+        -1 represents any other reader.
     overwritten : tuple of frozenset of str
-        For each consumer, the values in memory that is written between the fusion and the consumer.
+        For each consumer, the values whose memory is written between the fusion and the consumer.
     """
 
     fusion: _CutFusion
@@ -573,10 +584,10 @@ class _Pairs:
         ), together
 
     def cut(self, options: RematOptions) -> tuple[_CutFusion, list[_CutFusion], dict[str, str]]:
-        """Return the fusion and its consumers after the cuts, and the ties: see `RematReport`."""
+        """Return the fusion after the cuts, its consumers after the cuts, and the ties of `RematReport`."""
         producer, report, found = _Producer(self.fusion), RematReport(), []
         times_read = Counter(_names(chain(self.fusion.args, *(consumer.args for consumer in self.consumers))))
-        # Thunder does not recognize a consumer after its arguments have changed, and treats it as a different one.
+        # After a consumer's arguments have changed, Thunder treats the consumer as a different fusion.
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
 
         def is_external(name: str, arguments: Collection[str]) -> bool:
