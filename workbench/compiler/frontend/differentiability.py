@@ -1,6 +1,6 @@
 """Check whether Thunder can differentiate a statement.
 
-This finds the operators to cut out of programs that Thunder refuses.
+The check finds the operators at which a program is cut if Thunder refuses the whole program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workbench.interop.torch_private import tree_iter
 
 
 def why_no_gradient(bsym: BoundSymbol) -> str:
-    """Return why Thunder cannot differentiate a statement of the current trace; empty if it can.
+    """Return why Thunder cannot differentiate a statement of the current trace, or an empty text if it can.
 
     The gradient rule runs in a scope of the trace that is discarded.
     """
@@ -52,10 +52,10 @@ def why_no_gradient(bsym: BoundSymbol) -> str:
 
 
 def lost_conjugate(bsym: BoundSymbol) -> str:
-    """Return why Thunder's gradient of a statement of complex numbers is wrong; empty if it is right.
+    """Return why Thunder's gradient of a statement on complex numbers is wrong, or an empty text if it is right.
 
-    PyTorch's gradient is the conjugate. Thunder applies the rules of real numbers. Both are equal only if the
-    computation is linear with real factors, or if Thunder leaves the gradient to PyTorch.
+    PyTorch's gradient uses the conjugate of the derivative. Thunder applies the rules of real numbers. Both gradients
+    are equal only if the computation is linear with real factors, or if Thunder leaves the gradient to PyTorch.
     """
     found: str = structure_of(bsym).get_or_make("lost conjugate", lambda: _lost_conjugate(bsym))
     return found
@@ -128,13 +128,13 @@ def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
 def cut_off_whole_numbers(trace: TraceCtx) -> None:
     """Stop gradients at statements that compute results of integer or boolean type.
 
-    For a cast, Thunder's rule gives a gradient of zeros. A program with only such results would get a backward that
-    autograd never calls.
+    For a cast to an integer or boolean type, Thunder's rule gives a gradient of zeros. A program with only such results
+    would get a backward that autograd never calls.
 
     Parameters
     ----------
     trace : TraceCtx
-        The trace as interpreted.
+        Trace from the interpreter.
     """
     returned = {proxy.name for proxy in trace.bound_symbols[-1].flat_proxy_args}
     for bsym in trace.bound_symbols:

@@ -1,4 +1,4 @@
-"""Programs captured by Dynamo: a program as one graph, and a callable that compiles such graphs when it is called.
+"""Programs captured by Dynamo: capture of a whole program as one graph, and compilation when a program is called.
 
 Planning and running both use `torch.compile` with a backend of this module, so that both get the same graph. Dynamo
 handles code around the graph, such as a dataclass for the outputs or a counter on a module.
@@ -58,11 +58,11 @@ type Compiler = Callable[[Callable[..., Any]], Any]
 
 
 class NotOneGraphError(ProgramError):
-    """Dynamo does not capture a program as one graph; the message says where and why."""
+    """Dynamo does not capture a program as one graph. The message says where and why."""
 
 
 class _CapturedError(Exception):
-    """Ends a call of Dynamo as soon as it has a graph."""
+    """Ends Dynamo's call of a program as soon as the graph is captured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +79,13 @@ class WholeGraph:
         Argument for `thunder.jit`. If ranks share the program, the function is a module with the parameters and
         buffers.
     taken : tuple of int
-        Indices of the graph's own inputs that the function takes.
+        Indices of the graph inputs that `function` takes.
     codes : tuple of CodeType
         Code objects that Dynamo traced.
     written : ReuseCounts
-        Modules that were not traced because an equal module was.
+        Numbers of modules that Dynamo did not trace because it had traced an equal module.
     beside : tuple of Tensor
-        Inputs that the program returns unchanged, outside of the graph.
+        Graph inputs that the program returns unchanged. Dynamo returns them outside of the graph.
     """
 
     graph: fx.GraphModule
@@ -105,16 +105,16 @@ def whole_graph(
     Parameters
     ----------
     program, args, kwargs
-        The call.
+        The program and the arguments of the call.
     shared : bool, optional
         Whether ranks share the parameters of the program.
 
     Raises
     ------
     NotOneGraphError
-        If Dynamo breaks the program into several graphs, or cannot follow it.
+        If Dynamo breaks the program into several graphs, or cannot trace the program.
     ProgramError
-        If it cannot be shared among ranks.
+        If the program cannot be shared among ranks.
     """
     found: list[WholeGraph] = []
 
@@ -146,7 +146,7 @@ def whole_graph(
             except TorchDynamoException as again:
                 raise NotOneGraphError(_reason(again)) from again
         except Exception as error:
-            # For a failed assertion of Dynamo, the error has only the line of the program.
+            # If an assertion of Dynamo fails, the error contains only the line of the program.
             if "\nfrom user code:" not in str(error):
                 raise
             line = traceback.extract_tb(error.__traceback__)[-1].line
@@ -157,15 +157,15 @@ def whole_graph(
 
 
 class DynamoCompiled:
-    """A program compiled by Thunder when it is called: Dynamo captures one graph for each kind of call.
+    """A program that Thunder compiles when the program is called. Dynamo captures one graph for each kind of call.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
     compiler : callable
-        Makes a `thunder.jit` of a function; called once for each graph.
+        Returns the result of `thunder.jit` for a function. Called once for each graph.
     observer : optional
-        Receives the time that Dynamo took, as the stage ``capture``.
+        Receives the time that Dynamo takes, as the stage ``capture``.
     modes : mapping of str to str, optional
         PyTorch's modes in each call, as in `workbench.core.config.MODES`.
     shared : bool, optional
@@ -191,7 +191,7 @@ class DynamoCompiled:
         self._jitted: Any = None
         self._since = 0.0
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        # True if compiled code, or code still to be compiled, may read the flag that `decompose_layers` sets.
+        # True if compiled code, or code that is not compiled yet, may read the flag that `decompose_layers` sets.
         self._asks = True
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False
@@ -199,7 +199,7 @@ class DynamoCompiled:
         self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the compiled program; compile it first if no compiled graph fits the call."""
+        """Run the compiled program. If no compiled graph fits the call, first compile a new graph."""
         self._since = time.perf_counter()
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_default_stance() else dynamo_stance.default_stance()
@@ -219,7 +219,7 @@ class DynamoCompiled:
                 self._given = ((), {})
 
     def _recapture_message(self) -> str:
-        """Return the message for too many separately captured calls, with the change in the last one."""
+        """Return the message for too many captured calls. It says how the last call differed from earlier calls."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured again in {self._limit} calls, because each call differed from all "
@@ -228,10 +228,10 @@ class DynamoCompiled:
         )
 
     def _last_change(self) -> str:
-        """Return the difference between the last captured call and earlier ones, with its line; empty if unknown."""
+        """Return how the last captured call differs from earlier calls, with the line of code; empty if unknown."""
         known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
         last, number = "", -1
-        # A new capture has one reason for each existing graph, newest graph first.
+        # Each capture appends one reason for each existing graph, beginning with the newest graph.
         for reason in reversed(next(known, [])):
             numbered = re.match(r"\d+/(\d+): ", reason)
             if numbered is None or int(numbered[1]) <= number:
@@ -272,12 +272,12 @@ class DynamoCompiled:
 
 
 class CompiledModule(torch.nn.Module):
-    """A module that calls `DynamoCompiled`, with the parameters, buffers and modules of the original."""
+    """A module that calls `DynamoCompiled`, with the parameters, buffers and modules of the original module."""
 
     def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
         super().__init__()
-        # Share the original's dictionaries: entries that are registered, moved or loaded in one module also change in
-        # the other.
+        # Share the original's dictionaries: an entry that is registered, moved or loaded in one of the two modules also
+        # changes in the other.
         self.__dict__.update(_parameters=module._parameters, _buffers=module._buffers, _modules=module._modules)
         self.__dict__.update(_original=module, _compiled=compiled, _again=None)
 
@@ -288,16 +288,16 @@ class CompiledModule(torch.nn.Module):
 
     @training.setter
     def training(self, mode: bool) -> None:
-        if "_original" in self.__dict__:  # before that, PyTorch's constructor sets the initial mode
+        if "_original" in self.__dict__:  # PyTorch's constructor sets the initial mode before this attribute exists
             self._original.training = mode
 
     def set_maker(self, again: Callable[[torch.nn.Module], Any]) -> None:
-        """Set the function that makes such a module from another one, to copy it or send it to other processes."""
+        """Set the function that makes a `CompiledModule` from a module, for copies and for other processes."""
         self.__dict__["_again"] = again
 
     def __reduce__(self) -> tuple[Callable[[torch.nn.Module], Any], tuple[torch.nn.Module]]:
-        # Pickle a copy of the original that compiles when called, because compiled code is bound to this module's
-        # tensors.
+        # Pickle only the original module. The copy compiles when it is called, because compiled code is bound to the
+        # tensors of this module.
         again = self.__dict__["_again"]
         if again is None:
             raise WorkbenchError(
@@ -314,7 +314,7 @@ class CompiledModule(torch.nn.Module):
         return self._compiled._last_change()
 
     def train(self, mode: bool = True) -> CompiledModule:
-        """Set the mode of the original, and so of this module."""
+        """Set the mode of the original module, which is also the mode of this module."""
         self._original.train(mode)
         return self
 
@@ -336,7 +336,7 @@ class CompiledModule(torch.nn.Module):
 def detach_outputs(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that runs a graph, then detaches the outputs that need no gradient in eager PyTorch.
 
-    Thunder returns all outputs of a program from one autograd function, which makes all of them require gradients.
+    Thunder returns all outputs of a program from one autograd function, so all outputs require gradients.
     """
     (output,) = graph.graph.find_nodes(op="output")
     given = output.args[0] if isinstance(output.args[0], tuple | list) else output.args
@@ -361,7 +361,7 @@ def jit(
     observer: Any = None,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Compile a program with Dynamo and Thunder when it is called; for a module, return a module."""
+    """Return a function that compiles a program with Dynamo and Thunder when it is called; for a module, a module."""
     return wrap_like(program, DynamoCompiled(program, compiler, observer, modes))
 
 
@@ -372,15 +372,17 @@ def jit_among_ranks(
     observer: Any = None,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Compile a module that ranks share when it is called; return a module with this rank's parameters, like Thunder.
+    """Return a module that is compiled when it is called, for a module that ranks share.
+
+    As in Thunder, the returned module has the parameters of this rank.
 
     Parameters
     ----------
     program : torch.nn.Module
     transforms : sequence of Transform
-        Thunder's transforms that share it.
+        Thunder's transforms that share the parameters among ranks.
     compiler : callable
-        Makes a `thunder.jit` of a module under transforms; called for each graph.
+        Returns the result of `thunder.jit` for a module and transforms. Called once for each graph.
     observer, modes
         As in `DynamoCompiled`.
     """
@@ -391,7 +393,7 @@ def jit_among_ranks(
         jitted = compiler(function, shared_by)
         module = made()
         assert module is not None, "it is called"
-        # The module answers queries with the data of the graph compiled last.
+        # The attributes of the module are those of the graph that was compiled last.
         module._lc_cd, module._lc_cs = jitted._lc_cd, jitted._lc_cs
         return jitted
 
@@ -403,15 +405,15 @@ def jit_among_ranks(
 
 
 def wrap_like(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
-    """Return the compiled program in the form of the original: for a module, a module."""
+    """Return the compiled program; if the original program is a module, return a module."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
 def _call_after_hooks(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
-    """Call a program; if a Hugging Face model has to install hooks first, install them and call again.
+    """Call a program. If a Hugging Face model has to install hooks first, install the hooks and call again.
 
-    Such a model installs hooks in its first call that collects hidden states or attentions. It does so under a lock,
-    which Dynamo cannot trace.
+    Such a model installs hooks in the first call that collects hidden states or attentions. The model installs them
+    under a lock, which Dynamo cannot trace.
     """
     try:
         return call()
@@ -442,7 +444,7 @@ def prepare_graph(
     Raises
     ------
     ProgramError
-        If ranks share the program and it returns or keeps a parameter, of which each rank has only a part.
+        If ranks share the program, and the program returns or stores a parameter, of which each rank has only a part.
     """
     erase_vmap(graph)
     known = _names_of(program, args, kwargs)
@@ -466,7 +468,7 @@ def prepare_graph(
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
-    """Return the names that Thunder's interpreter gives to a program's tensors, by `id`."""
+    """Map the `id` of each of a program's tensors to the name that Thunder's interpreter gives it."""
     names: dict[int, str] = {}
     if isinstance(program, torch.nn.Module):
         for table in (program.named_parameters(), program.named_buffers()):
@@ -481,9 +483,9 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def _reason(error: BaseException, intro: str = "Dynamo gives no whole graph: ", internal: str = "") -> str:
-    """Return Dynamo's reason in one line, after the line of the user's code.
+    """Return the user's line of code and Dynamo's reason, as one line of text.
 
-    Return `internal` if there is no reason.
+    If the error has no reason, use `internal` as the reason.
     """
     message = str(error)
     words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
@@ -491,9 +493,9 @@ def _reason(error: BaseException, intro: str = "Dynamo gives no whole graph: ", 
 
 
 def failed_operator(error: BaseException) -> str:
-    """Return the operator that refuses its arguments whatever their values, after the line of user code.
+    """Return a text that names an operator that refuses its arguments whatever their values.
 
-    Empty if none does.
+    The text begins with the line of user code. It is empty if no operator refused its arguments.
     """
     message = str(error)
     if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
@@ -504,7 +506,7 @@ def failed_operator(error: BaseException) -> str:
 
 
 def reason_of(graph: fx.GraphModule) -> str:
-    """Return why Dynamo ended a graph, after the line of the user's code; empty if the program returned."""
+    """Return the user's line of code and why Dynamo ended a graph there; empty if the program returned."""
     ended: Any = graph.compile_subgraph_reason
     if not ended.graph_break:
         return ""
@@ -512,7 +514,7 @@ def reason_of(graph: fx.GraphModule) -> str:
 
 
 def one_line_message(message: str, frames: Sequence[Frame], intro: str) -> str:
-    """Return Dynamo's message as one line: the user's line, a remedy if known, and Dynamo's text."""
+    """Return Dynamo's message as one line of text: the user's line of code, a remedy if known, and Dynamo's text."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     raises = lines[0] == "Observed exception"
@@ -542,7 +544,7 @@ _FAILED = re.compile(
 
 
 def _operator_failure(reason: str, detail: str) -> str:
-    """Return name, arguments and PyTorch's message for an operator that refuses its arguments; else empty."""
+    """Return name, arguments and PyTorch's message of an operator that refuses its arguments; empty if none does."""
     if reason == "TypeError when making fake tensor call":
         target, _, words = detail.removeprefix("TypeError ").partition(": ")
         return f"{_operator(target)} {FAILS}: TypeError: {words.replace('FakeTensor.', 'Tensor.')}"
@@ -556,19 +558,19 @@ def _operator_failure(reason: str, detail: str) -> str:
 
 
 def _operator(target: str) -> str:
-    """Return the name that user code uses for an operator, from Python's representation."""
+    """Return the name that user code uses for an operator, given Python's representation of the operator."""
     return re.sub(r"^<(?:built-in )?\w+ (\S+).*>$", r"\1", target)
 
 
 def _known_error(reason: str, detail: str) -> str:
-    """Return an error of the program that Dynamo mistakes for an internal error, as Python prints it; empty if none."""
+    """Return the text of a program's error that Dynamo mistakes for an internal error; empty if there is none."""
     if reason == "failed to find name in frame builtins" and (name := re.search(r"`(\w+)`", detail)):
         return f"NameError: name '{name[1]}' is not defined"
     return reason if reason.startswith("AttributeError: 'Tensor' object has no attribute") else ""
 
 
 def _own_error(parts: Mapping[str, str]) -> str:
-    """Return an error of the program as Python prints it, from Dynamo's message for developers."""
+    """Return the text of a program's error as Python prints it, found in Dynamo's message for developers."""
     context = parts.get("Developer debug context", "")
     found = re.fullmatch(r"raised exception (\w+)\(\[(.*)\]\)", context)
     if found is None:

@@ -1,7 +1,8 @@
 """Compile with Dynamo under the PyTorch settings that the workbench needs.
 
 Setting and restoring these settings takes longer than all other Python code in a call of a compiled program. Therefore
-they are set only while Dynamo compiles. A call that matches compiled code sets only the flags that its guards check.
+the settings apply only while Dynamo compiles. A call that matches compiled code sets only the flags that its guards
+check.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from workbench.interop.torch_private import dynamo_config, eval_frame
 from workbench.programs.modes import active_modes
 
 RECOMPILE_LIMIT = 64
-"""Largest number of kinds of calls that are captured per program; calls differ in shapes, modes, and train or eval.
-PyTorch's limit is 8.
+"""Largest number of kinds of calls that are captured for one program. Calls may differ in shapes, modes, and train or
+eval. PyTorch's limit is 8.
 """
 
 
@@ -49,16 +50,16 @@ def compile_with(
     fullgraph : bool, optional
         Whether the program must be one graph.
     around : callable, optional
-        Context in which Dynamo compiles; calls that match compiled code do not enter it.
+        Context in which Dynamo compiles. A call that matches compiled code does not enter this context.
     """
 
     # Make a new function for each compilation, because Dynamo attaches compiled code to code objects. Compiled code on
-    # the original code object would count against the limit of every other compilation of this program, and would
-    # outlive this one.
+    # the original code object would count against the limit of every other compilation of this program. It would also
+    # outlive this compilation.
     def call(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
 
-    # An unused constant makes each code object unique, because Dynamo looks some data up by equal code.
+    # An unused constant makes each code object unique, because Dynamo shares some data between equal code objects.
     constants = (*call.__code__.co_consts, next(_NUMBERS))
     code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_consts=constants)
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
@@ -74,7 +75,7 @@ def _callback_in_context(
 ) -> Callable[..., Any]:
     """Return Dynamo's callback for frames without matching compiled code, wrapped in a context."""
 
-    # Copy its attributes, by which Dynamo identifies the backend of a callback.
+    # Copy the callback's attributes, because Dynamo identifies the backend of a callback by its attributes.
     @functools.wraps(converts, updated=("__dict__",))
     def converted(*args: Any, **kwargs: Any) -> Any:
         with around():
@@ -85,16 +86,16 @@ def _callback_in_context(
 
 @contextlib.contextmanager
 def allow_compilation(limit: int, codes: set[CodeType]) -> Iterator[None]:
-    """Let Dynamo compile for one program, with its limit; record the code objects that it compiles.
+    """Let Dynamo compile one program up to `limit` times; add the compiled code objects to `codes`.
 
-    Wait until no other thread is planning or has set process-wide modes for another program.
+    Wait until no other thread is planning or has set process-wide modes for its program.
     """
     with compile_alone(), active_modes({}), dynamo_settings(limit), record_compiled(codes):
         yield
 
 
 class _ErrorLog(logging.Filter):
-    """Collects errors that PyTorch both logs and raises, so that the user sees each error once."""
+    """Drops the log entries of errors that PyTorch also raises, so that the user sees each error once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not record.exc_info
@@ -106,7 +107,7 @@ _FAKES = logging.getLogger("torch._subclasses.fake_tensor")
 
 @contextlib.contextmanager
 def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
-    """Let Dynamo compile a program up to `limit` times; of nested limits, the highest applies."""
+    """Let Dynamo compile a program up to `limit` times. If calls are nested, the highest limit applies."""
     with _our_options(), without_value_checks.traced():
         _keep_to(_limits.append, limit)
         try:
@@ -132,9 +133,9 @@ def _our_options() -> Iterator[None]:
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
     _FAKES.addFilter(_raised)
     try:
-        # Keep each as one operator, which is decomposed when a graph is traced.
+        # Let Dynamo record each recurrent network as one operator, which is decomposed when a graph is traced.
         dynamo_config.allow_rnn = True
-        # Ignore a program's log calls, which are not part of its computation.
+        # Ignore log calls, which are not part of a program's computation.
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
@@ -149,9 +150,10 @@ def _our_options() -> Iterator[None]:
 
 @shared_context
 def decompose_layers() -> Iterator[None]:
-    """Decompose PyTorch's transformer layers into operators; Dynamo's guards check the flag in each call, too.
+    """Set a flag with which PyTorch's transformer layers compute with several operators.
 
-    In eval mode without gradients, each layer would be one operator, which Thunder does not know.
+    In eval mode without gradients, each layer would otherwise be one operator, which Thunder does not know. Dynamo's
+    guards check the flag, so it must also be set in each call.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -162,7 +164,7 @@ def decompose_layers() -> Iterator[None]:
 
 
 def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
-    """Return whether traced functions, and so their guards, read the flag that `decompose_layers` sets."""
+    """Return whether traced functions, and therefore guards, read the flag that `decompose_layers` sets."""
     asked = torch.backends.mha.get_fastpath_enabled
     return traced is None or asked.__code__ in traced
 
@@ -174,8 +176,8 @@ _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ign
 def no_collections() -> Iterator[None]:
     """Prevent garbage collection by Dynamo after each compilation.
 
-    It would visit all traces made so far, including those of programs opened earlier. This took up to a third of the
-    time to open a small program.
+    A garbage collection would visit all traces made so far, including traces of programs that were opened earlier. Such
+    collections took up to a third of the time to open a small program.
     """
     before = dynamo_config.run_gc_after_compile
     dynamo_config.run_gc_after_compile = False
@@ -187,5 +189,8 @@ def no_collections() -> Iterator[None]:
 
 @functools.lru_cache(8)
 def _methods_of(*attributes: tuple[str, Any]) -> frozenset[Any]:
-    """Return the public methods among a class's attributes. Libraries add methods to loggers when they are imported."""
+    """Return the public methods among attributes of a class.
+
+    The attributes are the key of the cache, because libraries may add methods to loggers when they are imported.
+    """
     return frozenset(method for name, method in attributes if callable(method) and not name.startswith("_"))

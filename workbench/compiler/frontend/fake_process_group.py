@@ -17,8 +17,9 @@ from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, sho
 from workbench.interop.torch_private import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
-"""Parameters sharded and gathered once; sharded and gathered again in the backward; replicated; pairs of linear layers
-split.
+"""How ranks share a program. With ``fsdp``, parameters are sharded and gathered once. With ``fsdp_zero3``, parameters
+are sharded and gathered again in the backward. With ``ddp``, parameters are replicated. With ``tensor``, pairs of
+linear layers are split.
 """
 
 ZERO3: Parallel = "fsdp_zero3"
@@ -32,7 +33,7 @@ LEFT_ON_MODULE = (
     "sharding_strategy",
     "bucket_size_in_mb",
 )
-"""Attributes that Thunder's transforms leave on their module."""
+"""Attributes that Thunder's transforms leave on a module that they transform."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +51,15 @@ class Ranks:
 
 
 def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
-    """Check the requested sharing; return None for one process without sharing.
+    """Check the requested sharing. Return it, or None for one process without sharing.
 
-    Any number of ranks can share a parameter, because Thunder pads its first dimension to a multiple.
+    Any number of ranks can share a parameter, because Thunder pads the parameter's first dimension to a multiple of the
+    number of ranks.
 
     Raises
     ------
     ProgramError
-        If the program cannot be shared in this way; the message has the request and the legal values.
+        If the program cannot be shared in this way. The message contains the request and the legal values.
     """
     legal = ", ".join(PARALLEL)
     if count < 1:
@@ -91,7 +93,7 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
 
 
 def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transform, ...]:
-    """Return Thunder's transforms for ``thunder.jit`` that share a module among the ranks of a process group.
+    """Return Thunder's transforms with which ``thunder.jit`` shares a module among the ranks of a process group.
 
     Parameters
     ----------
@@ -99,7 +101,7 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
     device : torch.device
         Device of this rank, with its index.
     group : torch.distributed.ProcessGroup
-        Has `ranks.count` members; a fake group if there are no other ranks.
+        Process group with `ranks.count` members. It is a fake group if there are no other ranks.
     """
     if ranks.parallel == "tensor":
         return (tensor_parallel.TensorParallel(device, group),)
@@ -111,14 +113,14 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
 
 
 def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
-    """Return Thunder's transforms that share a module as a config says, among the ranks of this process's group.
+    """Return Thunder's transforms that share a module among the ranks of this process's group, as a config says.
 
     Raises
     ------
     ConfigError
         If this process is not in a process group.
     ProgramError
-        If the module cannot be shared in this way among this number of ranks.
+        If the module cannot be shared among the ranks of the group as the config says.
     """
     if not dist.is_initialized():
         raise ConfigError(
@@ -137,13 +139,13 @@ def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
 def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Transform]]:
     """Make this process rank 0 of a fake process group; yield the transforms for ``thunder.jit``.
 
-    Nothing is sent: collectives of PyTorch's fake group return at once. On exit, attributes that Thunder's transforms
-    left on the module are removed.
+    Nothing is sent, because collectives of PyTorch's fake group return at once. On exit, attributes that Thunder's
+    transforms left on the module are removed.
 
     Raises
     ------
     DeviceError
-        If this process is in a process group already.
+        If this process is already in a process group.
     """
     if dist.is_initialized():
         raise DeviceError(

@@ -1,9 +1,9 @@
 """Replay of a step in several parts on fake tensors.
 
-It finds the tensors that are alive between parts, and their lifetimes.
+The replay finds the tensors that are alive between parts, and their lifetimes.
 
-Each part that Thunder compiles is one autograd function here. It saves nothing for its backward, because the part's
-plan counts its saved tensors. All code between the parts is the program's own. Python, autograd and optimizers
+Each part that Thunder compiles is one autograd function here. This function saves nothing for the backward, because the
+part's plan counts the saved tensors. All code between the parts is the program's own. Python, autograd and optimizers
 therefore hold tensors exactly as long as in a run.
 """
 
@@ -60,7 +60,7 @@ class StepRecorder:
         self._noting = False
 
     def note(self, tensor: Any) -> int:
-        """Return the number of a tensor's storage; -1 for any other value."""
+        """Record the storage of a tensor if it is new, and return its number. Return -1 for any other value."""
         if not isinstance(tensor, torch.Tensor):
             return -1
         storage = tensor.untyped_storage()
@@ -90,7 +90,7 @@ class StepRecorder:
         function : callable
             Computes the outputs on fake tensors.
         inputs : sequence
-            The part's arguments, then the tensors that it holds.
+            The part's arguments, followed by the tensors that the part's graph contains.
         """
         with self.mode, torch.no_grad():
             made = function()
@@ -112,23 +112,23 @@ class StepRecorder:
         return tuple(outputs) if several else outputs[0]
 
     def run_opaque(self, part: str, function: Callable[..., Any]) -> Any:
-        """Record each operator of a part that PyTorch runs, and return its outputs."""
+        """Record each operator of a part that PyTorch runs, and return the outputs of the part."""
         self.opaque[part] = None
         with self.mode, _Noting(self):
             return function()
 
     def step(self, call: Callable[[], Any], takes_steps: bool) -> None:
-        """Run a step: forward, and backward if an output requires grad.
+        """Run a step: the forward, and the backward if an output requires grad.
 
         Parameters
         ----------
         call : callable
-            The program, with its inputs.
+            Calls the program with its inputs.
         takes_steps : bool
             Whether the program calls backward itself.
         """
-        # Do not use a mode that intercepts operators: Dynamo would then never again compile the user's functions.
-        # Tensors that are made between parts are therefore recorded when a part receives one.
+        # Do not use a mode that intercepts operators, because Dynamo would then never again compile the user's
+        # functions. A tensor that is made between parts is therefore recorded when a part receives the tensor.
         outputs = call()
         for tensor in _tensors(outputs):
             self.note(tensor)
@@ -137,7 +137,7 @@ class StepRecorder:
         self.stop()
 
     def _differentiate(self, outputs: Any) -> None:
-        """Differentiate as a run does: a single scalar is the loss; otherwise outputs get copied cotangents."""
+        """Differentiate as a run does. A single scalar output is the loss; otherwise, outputs get new cotangents."""
         floating = [output for output in _tensors(outputs) if output.is_floating_point() or output.is_complex()]
         wanted = [output for output in floating if output.requires_grad]
         if not wanted:
@@ -193,7 +193,7 @@ class _PartNode(torch.autograd.Function):
 
 
 class _GivenGradientLoss(torch.autograd.Function):
-    """A loss with given gradients, copied when the backward begins."""
+    """A loss whose backward makes a new gradient for each output."""
 
     @staticmethod
     def forward(ctx: Any, rehearsal: StepRecorder, *outputs: torch.Tensor) -> torch.Tensor:

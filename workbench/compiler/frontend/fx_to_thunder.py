@@ -1,9 +1,9 @@
 """Convert an FX graph to a Thunder trace of Thunder's own operators, without Thunder's bytecode interpreter.
 
-`function_of` returns a function for `thunder.jit`. Thunder interprets a stand-in with a single statement. This gives
-the checks of all arguments and the structure of all results. The graph supplies the computation between them. All later
-steps, such as gradients, executors and transforms, are Thunder's own. A program that is only planned is never called,
-so its stand-in needs no checks and is not interpreted.
+`function_of` returns a function for `thunder.jit`. Thunder interprets a stand-in function with a single statement. The
+interpretation gives the checks of all arguments and the structure of all results. The graph supplies the computation
+from the arguments to the results. All later steps, such as gradients, executors and transforms, are Thunder's own. A
+program that is only planned is never called. Its stand-in therefore needs no checks and is not interpreted.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ from workbench.interop.torch_private import (
 from workbench.interop.torch_private import _pytree as pytree
 
 WITHOUT_EFFECT = frozenset({_log_api_usage_once})
-"""Functions without effect or result that Dynamo keeps in its graphs."""
+"""Functions that Dynamo records in its graphs although they have no effect and no result."""
 
 _STAND_IN = "workbench_stand_in"
 _PYTHON = (operator, builtins)
@@ -111,7 +111,7 @@ class RefusedNodeError(ProgramError):
     Attributes
     ----------
     node : Node
-        Node of the traced graph that contains it, even if it is in a region inside that graph.
+        Node of the traced graph. If the refused node is in a region inside of the graph, this is the region's node.
     """
 
     def __init__(self, message: str, node: fx.Node) -> None:
@@ -121,13 +121,13 @@ class RefusedNodeError(ProgramError):
 
 @dataclasses.dataclass(frozen=True)
 class GraphSource:
-    """A graph, with names for its parts.
+    """A graph, with the paths of its modules.
 
     Attributes
     ----------
     graph : GraphModule
     paths : mapping of int to str
-        Path of each module by its `id`, if the program is a module.
+        Maps the `id` of each module to its path. Empty if the program is not a module.
     """
 
     graph: fx.GraphModule
@@ -135,7 +135,7 @@ class GraphSource:
 
 
 def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
-    """Return tensors that a graph holds; a trace takes them as further arguments."""
+    """Return the tensors that a graph contains. A trace takes these tensors as further arguments."""
     found = {str(node.target): attribute_value(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
     return tuple(value for value in found.values() if isinstance(value, torch.Tensor))
 
@@ -150,16 +150,16 @@ def function_of(
     names: Sequence[str],
     paths: Mapping[int, str],
 ) -> Callable[..., Any]:
-    """Return a function for `thunder.jit` with the trace of the graph.
+    """Return a function for which `thunder.jit` uses the computation of a graph.
 
-    It takes the graph's inputs, then those of `constants_of`, and returns the graph's outputs.
+    The function takes the graph's inputs, followed by the tensors of `constants_of`. It returns the graph's outputs.
 
     Parameters
     ----------
     graph : GraphModule
-        A graph from Dynamo: placeholders for all tensors, flat outputs.
+        Graph from Dynamo, with placeholders for all tensors, and flat outputs.
     names : sequence of str
-        Names of the inputs; converted to unique argument names.
+        Names of the inputs. They are converted to unique argument names.
     paths : mapping of int to str
         See `GraphSource`.
     """
@@ -177,14 +177,14 @@ def stand_in(
     Parameters
     ----------
     graph : GraphModule
-        The statement has the same number of results as this graph.
+        Graph with the same number of results as the statement.
     name : str
     arguments : sequence of str
         Arguments of the function.
     lines : sequence of str
         Lines of code before the statement.
     call_arguments : sequence of str
-        Arguments of the statement: those of the graph, then those of `constants_of`, then those that it ignores.
+        Arguments of the statement: the graph's arguments, the tensors of `constants_of`, and arguments without effect.
     """
     results = len(_outputs(graph))
 
@@ -217,7 +217,7 @@ def trace_as(
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Convert names to unique Python identifiers."""
+    """Return a unique Python identifier for each name."""
     found: dict[str, None] = {}
     for name in names:
         plain = re.sub(r"\W", "_", name)
@@ -231,14 +231,14 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_refused_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
-    """Return the nodes of a graph that Thunder cannot trace, each with the reason. No node runs.
+    """Map each node of a graph that Thunder cannot trace to the reason. No node runs.
 
     Parameters
     ----------
     graph : GraphModule
-        A graph from Dynamo, with the result of each node as a fake tensor.
+        Graph from Dynamo, with the result of each node as a fake tensor.
     inputs : sequence
-        Its arguments, or fake tensors with their properties.
+        Arguments of the graph, or fake tensors with the same properties.
     """
     constants = constants_of(graph)
     found: dict[fx.Node, str] = {}
@@ -249,7 +249,7 @@ def find_refused_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    # Drop gradients, because Thunder would also make proxies of them, all with one name.
+    # Drop gradients, because Thunder would also make proxies of the gradients, all with one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
     with patch_context.install_patches(), default_dtype_device.default_settings():
@@ -267,7 +267,10 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
-    """Build the interpreter's traces of a stand-in with only tensor arguments, without the prologue's checks."""
+    """Build the traces that the interpreter makes of a stand-in, without the checks of the prologue.
+
+    Return None if an argument is not a plain tensor.
+    """
     if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
         return None
     prologue, computation, epilogue = TraceCtx(function), TraceCtx(), TraceCtx()
@@ -299,7 +302,7 @@ def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> 
 def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
     """Return the traces of the stand-in, with its computation replaced by that of the graph."""
     traced: TraceCtx = from_trace(stood_in.computation_trace)
-    # Copy the set: `from_trace` shares it, and it also has the names of the stand-in's values.
+    # Copy the set of names, because `from_trace` shares it. It also contains the names of the stand-in's values.
     traced.names = set(stood_in.computation_trace.names)
     given: Sequence[Proxy] = ()
     for bsym in stood_in.computation_trace.bound_symbols:
@@ -318,7 +321,7 @@ def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
 
 
 def _has_exponent_of_its_own(node: fx.Node) -> bool:
-    """Return whether a power has an exponent that requires a gradient, or is zero."""
+    """Return whether a node is a power whose exponent requires a gradient or is zero."""
     if node.target not in _POWERS:
         return False
     exponent = node.kwargs.get("exponent", node.args[1] if len(node.args) > 1 else None)
@@ -368,7 +371,8 @@ class _Tracer(fx.Interpreter):
     def _name_apart(self, output: fx.Node) -> None:
         """Give two names to a value that is returned twice, as in ``return loss, loss.float()``.
 
-        With one name, Thunder would use the gradient of the first position, but autograd has only that of the last.
+        With one name, Thunder would use the gradient of the first position. Autograd gives a gradient only to the last
+        position.
         """
         seen = set()
         for returned in dict.fromkeys(output.all_input_nodes):
@@ -405,7 +409,7 @@ class _Tracer(fx.Interpreter):
                         raise NotImplementedError(DRAWS_AGAIN)
                 return _strengthen_types(made)
             except RefusedNodeError as error:
-                error.node = n  # if a region is refused, the node that contains it is refused, too
+                error.node = n  # if a node in a region is refused, refuse the node that calls the region
                 raise
             except ProgramError:
                 raise
@@ -413,16 +417,16 @@ class _Tracer(fx.Interpreter):
                 _refuse(frame, n, error)
 
     def _unnoticed_write(self, n: fx.Node) -> AliasWrite | None:
-        """Return the write that a node is about to do, if Thunder would miss how it affects later statements."""
+        """Return the write of a node, if Thunder would miss its effect on later statements; otherwise None."""
         shared = self.aliases.unnoticed_write(n)
         if shared is not None:
             for view in shared.views:
-                # A gradient may read the overwritten value, and this copy has no other name.
+                # A gradient may read the overwritten value. The clone is a value that no other node can name.
                 self.env[view] = thunder_functions[torch.clone](self.env[view])
         return shared
 
     def _write_again(self, n: fx.Node, shared: AliasWrite) -> Any:
-        """Write a changed view into its base, then take this view and all others from the base again."""
+        """Write a changed view into its base. Then take this view and all other views from the base again."""
         for view, whole in shared.steps:
             into, made = self.env[whole], self.env[view]
             if is_part(view):
@@ -462,7 +466,7 @@ class _Tracer(fx.Interpreter):
             return apply_function(self._custom_forward(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
-            # The first is the place that PyTorch's warnings point to; the second is the tensor for a result.
+            # `_stacklevel` is the place to which PyTorch's warnings point. `out` is the tensor for a result.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
             args, kwargs = cast(target, args, kwargs)
@@ -492,7 +496,7 @@ class _Tracer(fx.Interpreter):
     def _custom_forward(self) -> fx.Graph:
         """Return the forward of a `torch.autograd.Function`.
 
-        Refuse the whole program if PyTorch's version of the function would have wrong gradients, too.
+        Refuse the whole program if the gradients would also be wrong when PyTorch runs the function.
         """
         forward, backward = self.running.args[:2]
         assert isinstance(forward, fx.Node)
@@ -518,8 +522,7 @@ class _Tracer(fx.Interpreter):
         if plain and getattr(torch.Tensor, plain) in LOWERED:
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
-            # An operator that Thunder takes over unchanged from PyTorch may read the overwritten value for its
-            # gradient.
+            # An operator that Thunder calls unchanged may read the overwritten value for its gradient.
             kept = thunder_functions[torch.clone](owner)
             return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
         if known is None and method is None:
@@ -530,7 +533,7 @@ class _Tracer(fx.Interpreter):
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
     def _call(self, target: Any, replacement: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of a PyTorch function, and mark the result unless the replacement is Thunder's own."""
+        """Call the replacement of a PyTorch function. Mark its statements unless they are Thunder's own."""
         begun = len(self._statements_since())
         made = replacement(*args, **kwargs)
         recorded = self._statements_since(begun)
@@ -543,7 +546,7 @@ class _Tracer(fx.Interpreter):
         if isinstance(value, torch.Tensor):
             return self.constants[id(value)]
         if isinstance(value, fx.GraphModule):
-            # A nested region, such as a checkpointed one, receives the values that it reads as arguments.
+            # A nested region, such as a checkpointed region, receives all values that it reads as arguments.
             return functools.partial(self._region, value)
         return value
 
@@ -552,7 +555,7 @@ class _Tracer(fx.Interpreter):
         return inner.run(*args)
 
     def _run_checkpoint(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
-        """Run a region that the backward recomputes; tag its statements as Thunder's interpreter does."""
+        """Run a region that the backward recomputes. Tag the region's statements as Thunder's interpreter does."""
         if use_reentrant:
             raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
         trace = get_tracectx()
@@ -584,7 +587,7 @@ class _UnsupportedNodes(_Tracer):
     def run_node(self, n: fx.Node) -> Any:
         trace = get_tracectx()
         assert trace is not None
-        # If an operator's rule raises, Thunder leaves its unfinished scopes on the stack.
+        # If an operator's rule raises an error, Thunder leaves the rule's unfinished scopes on the stack.
         scopes, recorded = list(trace.scopes), len(trace.bound_symbols)
         try:
             made = super().run_node(n)
@@ -604,7 +607,7 @@ class _UnsupportedNodes(_Tracer):
 
 
 def _strengthen_types(results: Any) -> Any:
-    """Give results with dimensions a strong data type. Thunder leaves it weak if the value was a scalar before."""
+    """Give results with dimensions a strong data type. If a result was a scalar before, Thunder leaves it weak."""
     for leaf in tree_iter(results):
         if isinstance(leaf, TensorProxy) and leaf.ndim:
             leaf._true_dtype = dtypes.to_strong_dtype(leaf._true_dtype)
@@ -612,7 +615,7 @@ def _strengthen_types(results: Any) -> Any:
 
 
 def _plain(argument: Any) -> Any:
-    """Convert FX's own list and dict types, which Thunder cannot print, in an argument."""
+    """Convert FX's list and dict types in an argument to Python's types, because Thunder cannot print FX's types."""
     if isinstance(argument, list):
         return [_plain(item) for item in argument]
     if isinstance(argument, dict):
@@ -648,7 +651,7 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
 
 def _refusal_text(frame: Frame, node: fx.Node, error: Exception) -> str:
     behind = node
-    while not frame.line and behind.op != "output":  # Dynamo inserted it for a later node
+    while not frame.line and behind.op != "output":  # Dynamo inserted the node for a later node
         behind = behind.next
         frame = place_of(behind, {})[1]
     where = line_prefix(frame.file, frame.line)
@@ -664,7 +667,7 @@ def _refusal_text(frame: Frame, node: fx.Node, error: Exception) -> str:
 
 
 def name_of(target: Any) -> str:
-    """Return the name that user code uses for a graph's operator."""
+    """Return the name that user code uses for an operator of a graph."""
     if isinstance(target, str):
         return f"torch.Tensor.{target}"
     if isinstance(target, OpOverload | OpOverloadPacket):
@@ -674,7 +677,7 @@ def name_of(target: Any) -> str:
 
 
 def _changes_pytorch(target: Any) -> bool:
-    """Return whether a function begins or ends a transform, such as `torch.vmap`, of all operators in between."""
+    """Return whether a function begins or ends a transform of operators, such as `torch.vmap`."""
     return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
 
 

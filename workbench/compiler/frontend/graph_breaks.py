@@ -1,6 +1,7 @@
 """Programs of several graphs: cut each graph from Dynamo into pieces at operators that Thunder does not know.
 
-The key of a piece does not depend on shapes or line numbers, so a plan and a later replay of its config agree on it.
+The key of a piece does not depend on shapes or line numbers. A plan and a later replay of its config therefore use the
+same keys.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ _OPENS, _CLOSES = "_enter_autocast", "_exit_autocast"
 _SETS_GRAD = "_set_grad_enabled"
 
 LIMIT = 1 << 20
-"""Largest number of compilations of one function. Dynamo attaches compiled code of a broken program to the user's
-functions, so every program that was ever opened counts. With a low limit, a program would run uncompiled without a
-message.
+"""Largest number of compilations of one function. If a program has graph breaks, Dynamo attaches its compiled code to
+the user's functions. The compilations of all programs that were ever opened therefore count together. With a low limit,
+a program would run uncompiled without a message.
 """
 
 type Run = Callable[..., Any]
@@ -65,7 +66,7 @@ type Run = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A stretch of a program that is compiled as a whole, or that PyTorch runs uncompiled.
+    """A part of a program that Thunder compiles as a whole, or that PyTorch runs uncompiled.
 
     Attributes
     ----------
@@ -73,13 +74,13 @@ class Piece:
     key : str
         Key of the piece; independent of its shapes and lines.
     refusal : str
-        Reason why Thunder refuses the piece; empty if it does not.
+        Reason why Thunder refuses the piece; empty if Thunder does not refuse the piece.
     cut : str
-        Reason why the program is cut after the piece; empty for the last one.
+        Reason why the program is cut after the piece; empty for the last piece.
     source : str
-        Lines of the user's code, from the first to the last.
+        File and range of lines of the user's code.
     grad : bool
-        Whether gradients are recorded while it runs; False in an optimizer's step.
+        Whether gradients are recorded while the piece runs. False in an optimizer's step.
     """
 
     graph: fx.GraphModule
@@ -91,7 +92,7 @@ class Piece:
 
     @property
     def operators(self) -> int:
-        """Number of its operators."""
+        """Number of operators of the piece."""
         return sum(node.op in _OPERATORS for node in self.graph.graph.nodes)
 
 
@@ -126,12 +127,12 @@ class GraphSplitter:
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
             return _detach_inputs(graph, runner(whole))
-        # Keep program order: a piece may write or draw a value that others see without an edge between them.
+        # Keep program order, because a write or a random draw may affect another piece without an edge in the graph.
         split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
         refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
         for at, name in enumerate(names):
-            # In a graph, pieces of the two kinds alternate.
+            # Pieces that Thunder compiles and pieces that it refuses alternate in a graph.
             cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
@@ -143,7 +144,7 @@ class GraphSplitter:
         nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
-        # Equal statements in two places of a function are two parts, numbered in order of appearance.
+        # Equal graphs at different places of the program have different keys, by their order of appearance.
         place = "\n".join(f"{frame.file}:{frame.line}" for _, frame in places)
         seen = self._seen.setdefault(told, [])
         if place not in seen:
@@ -160,6 +161,8 @@ class FirstPieceRun:
     piece : Piece
     inputs : tuple
         Fake tensors.
+    calls : int
+        Number of runs of the piece in one call of the program.
     """
 
     piece: Piece
@@ -170,14 +173,14 @@ class FirstPieceRun:
 def pieces_of(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
-    """Return the pieces that a call of a program runs, in order of their first run, and the tensors alive between them.
+    """Return the pieces that a call of a program runs, in order of first run, and a record of the tensors between them.
 
-    The tensors are listed by keys of pieces; if they are unknown, the reason is returned instead.
+    If the tensors between the pieces are unknown, the second result is the reason instead.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
-        A program with fake tensors: it is called, and the Python code between its graphs runs.
+        Program with fake tensors. The program is called, and the Python code between its graphs runs.
     args, kwargs
         Fake tensors.
     mode : FakeTensorMode
@@ -214,7 +217,7 @@ def _pieces_of(
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
 
-    # Tensors that the program creates between its graphs are not fake.
+    # Tensors that the program creates between its graphs are real.
     optimizers = find_tensors(program).optimizers
     for optimizer in optimizers:
         fake_gpu.make_state_fake(optimizer, mode)
@@ -252,7 +255,7 @@ def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]
 def _rehearse_step(
     rehearsal: StepRecorder, call: Callable[[], Any], takes_steps: bool, runs: Mapping[str, FirstPieceRun]
 ) -> RecordedStep | str:
-    """Return the tensors alive between the parts of a step, or the reason why they are unknown."""
+    """Return a record of the tensors between the parts of a step, or the reason why they are unknown."""
     if any(tensor.is_cuda for seen in runs.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
         return "autograd needs a GPU that is not attached"
     try:
@@ -267,11 +270,11 @@ def _rehearse_step(
 
 
 def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
-    """Return a function that runs a graph and detaches inputs that receive no gradient from its results.
+    """Return a function that runs a graph and detaches inputs that receive no gradient from the graph's results.
 
-    Such an input may belong to a graph whose backward has already run, such as the loss of the previous micro-batch.
-    Thunder links all inputs to the results, so the next backward would also go through that graph. Results without a
-    gradient, such as a sum of detached losses, have the same problem.
+    Such an input may belong to an autograd graph whose backward has already run. An example is the loss of the previous
+    micro-batch. Thunder links all inputs to the results, so the next backward would also go through that autograd
+    graph. Results without a gradient, such as a sum of detached losses, have the same problem.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = output.args[0]
@@ -312,17 +315,17 @@ class CompiledParts(DynamoCompiled):
     ----------
     program : callable or torch.nn.Module
     compiler_of : callable
-        Returns the compiler of a piece, or None if PyTorch runs it uncompiled, and whether the piece was planned. If an
-        unplanned piece cannot be compiled, it runs uncompiled.
+        Returns two values for a piece. The first is the compiler, or None if PyTorch runs the piece uncompiled. The
+        second is whether the piece was planned. If an unplanned piece cannot be compiled, it runs uncompiled.
     observer : optional
-        Receives the time that Dynamo took, as the stage ``capture``.
+        Receives the time that Dynamo takes, as the stage ``capture``.
     modes : mapping of str to str, optional
         PyTorch's modes in each call, as in `workbench.core.config.MODES`.
 
     Attributes
     ----------
     jitted : list
-        Result of `thunder.jit` for each piece compiled so far.
+        Result of `thunder.jit` for each piece that was compiled so far.
     """
 
     _whole = False
@@ -344,7 +347,7 @@ class CompiledParts(DynamoCompiled):
         super().__init__(program, lambda function: function, observer, modes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the compiled program; compile it first if no compiled graph fits the call."""
+        """Run the compiled program. If no compiled graph fits the call, first compile a new graph."""
         with dynamo_patches.graph_breaks_in_loops() if self._takes_steps else nullcontext():
             return super().__call__(*args, **kwargs)
 
@@ -358,7 +361,7 @@ class CompiledParts(DynamoCompiled):
         number, owner = len(self._runs), ref(self)
         self._runs.append(self._lazy_run(piece))
 
-        # Dynamo keeps this function as long as the user's function lives, so it must not keep other objects alive.
+        # Dynamo keeps `run` alive as long as the user's function, so `run` must not keep other objects alive.
         def run(*given: Any) -> Any:
             known = owner()
             assert known is not None, "the owner of the compiled function no longer exists"
@@ -393,7 +396,7 @@ class CompiledParts(DynamoCompiled):
         run = detach_outputs(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
         if isinstance(output.args[0], tuple | list):
             return run
-        # If a graph was cut, a piece returns a single value without a tuple.
+        # If the graph was cut, a piece with one result returns the result without a tuple.
         return lambda *values: run(*values)[0]
 
 
@@ -409,7 +412,7 @@ class _PieceSlot(torch.nn.Module):
 
 
 def source_of(graph: fx.GraphModule) -> str:
-    """Return a graph's lines of user code, from the first to the last in its first file; empty if unknown."""
+    """Return the first file of a graph's user code with the range of lines in this file; empty if unknown."""
     frames = [place_of(node, {})[1] for node in graph.graph.nodes if node.op in _OPERATORS]
     known = [frame for frame in frames if frame.line]
     if not known:
@@ -421,7 +424,7 @@ def source_of(graph: fx.GraphModule) -> str:
 
 
 def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
-    """Return the number of the piece for each operator of a graph; one piece if the graph cannot be cut."""
+    """Map each operator of a graph to the number of its piece. If the graph cannot be cut, there is only one piece."""
     numbers: dict[fx.Node, int] = {}
     number, last = 0, None
     for node, inside in _regions(graph):
@@ -440,7 +443,7 @@ def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> di
 
 
 def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
-    """Yield the operators of a graph; with each, whether a PyTorch mode that begins in the graph is active there."""
+    """Yield each operator of a graph, and whether a PyTorch mode that begins in the graph is active at the operator."""
     outside, grad, depth = torch.is_grad_enabled(), torch.is_grad_enabled(), 0
     for node in graph.graph.nodes:
         if node.op not in _OPERATORS:
@@ -453,7 +456,7 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
 
 
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
-    """Return whether an operator writes in place to the result of another piece."""
+    """Return whether an operator writes in place and reads a result of a different piece."""
     if not (
         is_named_in_place(node)
         or node.target in _IN_PLACE

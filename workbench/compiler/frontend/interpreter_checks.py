@@ -1,4 +1,4 @@
-"""Checks for wrong results of Thunder's own interpreter; programs captured by Dynamo do not need them."""
+"""Checks for wrong results of Thunder's own interpreter. Programs captured by Dynamo do not need these checks."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def refuse_policies() -> Iterator[None]:
 def reentrant_reason(error: BaseException) -> str:
     """Return the reason for an error of Thunder at a reentrant checkpoint; empty for any other error.
 
-    Thunder's interpreter refuses `torch.utils.checkpoint` with ``use_reentrant=True`` by raising a string, which Python
-    refuses in turn.
+    Thunder's interpreter refuses `torch.utils.checkpoint` with ``use_reentrant=True``. It raises a string as an
+    exception, so Python raises a TypeError instead.
     """
     if "exceptions must derive from BaseException" not in str(error):
         return ""
@@ -92,7 +92,7 @@ def refuse_lost(trace: TraceCtx) -> None:
     Parameters
     ----------
     trace : TraceCtx
-        The trace as interpreted.
+        Trace from the interpreter.
 
     Raises
     ------
@@ -161,9 +161,9 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
     Parameters
     ----------
     trace : TraceCtx
-        The trace as interpreted.
+        Trace from the interpreter.
     arguments : mapping of str to Tensor
-        Tensors behind the trace's arguments.
+        Maps the names of the trace's arguments to tensors.
 
     Raises
     ------
@@ -189,9 +189,9 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
     Parameters
     ----------
     trace : TraceCtx
-        The trace as interpreted.
+        Trace from the interpreter.
     forward, backward : TraceCtx
-        Traces to execute without any choices.
+        Traces that would be executed if no choices were made.
 
     Raises
     ------
@@ -211,16 +211,16 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
 
 
 def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
-    """Refuse a program whose backward reads none of its arguments.
+    """Refuse a program whose backward reads none of the backward's arguments.
 
-    Thunder's backward fails an assertion when it is called.
+    A call of such a backward fails an assertion in Thunder.
 
     Parameters
     ----------
     trace : TraceCtx
         Trace of the program, from either front end.
     backward : TraceCtx
-        Trace to execute without any choices.
+        Trace that would be executed if no choices were made.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
 
 
 def _refuse_decisions(trace: TraceCtx) -> None:
-    """Refuse Python decisions that depend on a number in a tensor, because Thunder treats an unknown value as False."""
+    """Refuse Python decisions that depend on a number in a tensor. Thunder would treat the unknown number as False."""
     for bsym in trace.bound_symbols:
         numbers = [proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, NumberProxy) and proxy.value is None]
         if numbers and any(isinstance(out, NumberProxy) and out.value is not None for out in bsym.flat_proxy_outs):
@@ -259,9 +259,9 @@ def _smooths(bsym: BoundSymbol) -> bool:
 
 
 def _sums(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is a summed classification loss.
+    """Return whether a statement is a classification loss with the reduction ``sum``.
 
-    For such a loss, Thunder's backward gets a weight of another type.
+    For such a loss, Thunder's backward gets a weight of the wrong data type.
     """
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
@@ -299,7 +299,7 @@ def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
 
 
 def _refuse_statistics(trace: TraceCtx) -> None:
-    """Refuse a norm whose running statistics are views, in a program that has a gradient."""
+    """Refuse a norm whose running statistics are views, if the program has gradients."""
     if not torch.is_grad_enabled() or not any(getattr(arg, "requires_grad", False) for arg in trace.args):
         return
     views: set[str] = set()
@@ -316,12 +316,12 @@ def _refuse_statistics(trace: TraceCtx) -> None:
 
 
 def doubts(trace: TraceCtx) -> Iterator[str]:
-    """Yield a sentence for each line of user code with a probably wrong result; see `scalars`.
+    """Yield a sentence for each line of user code whose gradient is probably wrong; see `zero_dim_tensors`.
 
     Parameters
     ----------
     trace : TraceCtx
-        The interpreted trace.
+        Trace from the interpreter.
     """
     told = set()
     for bsym, names in _differentiated_statements(trace):
@@ -340,9 +340,9 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
 
 
 def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
-    """Yield statements that a gradient flows through, with the names of their values that have one.
+    """Yield each statement that a gradient flows through, and the names of all values that have a gradient.
 
-    Before the program is differentiated, Thunder's computed values do not record this themselves.
+    Before a program is differentiated, Thunder does not record which computed values have a gradient.
     """
     if not torch.is_grad_enabled():
         return
@@ -357,7 +357,7 @@ def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, s
         if bsym.sym.id is prims.PrimIDs.RETURN:
             wanted = names.intersection(arg.name for arg in bsym.flat_proxy_args)
             continue
-        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later reads use the first name
+        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later statements read by the first name
             first = bsym.flat_proxy_args[0].name
             written.update((out.name, written.get(first, first)) for out in bsym.flat_proxy_outs)
         if _flows(bsym, names):
@@ -373,7 +373,7 @@ def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, s
 
 
 def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
-    """Return whether a gradient flows through a statement or its subsymbols; if so, add its outputs to the names."""
+    """Return whether a gradient flows through a statement or its subsymbols. If so, add the output names to `names`."""
     given = any(arg.name in names for arg in bsym.flat_proxy_args)
     if not given or bsym.sym.id in _WITHOUT_GRADIENT or is_constant_for_vjp(bsym):
         return False
@@ -387,7 +387,7 @@ def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 _WITHOUT_GRADIENT = frozenset(("torch.detach", prims.PrimIDs.SIGN, prims.PrimIDs.ROUND, prims.PrimIDs.TRUNC))
-"""Differentiable ops of Thunder that have a gradient of zero, or stop it."""
+"""Differentiable operators of Thunder that stop a gradient, or whose gradient is zero."""
 
 
 def _is_inexact(proxy: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Equality of two modules of a program: Dynamo reads no difference between them when it traces their calls."""
+"""Equality of two modules of a program: when Dynamo traces calls of equal modules, it reads no difference."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class ModuleCall:
     Attributes
     ----------
     state : tuple
-        Modes, the modules that contain it, and the lines that call it.
+        Modes, the modules that contain the called module, and the lines that call it.
     given : tuple
-        Arguments: constants by value, tensors by shape and by identity among the arguments.
+        Description of the arguments: values of constants, properties of tensors, and which tensors are the same.
     tensors : tuple of Node
-        Tensors among the arguments, each once.
+        Nodes of the tensors among the arguments, each once.
     variables : tuple
         Dynamo's variables of these tensors.
     name : str
-        Dynamo's name for the module.
+        Dynamo's name for the module. It may differ within a kind.
     """
 
     state: tuple[Any, ...]
@@ -52,12 +52,12 @@ class ModuleCall:
 
 
 def mentions_attribute(expressions: str, name: str) -> bool:
-    """Return whether a guarded expression contains an attribute."""
+    """Return whether guarded expressions contain the attribute `name`."""
     return re.search(rf"\b{re.escape(name)}\b", expressions) is not None
 
 
 def differing_attributes(first: torch.nn.Module, second: torch.nn.Module) -> frozenset[str]:
-    """Return the attributes that differ between two modules or their submodules.
+    """Return the names of attributes that differ between two modules or between their submodules.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def differing_attributes(first: torch.nn.Module, second: torch.nn.Module) -> fro
 
 
 def _tensor_text(tensor: torch.Tensor | None) -> str:
-    """Return the properties of a tensor that differ most often, as text."""
+    """Describe a tensor by the properties that differ most often."""
     if tensor is None:
         return "None"
     strides = f" with strides {tensor.stride()}" if tensor.layout is torch.strided else ""
@@ -131,13 +131,13 @@ def _is_same(first: Any, second: Any) -> bool:
 
 
 def _pattern(objects: Iterable[Any]) -> list[int]:
-    """Number objects by identity: equal numbers mean the same object."""
+    """Return a number for each object. Equal numbers mean the same object."""
     first: dict[int, int] = {}
     return [first.setdefault(id(item), at) for at, item in enumerate(objects)]
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return parameters and buffers of a module by path; a tensor with several names appears under each."""
+    """Map paths to parameters and buffers of a module. A tensor with several names appears under each name."""
     return {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -151,8 +151,8 @@ def tensor_traits(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):
         return (id(tensor),)
     if any(isinstance(size, torch.SymInt) for size in tensor.shape):
-        # A symbolic size may have many values. Its equality with another size is unknown, and a comparison would add a
-        # guard.
+        # A symbolic size may have many values. Whether it equals a different size is unknown, and a comparison would
+        # add a guard.
         return (id(tensor),)
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (
@@ -162,7 +162,7 @@ def tensor_traits(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
 
 
 def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModuleCall:
-    """Return the known properties of a call before it is traced.
+    """Return the properties of a module's call that are known before Dynamo traces the call.
 
     Raises
     ------
@@ -194,12 +194,15 @@ def dynamo_name_of(var: Any) -> str:
 
 
 def describe(item: Any, tensors: dict[fx.Node, Any], own_nodes: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
-    """Return one of Dynamo's values as data; add its nodes to `tensors`, or check that they are among `own_nodes`.
+    """Return a description of one of Dynamo's values.
+
+    Without `own_nodes`, add the nodes of the value's tensors to `tensors`. With `own_nodes`, these nodes must be among
+    them.
 
     Raises
     ------
     LayerMismatch
-        If the value is not a tensor, constant or tuple.
+        If the value is not a tensor, constant or tuple, or if a node is not in `own_nodes`.
     """
     if type(item) is LazyVariableTracker:
         if not item.is_realized():

@@ -1,10 +1,10 @@
-"""Reuse of repeated modules: Dynamo traces two modules of a kind; if they agree, the others are copied.
+"""Reuse of repeated modules: Dynamo traces two modules of a kind. If their nodes agree, they are copied for the others.
 
 A layer's nodes are copied if tracing reads no difference between the layers. The layers must have the same class,
-submodules and tensor shapes, and equal arguments; the same line must call them in the same modes. Attributes may differ
-from layer to layer, such as a layer's number, if Dynamo guards none of them. Dynamo guards every attribute that it
-reads. A layer is traced normally if it changes Python state outside of the layer, or returns anything but tensors and
-constants.
+submodules and tensor shapes, and equal arguments. The same line must call the layers in the same modes. Attributes may
+differ from layer to layer, such as a layer's number, if Dynamo guards none of them. Dynamo guards every attribute that
+it reads. A layer is traced normally if it changes Python state outside of the layer, or returns anything but tensors
+and constants.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.layers.partition import LayerMismatch
 
 AT_LEAST = 3
-"""Least number of modules of a kind, so that at least one is left to copy after two are traced."""
+"""Smallest number of modules of one kind for which nodes are copied: two modules are traced, and one is copied."""
 
 
 @dataclasses.dataclass
@@ -48,9 +48,9 @@ class ReuseCounts:
     Attributes
     ----------
     modules : Counter of str
-        Modules with nodes copied from a traced one, by class.
+        For each class name, the number of modules whose nodes were copied from a traced module.
     reasons : dict of str to str
-        By a module's name, the reason why Dynamo traced it instead of copying the nodes of another module of its class.
+        Maps a module's path to the reason why Dynamo traced it although the program repeats its class.
     """
 
     modules: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -64,13 +64,13 @@ class ReuseCounts:
 def trace_modules_once(program: Any) -> Iterator[ReuseCounts]:
     """Let Dynamo trace only two modules of each kind that a program repeats.
 
-    Use the result only for planning, because guards on modules that were not traced are missing. Remove this when
-    `torch.compiler.nested_compile_region` recognizes an equal module without tracing it.
+    Use the captured graph only for planning, because guards on modules that were not traced are missing. This function
+    can be deleted once `torch.compiler.nested_compile_region` recognizes an equal module without tracing the module.
 
     Parameters
     ----------
     program : callable
-        A module, or an object that holds modules.
+        A module, or a function or method that can reach modules.
     """
     repeated = _repeated_modules(_modules_of(program))
     written = ReuseCounts()
@@ -82,7 +82,7 @@ def trace_modules_once(program: Any) -> Iterator[ReuseCounts]:
 
 
 def _modules_of(program: Any) -> list[torch.nn.Module]:
-    """Return the modules of a program, or those that a function can reach."""
+    """Return the modules of a program. For a function, return the modules that the function can reach."""
     function = getattr(program, "__func__", program)
     cells = getattr(function, "__closure__", None) or ()
     held = (program, getattr(program, "__self__", None), *(cell.cell_contents for cell in cells if _is_filled(cell)))
@@ -98,7 +98,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
-    """Return modules with enough others of the same class to make copying worthwhile, and their submodules, by `id`."""
+    """Map `id` to each module with submodules that has at least `AT_LEAST - 1` siblings of the same class."""
     found: dict[int, torch.nn.Module] = {}
     for parent in modules:
         children = [child for child in parent.children() if child._modules]
@@ -108,7 +108,7 @@ def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.
 
 
 class _ModuleKind:
-    """Samples of modules that are called in the same way; if the samples disagree, nothing is copied from them."""
+    """Modules that are called in the same way, with a traced sample. If two samples disagree, no nodes are copied."""
 
     def __init__(self, sample: TracedModule) -> None:
         self.sample = sample
@@ -117,7 +117,7 @@ class _ModuleKind:
         self.reason = f"Dynamo traced other statements than for {_path_of(sample.call.name)}"
 
     def compare(self, second: TracedModule | None) -> None:
-        """Compare a second sample with the first."""
+        """Compare a second traced module with the first sample."""
         first = self.sample
         self.agreed = second is not None and module_summary(first) == module_summary(second)
         self.refused = not self.agreed
@@ -129,7 +129,7 @@ class _ReuseWatcher:
     def __init__(self, repeated: Mapping[int, torch.nn.Module], counts: ReuseCounts) -> None:
         self._repeated = repeated
         self._known: set[int] = set()
-        """Ids of modules that were called. The names of a second call begin with those of the first."""
+        """Ids of modules that were called. In a second call, Dynamo's names begin with those of the first call."""
         self._sampled: GraphBefore | None = None
         self._output: Any = None
         self._written = counts
@@ -137,7 +137,7 @@ class _ReuseWatcher:
         self._differences: dict[tuple[int, int], frozenset[str] | LayerMismatch] = {}
 
     def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """Handle a module call that Dynamo is about to trace with `call`."""
+        """Return the result of a module's call. Copy the module's nodes if possible; otherwise trace it with `call`."""
         if tx.output is not self._output:
             # Dynamo has restarted the trace.
             self._output, self._kinds = tx.output, []
@@ -183,25 +183,25 @@ class _ReuseWatcher:
         return result
 
     def on_change(self, item: Any) -> None:
-        """Record that Dynamo registers a change of one of its variables."""
+        """Note that Dynamo registers a change of one of its variables."""
         before = self._sampled
         if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
             before.alone = False
 
     def on_changed_read(self, item: Any) -> None:
-        """Record that Dynamo reads an attribute that was set during the trace."""
+        """Note that Dynamo reads an attribute that was set during the trace."""
         if self._sampled is not None and isinstance(item.mutation_type, EXISTING):
             self._sampled.alone = False
 
     def on_rename(self, node: fx.Node, name: str) -> None:
-        """Record that Dynamo names a node after a variable of the user's code."""
+        """Note that Dynamo names a node after a variable of the user's code."""
         if self._sampled is not None:
             self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
 
     def _kind_of(self, module: torch.nn.Module, call: ModuleCall) -> _ModuleKind | None:
         """Return the kind that a module belongs to.
 
-        If the module begins a new kind, record the reason and return None.
+        If the module belongs to no known kind, return None. Record the reason if a module of its class was traced.
         """
         reason = ""
         for kind in self._kinds:
@@ -217,7 +217,7 @@ class _ReuseWatcher:
         return None
 
     def _reason(self, sample: TracedModule, module: torch.nn.Module, call: ModuleCall) -> str:
-        """Return how a module differs from one that was traced; empty if its nodes can be copied."""
+        """Return how a module differs from a traced module; empty if the traced module's nodes can be copied."""
         if sample.call.state != call.state:
             return "it is called at another line, inside of another module, or in another mode"
         if sample.call.given != call.given:
@@ -239,5 +239,5 @@ _SELF = re.compile(r"^L\['\w+'\]\.?|^G\['\w+'\]\.?")
 
 
 def _path_of(name: str) -> str:
-    """Return a module's path in the program, from Dynamo's name for it."""
+    """Return a module's path in the program, given Dynamo's name for the module."""
     return _SELF.sub("", name) or name

@@ -29,9 +29,9 @@ from workbench.interop.torch_private import (
 )
 
 EXISTING = (AttributeMutationExisting, ValueMutationExisting)
-"""Dynamo's mark of a variable that existed before the trace."""
+"""Types with which Dynamo marks a variable that existed before the trace."""
 _OF_EACH = ("creation_timestamp", "example_value", "grapharg", "tensor_dict")
-"""Node metadata of Dynamo that is valid for one node only."""
+"""Keys of Dynamo's node metadata that are valid for only one node."""
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 _IN_PLACE = frozenset({"setitem", "__setitem__", *(f"i{name}" for name in _OPERATORS)})
 
@@ -44,25 +44,26 @@ class TracedModule:
     ----------
     module : Module
     source : Source
-        Dynamo's expression for it.
+        Dynamo's expression for the module.
     call : ModuleCall
     nodes : tuple of Node
-        Nodes recorded for its call.
+        Nodes that Dynamo recorded for the call.
     names : mapping of Node to list of (Node, str)
-        For each node, the names that Dynamo took from variables of the user's code and gave to later nodes.
+        Renamed nodes and their names, which Dynamo took from variables of the user's code. The key is the node that was
+        the last when a node was renamed.
     outside : mapping of Node to tuple
-        Other values that the nodes read: ``("argument", at)``; ``("tensor", path)`` for a tensor of the module;
-        ``("fixed",)`` for a graph input that belongs to another module.
+        Other values that the nodes read: ``("argument", at)`` for an argument, ``("tensor", path)`` for a tensor of the
+        module, and ``("fixed", node)`` for a graph input that does not belong to the module.
     inputs : mapping of str to Node
-        Its tensors that became graph inputs in this call, by path, in order.
+        Maps paths of the module's tensors to the graph inputs that this call created, in order.
     given : tuple
-        Its result, in the same form as `ModuleCall.given`.
+        Result of the call, in the same form as `ModuleCall.given`.
     calls : mapping of str to int
-        Number of calls of each submodule, by its name after this module's.
+        Maps the name of a submodule, relative to the module, to the number of its calls.
     read : str
         Dynamo's names of all objects that it guarded in the module, one per line, without the module's own name.
     written : tuple
-        The nodes, with placeholders for names and modules. They are equal for all modules of the kind.
+        Summary of the nodes, with placeholders for names and modules. It is equal for all modules of the kind.
     """
 
     module: torch.nn.Module
@@ -79,7 +80,7 @@ class TracedModule:
 
 
 def module_summary(sample: TracedModule) -> tuple[Any, ...]:
-    """Return the properties that two modules must share before one is copied from the other."""
+    """Return the properties that must be equal for two traced modules before other modules are copied from them."""
     return (sample.written, sample.given, list(sample.inputs), sample.calls)
 
 
@@ -95,11 +96,11 @@ class GraphBefore:
         """False if the trace changed state that other code sees, or read changed state."""
         self.hooks = len(tx.output.side_effects.tensor_hooks)
         self.names: list[tuple[fx.Node, fx.Node, str]] = []
-        """Names given to nodes since then: the last node at that time, then the node and its name."""
+        """Renamed nodes since the start of the trace: the last node at that time, the renamed node, and its name."""
         self.set_on_others: dict[int, Any] = {}
         for item, values in tx.output.side_effects.store_attr_mutations.items():
             if isinstance(item.mutation_type, EXISTING):
-                # All variables reachable from the user's changed objects; kept alive so that their ids stay unique.
+                # All variables that changed objects of the user refer to. They stay alive, so that ids stay unique.
                 VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
 
 
@@ -124,7 +125,7 @@ def sample_of(graph_before: GraphBefore, var: Any, tx: Any, call: ModuleCall, re
         raise LayerMismatch("it contains more than calls of functions")
     memory = {_storage_of(node) for node in call.tensors}
     if any(_is_in_place(node) and _storage_of(node.args[0]) in memory for node in nodes):
-        # Dynamo's data about the argument may have changed.
+        # A write may have changed Dynamo's data about the argument.
         raise LayerMismatch("it writes an argument in place")
     own: dict[int, str] = {}
     for at, tensor in own_tensors(var.value).items():
@@ -192,7 +193,7 @@ def _tensor_of(node: fx.Node) -> Any:
 
 
 def _node_summary(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
-    """Return a node in a form that is the same for all modules of its kind."""
+    """Return a summary of a node that is the same for all modules of its kind."""
 
     def summary_of(input_node: fx.Node) -> Any:
         return ("node", numbers[input_node]) if input_node in numbers else sample.outside[input_node]
@@ -209,13 +210,13 @@ def _node_summary(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node,
 
 
 def copy_module(sample: TracedModule, var: Any, tx: Any, call: ModuleCall) -> Any:
-    """Copy the nodes of a traced module for an equal one; return the result for Dynamo."""
+    """Copy the nodes of a traced module for an equal module. Return the result of the call for Dynamo."""
     module = var.value
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
     ids = {str(id(one)): str(id(others[path])) for path, one in ones.items()}
 
     def copy_metadata(new: fx.Node, node: fx.Node) -> None:
-        """Copy the metadata of the original node."""
+        """Copy the metadata of `node` to `new`, except for `_OF_EACH`."""
         own = {key: new.meta[key] for key in _OF_EACH if key in new.meta}
         new.meta = {**node.meta, **own}
         if "nn_module_stack" in node.meta:
@@ -253,7 +254,7 @@ def copy_module(sample: TracedModule, var: Any, tx: Any, call: ModuleCall) -> An
 def _translate_module_entry(
     key: str, entry: tuple[str, Any], ids: Mapping[str, str], name: str, new_name: str
 ) -> tuple[str, tuple[str, Any]]:
-    """Translate an entry of a node's module stack to another module of the kind."""
+    """Translate an entry of a node's module stack to a different module of the kind."""
     number, at, again = key.partition("@")
     inside = _is_inside(entry[0], name)
     return f"{ids.get(number, number)}{at}{again}", (
@@ -263,10 +264,10 @@ def _translate_module_entry(
 
 
 def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: str) -> fx.Node:
-    """Return the graph input for a tensor of a module, in the way in which it was found for the traced module.
+    """Return the graph input for a tensor of a module, given the graph input `node` for the traced module.
 
-    Follow the same path from the module, without making Dynamo's variables for the modules in between: these variables
-    and their guards take most of the time to create an input.
+    Follow the path from the module to the tensor without Dynamo's variables for the modules on the path. Such variables
+    and their guards would take most of the time to create an input.
     """
     module, _, name = path.rpartition(".")
     source = _translate_source(node.meta["grapharg"].source, sample.source, var.source)
@@ -278,10 +279,10 @@ def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: st
 
 
 def _fake_like(like: Any, tensor: torch.Tensor, mode: Any) -> Any:
-    """Make the fake tensor of a tensor from that of an equal tensor, if the latter contains all the information.
+    """Make the fake tensor of `tensor` from the fake tensor `like` of an equal tensor. Return None if that is not safe.
 
-    Otherwise Dynamo makes the fake tensor. It first builds a description of the tensor, which takes half of the time to
-    create an input.
+    If this function returns None, Dynamo makes the fake tensor. Dynamo first builds a description of the tensor, which
+    takes half of the time to create an input.
     """
     converter = mode.fake_tensor_converter
     describer = converter.meta_converter.describer
@@ -313,20 +314,20 @@ def _fake_like(like: Any, tensor: torch.Tensor, mode: Any) -> Any:
 
 
 def _translate_source(source: Any, old: Any, new: Any) -> Any:
-    """Translate the source of an object in one module to another module."""
+    """Translate the source of an object in the module `old` to the module `new`."""
     if source == old:
         return new
     return dataclasses.replace(source, base=_translate_source(source.base, old, new))
 
 
 def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
-    """Return the graph input for a tensor of a module; create it if it does not exist."""
+    """Return the graph input for a tensor of a module. Create the input if it does not exist."""
     for name in path.split("."):
         var = var.var_getattr(tx, name)
         if type(var) is LazyVariableTracker:
             var = var.realize()
         if isinstance(var, UnspecializedNNModuleVariable) and not name.isidentifier():
-            # Dynamo does this for a module in a container, because such a module has an index instead of a name.
+            # A module in a container has an index instead of a name. Dynamo also makes this call for such a module.
             var.set_nn_module_stack_source(var.source)
     node: fx.Node = var.as_proxy().node
     return node

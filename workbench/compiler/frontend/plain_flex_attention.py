@@ -1,7 +1,7 @@
 """Write `flex_attention` as the operators that it computes, whose gradients Thunder knows.
 
-Without a block mask, PyTorch builds a mask of one block with `torch.vmap` in Dynamo's graph. Thunder cannot trace that,
-and only the attention reads it.
+Without a block mask, PyTorch builds a mask of one block with `torch.vmap` in Dynamo's graph. Thunder cannot trace
+`torch.vmap`. Only the attention reads the mask, so the `torch.vmap` can be erased.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ _BY_ELEMENT = frozenset((
     "maximum", "minimum", "mod", "mul", "ne", "neg", "or_", "pow", "reciprocal", "relu", "remainder", "rsqrt",
     "sigmoid", "sin", "sqrt", "square", "sub", "tanh", "to", "truediv", "where", "xor",
 ))  # fmt: skip
-"""Operators of a score or mask function that compute each element alone, whatever the shape of what they are given."""
+"""Operators of a score or mask function that compute each element separately, whatever the shapes of their inputs."""
 
 
 def erase_vmap(graph: fx.GraphModule) -> None:
-    """Erase the `torch.vmap` for a mask of one block: its counts and indices by key equal those by query.
+    """Erase the `torch.vmap` for a mask of one block.
+
+    In such a mask, the counts and indices for keys equal those for queries, so the attention reads the latter twice.
 
     Parameters
     ----------
     graph : GraphModule
-        Changed in place.
+        Graph that is changed in place.
     """
     for region in graph.modules():
         if not isinstance(region, fx.GraphModule):
@@ -72,24 +74,25 @@ def record_attention(
     Parameters
     ----------
     call : callable
-        Records a call of a PyTorch function, given with its arguments and keyword arguments.
+        Takes a PyTorch function, its arguments and its keyword arguments. Records a call of the function.
     node : Node
-        The call.
+        The call of `flex_attention`.
     query, key, value, score, blocks, scale, _, scored, masked
-        Its arguments. `score` and the last of `blocks` are partial functions of their graphs, which record them, and
-        the last two are the tensors that they read besides the score and its indices.
+        Arguments of the call. `score` is the score function, and the last element of `blocks` is the mask function.
+        `scored` and `masked` are the tensors that these functions read besides the score and its indices.
 
     Returns
     -------
     tuple
-        The first of its results, and None for the sums.
+        The output of `flex_attention`, and None for each of its other results.
 
     Raises
     ------
     NotImplementedError
-        If another result is read, or the functions do not compute each element alone.
+        If the program reads a result other than the output, or if the score or mask function does not compute each
+        element separately.
     """
-    # A checkpointed region takes the other results out, even if nothing reads them.
+    # A checkpointed region unpacks the other results, even if nothing reads them.
     if any(user.users and not (_name(user) == "getitem" and user.args[1] == 0) for user in node.users):
         raise NotImplementedError("another result of flex_attention than its output is read")
     if torch.is_autocast_enabled(query.device.type) and not _is_plain(score, blocks):
@@ -111,7 +114,7 @@ def record_attention(
         made = where(blocks[-1](*at, *map(_add_dimensions, masked)), made, -math.inf)
     if tuple(made.shape) != tuple(scores.shape):
         made = made.expand(*scores.shape)
-    # A query without a key has the result zero: its softmax would be NaN, and so would its gradients.
+    # The result for a query without a visible key is zero. Its softmax and gradients would be NaN.
     alone = thunder_operator(torch.all)(made == -math.inf, -1, keepdim=True)
     shares = thunder_operator(torch.softmax)(where(alone, 0.0, made), -1).to(kind)
     return where(alone, 0.0, thunder_operator(torch.matmul)(shares, value)), None, None
@@ -122,14 +125,17 @@ def _attention() -> Any:
 
 
 def _is_own(node: fx.Node) -> bool:
-    """Return whether PyTorch made the mask: the blocks of the user's `create_block_mask` are inputs of the graph."""
+    """Return whether PyTorch made the mask. The blocks of a user's `create_block_mask` are inputs of the graph."""
     blocks: Any = node.args[4]
     counted = blocks[2]
     return isinstance(counted, fx.Node) and counted.target is torch.ones and blocks[-3:-1] == (_ONE_BLOCK, _ONE_BLOCK)
 
 
 def _mask_of(attention: fx.Node) -> list[fx.Node]:
-    """Return the nodes for the mask of one block, last first. Nodes that end a `torch.vmap` have no source line."""
+    """Return the nodes that make the mask of one block, last first.
+
+    Nodes that end a `torch.vmap` have no source line, so they are recognized by their function.
+    """
     found, node = [], attention.prev
     while _FILE in str(node.meta.get("stack_trace", "")) or _name(node) == _ENDS:
         found.append(node)
@@ -162,7 +168,7 @@ def _output(function: Any) -> tuple[fx.Node, list[fx.Node]]:
 
 
 def _refuse_others(graph: fx.Graph) -> None:
-    """Refuse a function unless it may take tensors with dimensions for the numbers that it is written for."""
+    """Refuse a function on numbers unless it computes the same for tensors with dimensions."""
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
@@ -173,7 +179,7 @@ def _refuse_others(graph: fx.Graph) -> None:
 
 
 def _reads_element(node: fx.Node) -> bool:
-    """Return whether a node reads one element of a tensor, by an index for each of its dimensions."""
+    """Return whether a node reads one element of a tensor with one index for each dimension of the tensor."""
     if _name(node) != "getitem":
         return False
     read, index = node.args
@@ -194,12 +200,12 @@ def _index(scores: TensorProxy, dim: int) -> Any:
 
 
 def _add_dimensions(tensor: TensorProxy) -> Any:
-    """Give a number dimensions, so that it has the weight of a score where data types meet."""
+    """Add dimensions to a zero-dimensional tensor, so that it counts like a score in type promotion."""
     return tensor if tensor.ndim else tensor.reshape(1, 1, 1, 1)
 
 
 def _spread(tensor: TensorProxy, query: TensorProxy) -> Any:
-    """Repeat keys or values for each batch and head of the queries."""
+    """Repeat keys or values for each batch element and each head of the queries."""
     batches, heads, *shape = tensor.shape
     groups = query.shape[1] // heads
     if batches != query.shape[0]:

@@ -1,7 +1,8 @@
 """Selective checkpointing: apply the policy of `create_selective_checkpoint_contexts` to the nodes of a region.
 
-A policy decides on each ATen operator, but a Dynamo graph contains `torch` operators. The region runs once on fake
-tensors, operator by operator. The policy gets the calls in eager PyTorch's order, because some policies count calls.
+A policy decides on each ATen operator, but a Dynamo graph contains `torch` operators. The region therefore runs once on
+fake tensors, operator by operator. The policy gets the calls in the order of eager PyTorch, because some policies count
+calls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from workbench.interop.torch_private import SAC_IGNORED_OPS, TorchDispatchMode, 
 from workbench.interop.torch_private import _pytree as pytree
 
 CONTEXTS = "context_fn of torch.utils.checkpoint returns other contexts than create_selective_checkpoint_contexts"
-"""Text of the reason for a checkpoint with contexts of unknown type."""
+"""Reason why a checkpoint with contexts of unknown type is refused."""
 
 _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True)
 _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE, False)
@@ -45,7 +46,7 @@ class _PolicyMode(TorchDispatchMode):
 
 
 class _PolicyInterpreter(fx.Interpreter):
-    """Runs a region, and finds the nodes whose results are in memory that a policy saves."""
+    """Runs a region, and finds the nodes whose results are in memory that the policy saves."""
 
     def __init__(self, region: fx.GraphModule, asking: _PolicyMode) -> None:
         super().__init__(region, garbage_collect_values=False)
@@ -64,12 +65,12 @@ class _PolicyInterpreter(fx.Interpreter):
 
 
 def saved_nodes(region: fx.GraphModule) -> frozenset[fx.Node]:
-    """Return the nodes of a checkpointed region whose results its policy saves; empty without a policy.
+    """Return the nodes of a checkpointed region whose results the region's policy saves; empty without a policy.
 
     Parameters
     ----------
     region : GraphModule
-        A region from Dynamo, with a fake tensor for each node.
+        Region from Dynamo, with a fake tensor for each node.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Graphs of a module that ranks share: Dynamo traces the unsharded module; Thunder compiles one rank's shards.
 
-When ``thunder.jit`` gets a module, Thunder's transforms distribute its parameters among ranks once. In each trace they
-insert collectives. They find the places by the paths under which the trace's prologue reads parameters. Each graph
-therefore becomes a separate module for ``thunder.jit``, which reads the same parameters by the same paths and has the
-shards of the rank.
+When ``thunder.jit`` gets a module, Thunder's transforms distribute the module's parameters among ranks once. The
+transforms insert collectives into each trace. To find the places, they use the paths at which the trace's prologue
+reads parameters. Each graph therefore becomes a separate module for ``thunder.jit``. This module reads the same
+parameters at the same paths, and contains the shards of the rank.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.compiler.interop.thunder_api import Transform
 from workbench.interop.torch_private import InstructionTranslator, VariableTracker
 
 _FLAGS = ("use_ddp", "use_fsdp", "process_group_for_ddp")
-"""Attributes in which transforms record a compilation."""
+"""Attributes of the compile data in which transforms record how ranks share a module."""
 
 
 class ShardedModule:
@@ -31,14 +31,14 @@ class ShardedModule:
     ----------
     module : torch.nn.Module
     transforms : sequence of Transform
-        Thunder's transforms that share it.
+        Thunder's transforms that share the module among ranks.
 
     Attributes
     ----------
     module : ThunderModule
-        Module to call and train: its parameters are those of this rank.
+        Module to call and train. It has the parameters of this rank.
     transforms : tuple of Transform
-        Transforms for ``thunder.jit`` of a module from `module_of`.
+        Transforms with which ``thunder.jit`` compiles a module from `module_of`.
     """
 
     def __init__(self, module: torch.nn.Module, transforms: Sequence[Transform]) -> None:
@@ -48,7 +48,7 @@ class ShardedModule:
 
 
 def changes_device(module: torch.nn.Module, transforms: Sequence[Transform]) -> bool:
-    """Return whether transforms would move tensors of a module to another device, which Dynamo would not notice."""
+    """Return whether transforms would move tensors of a module to a different device, which Dynamo would not notice."""
     places = [transform.device for transform in transforms if getattr(transform, "device", None) is not None]
     held = (*module.parameters(), *module.buffers())
     return any(tensor.device != place for place in places for tensor in held)
@@ -61,16 +61,17 @@ def module_of(
     program: torch.nn.Module,
     inputs: Sequence[Any],
 ) -> tuple[torch.nn.Module, tuple[int, ...]]:
-    """Return a module for ``thunder.jit`` with the trace of a graph, and the numbers of the graph inputs that it takes.
+    """Return a module for which ``thunder.jit`` uses the computation of a graph, and the indices of its graph inputs.
 
-    It takes the inputs that are not parameters or buffers of the program, then those of `constants_of`.
+    The module takes the graph inputs that are not parameters or buffers of the program, followed by the tensors of
+    `constants_of`.
 
     Parameters
     ----------
     graph, names, paths
         As in `workbench.compiler.frontend.fx_to_thunder.function_of`.
     program : torch.nn.Module
-        Program of the graph.
+        Program from which the graph was captured.
     inputs : sequence
         Inputs of the graph.
     """
@@ -81,13 +82,13 @@ def module_of(
     arguments = unique_names((*(names[at] for at in taken), *(f"constant{i}" for i in range(constants))))
     by_place = dict(zip(taken, arguments, strict=False))
     given = [found[0] if found else by_place[at] for at, found in enumerate(read)]
-    # Thunder's transforms look up all names of a parameter that has several.
+    # If a parameter has several names, Thunder's transforms look up all of them.
     further = [name for found in read for name in found[1:]]
     forward = stand_in(
         graph, "forward", (_SELF, *arguments), reader.lines, (*given, *arguments[len(taken) :], *further)
     )
     made: torch.nn.Module = type("Graph", (torch.nn.Module,), {"forward": forward})()
-    # Share the program's own dictionaries, but not its hooks, because the graph contains the hooks.
+    # Share the program's dictionaries, but not its hooks, because the graph already contains the hooks.
     vars(made).update((name, vars(program)[name]) for name in ("_parameters", "_buffers", "_modules"))
     vars(made).update((name, vars(program)[name]) for name in LEFT_ON_MODULE if name in vars(program))
     trace_as(made, GraphSource(graph, paths))
@@ -95,9 +96,9 @@ def module_of(
 
 
 def returned_parameter(program: torch.nn.Module) -> str:
-    """Return the name of a parameter that the captured call returns or keeps unchanged; empty if none.
+    """Return the name of a parameter that the captured call returns or stores unchanged; empty if there is none.
 
-    Dynamo returns it outside of the graph, so the caller would get the unsharded parameter.
+    Dynamo returns such a parameter outside of the graph, so the caller would get the unsharded parameter.
     """
     translator = InstructionTranslator.current_tx()
     effects = translator.output.side_effects
@@ -108,12 +109,12 @@ def returned_parameter(program: torch.nn.Module) -> str:
 
 
 def returned_inputs() -> list[torch.Tensor]:
-    """Return the inputs that the captured call returns unchanged: Dynamo returns them outside of the graph."""
+    """Return the inputs that the captured call returns unchanged. Dynamo returns these inputs outside of the graph."""
     return _inputs_in(InstructionTranslator.current_tx().stack)
 
 
 def _inputs_in(values: Any) -> list[torch.Tensor]:
-    """Return the tensors among Dynamo's variables that are inputs of the graph."""
+    """Return the inputs of the graph among Dynamo's variables."""
     found: list[torch.Tensor] = []
 
     def look(value: Any) -> None:
@@ -145,7 +146,7 @@ class _TensorPaths:
                 self._paths.setdefault(id(tensor), []).append((table, path))
 
     def expressions(self, tensor: Any) -> list[str]:
-        """Return an expression for each name of a tensor; empty if the tensor is neither a parameter nor a buffer."""
+        """Return an expression for each name of a tensor. If it is neither parameter nor buffer, the list is empty."""
         found = []
         for table, path in self._paths.get(id(tensor), ()):
             module, _, name = path.rpartition(".")
@@ -162,11 +163,11 @@ class _TensorPaths:
 
 
 class _ShardedTransform(Transform):
-    """Wraps a transform that has shared a module, to apply it to one of the module's graphs."""
+    """Wraps a transform that has shared a module, so that it can transform one of the module's graphs."""
 
     def __init__(self, transform: Transform, shared: Any) -> None:
         self._transform = transform
-        # Do not store the module itself, because it refers to the code compiled with this transform.
+        # Do not store the module itself, because the module refers to the code compiled with this transform.
         self._own = {name: vars(shared)[name] for name in ("_overrides_parameters", "_overrides_buffers")}
         self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
 
@@ -185,9 +186,9 @@ class _ShardedTransform(Transform):
 
 
 class _Buffers(MutableMapping[str, torch.Tensor]):
-    """The buffers of a module by path; if the program replaces a buffer, it is replaced here, too.
+    """Maps paths to the current buffers of a module. A buffer that the program replaces is also replaced here.
 
-    Thunder's modules keep their own buffers, but Dynamo reads and sets those of the program.
+    Thunder's modules store their own buffers, but Dynamo reads and sets the buffers of the program.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

@@ -24,7 +24,7 @@ class Frame:
     ----------
     file : str
     line : int
-        From 1; 0 if unknown.
+        Line number, which starts at 1; 0 if unknown.
     function : str
     """
 
@@ -34,7 +34,7 @@ class Frame:
 
 
 def frames_of(text: str) -> list[Frame]:
-    """Parse a stack as Python prints it; innermost frame last."""
+    """Parse a stack as Python prints it. The innermost frame is the last."""
     found = [Frame(file, int(line), function) for file, line, function in _FRAME.findall(text)]
     return [dataclasses.replace(frame, function=_RESUMED.sub(r"\1", frame.function)) for frame in found]
 
@@ -53,9 +53,9 @@ def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
     ----------
     node : Node
     paths : mapping of int to str
-        Path of each module of the program by its `id`; empty if the program is a function.
+        Maps the `id` of each module of the program to its path; empty if the program is a function.
     """
-    # Nodes that Dynamo adds, such as for an assertion, have no line; their inputs have one.
+    # A node that Dynamo adds, such as for an assertion, has no line. An input of such a node has a line.
     frame = _own_frame(node.stack_trace or next((given.stack_trace or "" for given in node.all_input_nodes), ""))
     scope = frame.function
     modules = list((node.meta.get("nn_module_stack") or {}).items())

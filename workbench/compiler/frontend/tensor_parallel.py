@@ -1,7 +1,8 @@
 """Tensor parallelism: split pairs of linear layers over the ranks, the first by its outputs, the second by its inputs.
 
 Thunder's transforms do the splitting. Between the two layers, each rank has only a part of the hidden features.
-Operators between the two must not combine several features. Thunder does not check that; this module does.
+Operators between the two layers must therefore not combine several features. Thunder does not check these operators;
+this module does.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from workbench.compiler.trace.stable_ids import OriginTag, is_statement
 from workbench.errors import ProgramError
 
 type Pair = tuple[str, str]
-"""Names of two linears: the first split by outputs, the second by inputs."""
+"""Names of two linear layers. The first is split by its outputs, the second by its inputs."""
 
 _APART = frozenset(getattr(prims.PrimIDs, name) for name in ELEMENTWISE)
 """Operators that process each element separately."""
 
 
 def pairs_of(module: torch.nn.Module) -> list[Pair]:
-    """Find consecutive linear layers of one module, of which the second takes as many features as the first returns."""
+    """Find pairs of consecutive linear layers of one module. The second takes as many features as the first returns."""
     found: list[Pair] = []
     for prefix, part in module.named_modules():
         waiting = ""
@@ -54,7 +55,7 @@ def _linear(module: torch.nn.Module, path: str) -> torch.nn.Linear:
 
 
 def why_not(module: torch.nn.Module, ranks: int) -> str:
-    """Return why a module cannot be split over this number of ranks; empty if it can."""
+    """Return why a module cannot be split over `ranks` ranks, or an empty text if it can."""
     pairs = pairs_of(module)
     if not pairs:
         return (
@@ -69,7 +70,7 @@ def why_not(module: torch.nn.Module, ranks: int) -> str:
 
 
 class TensorParallel(Transform):
-    """Transform for ``thunder.jit``: split every pair of linears of a module over the ranks of a process group.
+    """Transform for ``thunder.jit``: split every pair of linear layers over the ranks of a process group.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ class TensorParallel(Transform):
             )
         )
         for part in self.parts:
-            # Set this because Thunder uses the rank's GPU, whatever the device.
+            # Set the device, because Thunder would use the rank's GPU even if the program is on a CPU.
             part.device = self.device
             part.transform_module(model)
 
@@ -119,7 +120,7 @@ class TensorParallel(Transform):
         return traces[0], _restore_origins(traces[1], computation_trace), traces[2]
 
     def transform_state_dict_for_submodule(self, model: Any, submodule_name: str, state_dict: Any) -> Any:
-        """Return a rank's part of a state dict."""
+        """Return the part of a state dict that belongs to this rank."""
         for part in self.parts:
             state_dict = part.transform_state_dict_for_submodule(model, submodule_name, state_dict)
         return state_dict
@@ -132,7 +133,7 @@ class TensorParallel(Transform):
 
 
 def _why_not_between(trace: TraceCtx, first: str, second: str) -> str:
-    """Return why the operators between two linear layers need all features; empty if they do not."""
+    """Return why the operators between two linear layers need all features, or an empty text if they do not."""
     weights = [f"t_{name.replace('.', '_')}_weight" for name in (first, second)]
     uses = [[b for b in trace.bound_symbols if is_statement(b) and _reads(b, weight)] for weight in weights]
     for name, found in zip((first, second), uses, strict=True):
@@ -159,7 +160,7 @@ def _reads(bsym: BoundSymbol, name: str) -> bool:
 
 
 def _why_not_apart(bsym: BoundSymbol, split: set[str]) -> str:
-    """Return why a statement cannot process only a part of the features; empty if it can."""
+    """Return why a statement cannot process only a part of the features, or an empty text if it can."""
     for arg in bsym.flat_proxy_args:
         if isinstance(arg, TensorProxy) and arg.name not in split and arg.ndim:
             return f"also takes {arg.name}, which is not split over ranks"
@@ -185,7 +186,10 @@ _INSERTED = {
 
 
 def _restore_origins(trace: TraceCtx, original: TraceCtx) -> TraceCtx:
-    """Restore the origins of a trace's statements: Thunder creates new statements in the same order, without tags."""
+    """Return a trace whose statements have the origins of `original`.
+
+    Thunder creates new statements in the same order, but without the tags of the original statements.
+    """
     waiting = [b for b in original.bound_symbols if is_statement(b)]
     tagged = from_trace(trace)
     origin, bias = waiting[0], False
@@ -195,7 +199,7 @@ def _restore_origins(trace: TraceCtx, original: TraceCtx) -> TraceCtx:
                 bias = bsym.sym.id is collectives.PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT and len(origin.args) > 2
                 bias = bias and origin.args[2] is not None
             elif bias and bsym.sym.name == "add":
-                # Add a bias once, after the sum over ranks, instead of on each rank.
+                # This statement adds the bias once, after the sum over ranks. It has the origin of its linear layer.
                 bias = False
             else:
                 origin = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Known causes why a program cannot be traced, and a remedy for each."""
+"""Known reasons why a program cannot be traced, and a remedy for each reason."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ _STEPS = (
     r"Tensor\.backward\(\)|attribute backward|`Optimizer\.|torch\.autograd\.grad|torch/optim/optimizer\.py|"
     r"profiler\._record_function"
 )
-"""Pattern for a program that calls its own backward, or an optimizer's step."""
+"""Pattern of errors of a program that calls backward or an optimizer's step."""
 
 RAISES = "the program raises an error of its own"
 """Beginning of the reason for a program that raises an error while it is traced."""
 
 FAILS = "fails on its inputs"
-"""Part of the reason for an operator that PyTorch refuses to compute, whatever the values."""
+"""Part of the reason for an operator that PyTorch refuses to compute, whatever the values of its inputs."""
 
 UNREAD = "no incoming gradient is read by the backward of the torch.autograd.Function"
-"""Text of the reason for a `torch.autograd.Function` with gradients independent of its incoming gradients."""
+"""Reason for a `torch.autograd.Function` whose gradients do not depend on its incoming gradients."""
 
 DECIDES = "a number in a tensor decides which code runs"
-"""Text of the reason for a decision on a number in a tensor, whose value Thunder would not know."""
+"""Reason for a decision that depends on a number in a tensor, because Thunder does not know the number."""
 
 DRAWS_AGAIN = "Thunder draws other numbers in the backward than in the forward"
-"""Text of the reason for an operator with random numbers that Thunder reruns for its gradient."""
+"""Reason for a random operator that Thunder runs again for the operator's gradient."""
 
 FLEXIBLE = "in flex_attention"
-"""Text for PyTorch's `flex_attention`, and the mask that it makes if it gets none."""
+"""Part of the reason for PyTorch's `flex_attention`, and for the mask that it makes if it gets no mask."""
 
 ASSERTED = "asserted by the program"
-"""Text for a check of values in the user's code, or for such a check that PyTorch adds."""
+"""Part of the reason for a check of values, either in the user's code or added by PyTorch."""
 
 _CAUSES = (
     (
@@ -280,17 +280,18 @@ _IN_PARTS = re.compile(
     rf"{DRAWS_AGAIN}|"
     rf"Function writes in place into (its input|memory that is used)|{UNREAD}"
 )
-"""Known causes after which a program is split, and captured in parts."""
+"""Pattern of errors after which a program is split and captured in parts."""
 
 
 def is_final(message: str, takes_steps: bool) -> bool:
-    """Return whether a program with this trace error cannot be captured in parts either, so that it needs a change.
+    """Return whether a program with this trace error must be changed, because it cannot be captured in parts either.
 
     Parameters
     ----------
     message : str
+        Message of the trace error.
     takes_steps : bool
-        Whether the program holds an optimizer, because a whole training step is captured in parts.
+        Whether the program contains an optimizer. A backward or an optimizer step can then be captured in parts.
     """
     if takes_steps and re.search(_STEPS, message):
         return False
@@ -298,5 +299,5 @@ def is_final(message: str, takes_steps: bool) -> bool:
 
 
 def remedy(message: str) -> str:
-    """Return a remedy for a program that cannot be traced, given the tracer's message; empty if unknown."""
+    """Return a remedy for a program that cannot be traced, given the tracer's message; empty if no remedy is known."""
     return next((advice for pattern, advice in _CAUSES if re.search(pattern, message)), "")
