@@ -1,7 +1,7 @@
 """In-place writes to aliased memory: repeat each write that Thunder misses.
 
-Thunder's gradients ignore a write through an alias, both for the base of a view and for other views. Thunder also
-computes wrong values if it makes a copy where PyTorch has a view.
+If a program writes through one view, Thunder's gradients ignore the write for the base and for other views. Thunder
+also computes wrong values if it makes a copy where PyTorch has a view.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place 
 WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place into memory that is used elsewhere"
 
 _GIVEN = ("placeholder", "get_attr")
-"""Kinds of nodes that return memory from outside the program."""
+"""Kinds of nodes whose results are in memory from outside of the graph."""
 _SETS_GRAD = "_set_grad_enabled"
 """Function that switches gradients on and off in Dynamo's graphs."""
 
@@ -48,16 +48,16 @@ _WRITES = frozenset(
 )
 _RESHAPED = frozenset({"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"})
 _SAME = frozenset({"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"})
-"""Operators that return their input, or a view of all of it, if there is nothing to do. Thunder may make a copy."""
+"""Operators that return their input, or a view of the whole input, if nothing has to be done. Thunder may copy."""
 _SWAPPED = frozenset({"transpose", "swapaxes", "swapdims", "t", "T", "mT"})
 _SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute", "detach"}
-"""Views that are also views in Thunder, such as parts; not after an in-place write."""
+"""Operators that return views also in Thunder, as indexing does. After an in-place write, they do not."""
 _WHOLE = _SHARED | _SAME | _SWAPPED
 _PARTS = frozenset({"getitem", "select", "narrow"})
 _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
-"""Operators that return several parts; eager PyTorch refuses in-place writes to these parts if they need a gradient."""
+"""Operators that return several parts. Eager PyTorch refuses in-place writes to parts that need a gradient."""
 KEEPS_STATISTICS = frozenset({"batch_norm", "instance_norm"})
-"""Functions that write into their second and third argument."""
+"""Functions that write running statistics into their second and third argument."""
 _DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
 """Substrings in the names of random operators. Later random numbers depend on each draw, even if nothing reads it."""
 _HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
@@ -66,18 +66,18 @@ _HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.fu
 
 @dataclasses.dataclass(frozen=True)
 class AliasWrite:
-    """Memory that a node writes and that later nodes read by other names.
+    """A write to memory that later nodes read by other names.
 
     Attributes
     ----------
     views : tuple of Node
-        The written view, if it is a view, and its bases, except for the owner.
+        The written view and its bases, without the owner. Empty if the owner itself is written.
     owner : Node
-        Owner of the memory.
+        First name of the memory.
     others : tuple of Node
         The views, and all other earlier names of the memory that are read later, in order of creation.
     stored : bool
-        Whether the program itself stores the written part into the whole tensor before a read: ``y[0] += 1``.
+        Whether the program itself stores the written part into the whole tensor before a read, as ``y[0] += 1`` does.
     """
 
     views: tuple[fx.Node, ...]
@@ -87,22 +87,22 @@ class AliasWrite:
 
     @property
     def steps(self) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Pairs of a view and its base, in the order in which to write them into the owner."""
+        """Pairs of a view and its base, in the order in which views must be written into their bases."""
         return iter(()) if self.stored else itertools.pairwise((*self.views, self.owner))
 
 
 def statistics_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the running mean and variance that one of `KEEPS_STATISTICS` gets; None for a missing one."""
+    """Return the running mean and variance that a function of `KEEPS_STATISTICS` gets, each None if it is missing."""
     first, second = (*args[1:3], None, None)[:2]
     return kwargs.get("running_mean", first), kwargs.get("running_var", second)
 
 
 def writes(node: fx.Node) -> fx.Node | None:
-    """Return the node that owns the memory that a node writes; None if the node does not write."""
+    """Return the node whose result a node writes in place, or None if the node does not write."""
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
         return None
-    # An operator with such a name does not write if it returns other memory.
+    # An operator named like an in-place operator does not write if its result is in other memory than its input.
     named_so = is_named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
     in_place = named_so and _memory(node) in (None, _memory(first))
     return first if in_place or node.target in _WRITES or _is_asked_in_place(node) else None
@@ -124,7 +124,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _name(node: fx.Node) -> str:
-    """Return the name of an operator: of a method, a function or an attribute."""
+    """Return the name of the method, function or attribute that a node calls or reads."""
     if node.target is getattr:
         return str(node.args[1])
     return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", ""))
@@ -133,7 +133,7 @@ def _name(node: fx.Node) -> str:
 def _chain(node: fx.Node) -> tuple[fx.Node, ...]:
     """Return a node and its bases, step by step, up to the owner of the memory.
 
-    The result of an in-place write is another name of the written value.
+    The written value counts as the base of the result of an in-place write.
     """
     found = [node]
     while (above := writes(found[-1]) or _base_of(found[-1])) is not None:
@@ -183,9 +183,9 @@ class Aliases:
     Parameters
     ----------
     graph : Graph
-        Dynamo's graph, with a fake tensor as the value of each node.
+        Graph from Dynamo, with a fake tensor as the value of each node.
     differentiated : bool
-        Whether the program has gradients, except where it switches them off.
+        Whether the program has gradients, except where the program switches gradients off.
     """
 
     def __init__(self, graph: fx.Graph, differentiated: bool) -> None:
@@ -194,7 +194,7 @@ class Aliases:
 
     @functools.cached_property
     def _nodes_without_gradient(self) -> frozenset[fx.Node]:
-        """Nodes without a gradient."""
+        """Nodes that run while gradients are switched off."""
         found, enabled = set(), self._differentiated
         for node in self._graph.nodes:
             if node.op == "call_function" and _name(node) == _SETS_GRAD:
@@ -205,7 +205,7 @@ class Aliases:
 
     @functools.cached_property
     def _reads(self) -> dict[fx.Node, list[tuple[fx.Node, fx.Node]]]:
-        """For each owner of memory, the nodes that read it, in order, each with the name that it reads."""
+        """For each owner of memory, the nodes that read the memory, in order, each with the name that it reads."""
         owners: dict[fx.Node, fx.Node] = {}
         found: dict[fx.Node, list[tuple[fx.Node, fx.Node]]] = {}
         for node in self._graph.nodes:
@@ -217,7 +217,7 @@ class Aliases:
 
     @functools.cached_property
     def _names_by_memory(self) -> dict[int, list[fx.Node]]:
-        """For each memory, the nodes that are its names."""
+        """For each memory, the nodes whose results are in it."""
         found: dict[int, list[fx.Node]] = {}
         for node in self._graph.nodes:
             memory = _memory(node)
@@ -229,7 +229,7 @@ class Aliases:
     def unread_writes(self) -> dict[fx.Node, fx.Node]:
         """Writes to the program's own memory that no later node reads, each with the written node.
 
-        Thunder moves such a write into the backward, and creates a backward for it if the program has none.
+        Thunder moves such a write into the backward. If the program has no backward, Thunder creates one for the write.
         """
         found: dict[fx.Node, fx.Node | None] = {}
         for node in reversed(self._graph.nodes if self._differentiated else ()):
@@ -247,12 +247,11 @@ class Aliases:
 
     @functools.cached_property
     def unnoticed_writes(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
-        """Writes that Thunder would miss, to memory that is visible after the program.
+        """For each memory that is visible after the program, the last write if Thunder would miss it.
 
-        Of each memory the last, with the written name.
-
-        Such a write uses a name other than the visible one, and no later statement reads that name. Returning a value
-        reads it. Thunder does not count this as a read, and leaves the write to the backward.
+        Each write is a pair of the node that writes and the node of the written value. Such a write uses a different
+        name than the visible name of the memory, and no later statement reads the written name. Returning the visible
+        name reads the memory. Thunder does not count this return as a read, and moves the write to the backward.
         """
         found = []
         for owner, reads in self._reads.items() if self._differentiated else ():
@@ -288,7 +287,7 @@ class Aliases:
         Raises
         ------
         NotImplementedError
-            For such a write; the message is PyTorch's reason.
+            If the node writes into such a leaf. The message is PyTorch's reason.
         """
         if node in self._nodes_without_gradient or writes(node) is None:
             return
@@ -299,11 +298,10 @@ class Aliases:
             raise NotImplementedError(WRITTEN_LEAF)
 
     def returned_input(self, node: fx.Node) -> fx.Node | None:
-        """Return the input that a node without a gradient of its own returns unchanged; None if it does not.
+        """Return the input that a node returns unchanged while gradients are switched off, or None for other nodes.
 
-        An example is ``loss.float()`` of a float tensor.
-
-        Thunder would detach it. Both names are one tensor, so both would get the gradient of the last one.
+        An example is ``loss.float()`` of a float tensor. Thunder would detach the result. In PyTorch the result and the
+        input are one tensor, which requires a gradient.
         """
         if node not in self._nodes_without_gradient or not _wants_gradient(node) or _name(node) not in _SAME:
             return None
@@ -314,7 +312,7 @@ class Aliases:
         return first if same else None
 
     def unnoticed_write(self, node: fx.Node) -> AliasWrite | None:
-        """Return the memory that a node writes, if Thunder would miss the write at a later read; else None.
+        """Return a node's write if Thunder would miss the write at a later read, or None otherwise.
 
         Raises
         ------
@@ -337,7 +335,7 @@ class Aliases:
         detached = any(_name(part) == "detach" for part in parts)
         if lost or (detached and copied):
             raise NotImplementedError(UNDER_NO_GRAD if lost else COPIED)
-        if detached:  # Thunder's gradient ignores it, as PyTorch's does
+        if detached:  # Thunder's gradient ignores a write to a detached view, as PyTorch's gradient does
             return None
         if unseen and not copied:
             return None
@@ -354,10 +352,10 @@ class Aliases:
     def _later_reads(
         self, node: fx.Node, chain: tuple[fx.Node, ...], *, copied: bool
     ) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Return the nodes after a write that read the written memory by another name, each with that name.
+        """Yield each node after a write that reads the written memory, with the name that the node reads.
 
-        Keep only reads with a gradient; include reads by any name if the write has no gradient. If Thunder makes a
-        copy, keep all reads.
+        Yield only reads by other names than that of the written view, and only reads with a gradient. If the write has
+        no gradient, also yield reads by the same name. If Thunder makes a copy, also yield reads without a gradient.
         """
         known = () if node in self._nodes_without_gradient and not copied else (node, chain[1])
         for behind, read in self._reads.get(chain[-1], ()):
@@ -378,7 +376,7 @@ def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
     """
     written = {_chain(each)[-1] for each in forward.nodes if writes(each) is not None}
     inputs, given = list(forward.find_nodes(op="placeholder")), node.args[2:]
-    # The context may precede the inputs.
+    # The autograd context may precede the inputs.
     for inside, outside in zip(inputs[len(inputs) - len(given) :], given, strict=True):
         if inside in written and isinstance(outside, fx.Node) and _wants_gradient(outside):
             held = _memory(outside)
@@ -389,14 +387,15 @@ def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
 
 
 def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
-    """Return whether the backward of a `torch.autograd.Function` writes to memory that is visible outside of it.
+    """Return whether the backward of a `torch.autograd.Function` writes to memory that is visible outside.
 
-    Thunder assigns each write to the forward or the backward by its readers, and this write has none.
+    The readers of a write tell Thunder whether the write belongs to the forward or to the backward. Such a write has no
+    reader.
 
     Parameters
     ----------
     forward, backward : Graph
-        The forward returns results and saved values; the backward takes the context, gradients and saved values.
+        The forward returns results and saved values. The backward takes the context, gradients and saved values.
     """
     results, saved = next(iter(forward.find_nodes(op="output"))).args[0]
     inputs = list(backward.find_nodes(op="placeholder"))
@@ -415,7 +414,7 @@ def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
 
 
 def _is_stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> bool:
-    """See `AliasWrite.stored`."""
+    """Return whether the program stores a written part into its base before `reader`; see `AliasWrite.stored`."""
     _, written, *above = chain
     stores = [user for user in node.users if user.target is operator.setitem and user.args[2] is node]
     return any(
@@ -424,14 +423,14 @@ def _is_stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) 
 
 
 def index_of(view: fx.Node, index: Any) -> Any:
-    """Return the index that selects a part of its base.
+    """Return the index with which a part is selected from its base.
 
     Parameters
     ----------
     view : Node
         Node that made the part.
     index : tuple
-        Its arguments after the base, as values.
+        Values of the node's arguments after the base.
     """
     if view.target is operator.getitem:
         return index[0]
@@ -443,18 +442,19 @@ def index_of(view: fx.Node, index: Any) -> Any:
 
 
 def is_part(view: fx.Node) -> bool:
-    """Return whether a view is a part of its base, at an index."""
+    """Return whether a view is a part of its base that an index selects."""
     return _name(view) in _PARTS
 
 
 def base_value(view: fx.Node, value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """Return the value of a whole tensor, given the value `value` of a view of all of it, such as its transpose.
+    """Return the value of a base, given the value of a view of the whole base, such as the transpose.
 
     Parameters
     ----------
     view : Node
         Node that made the view.
     value : TensorProxy
+        Value of the view.
     shape : tuple of int
         Shape of the base.
     """

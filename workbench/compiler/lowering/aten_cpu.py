@@ -1,13 +1,14 @@
-"""Operators with better gradients from PyTorch than from Thunder on a CPU: attention, `addmm` and `log_softmax`.
+"""CPU operators whose gradients are better here than in Thunder: attention, `addmm` and `log_softmax`.
 
-In PyTorch, attention is one kernel in each direction. Thunder decomposes it on a CPU and saves its weights. The
-additive mask is a separate statement. Inside a region it is one loop; PyTorch's operators for it are called rarely and
-would run from cold caches. Thunder has no rule for `addmm`. It runs PyTorch's autograd, which repeats the product. For
-`log_softmax`, Thunder saves the output. PyTorch saves only two columns and subtracts them from the input again.
+In PyTorch, attention is one kernel in each direction. On a CPU, Thunder decomposes attention and saves the attention
+weights. The additive mask is a separate statement here. Inside a region this statement is one loop. PyTorch's operators
+for the mask are called rarely and would run from cold caches. For `addmm`, Thunder has no gradient rule, and runs
+PyTorch's autograd, which repeats the product. For `log_softmax`, Thunder saves the output. This executor saves only two
+columns, and computes the output again from the input.
 
-The executor precedes Thunder's own and claims only the calls that it supports. Attention must have four dimensions, one
-data type and one head size, no mask or a boolean one, and no dropout; `addmm` must be of a row and two matrices without
-factors; `log_softmax` must have no cast. Other calls do not change.
+The executor precedes Thunder's executors and claims only the calls that it supports. Attention must have four
+dimensions, one data type, one head size, no dropout, and either no mask or a boolean mask. `addmm` must have a row, two
+matrices and no factors. `log_softmax` must have no cast. Other calls do not change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _FORWARD, _BACKWARD, _MASK, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "sdpa_cpu_
 _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX = "log_softmax_aten_sums", "log_softmax_aten"
 _LOG_SOFTMAX_BACKWARD = "log_softmax_aten_backward"
 IN_REGIONS = (_MASK, _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
-"""Ids of its operators that Inductor decomposes inside a region; the other operators are PyTorch kernels."""
+"""Ids of this executor's operators that Inductor decomposes inside a region. Its other operators are kernels."""
 
 
 def attention(
@@ -54,16 +55,17 @@ def attention(
     key, value : Tensor
         (batch, heads, keys, size)
     mask : Tensor or None
-        (batch or 1, heads or 1, queries or 1, keys or 1), or without the first two, as `additive_mask` returns it.
+        (batch or 1, heads or 1, queries or 1, keys or 1), or without the first two dimensions. An additive mask, as
+        `additive_mask` returns it.
     is_causal : bool
-        Whether keys after a query are hidden from it.
+        Whether keys after a query are hidden from the query.
     scale : float or None
         Factor of the products; None for the reciprocal square root of the head size.
 
     Returns
     -------
     tuple of Tensor
-        Output with the shape of the query; logarithms (batch, heads, queries).
+        Output with the shape of the query, and logarithms with the shape (batch, heads, queries).
     """
     given = map(_readable, (query, key, value))
     made, sums = _attention_for_cpu(*given, 0.0, is_causal, attn_mask=mask, scale=scale)
@@ -88,26 +90,26 @@ def attention_backward(
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Make the last dimension contiguous, because the kernel needs that; it accepts any other strides."""
+    """Return the tensor with a contiguous last dimension, which the kernel needs. Other strides may have any value."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def additive_mask(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return the additive mask that the kernel takes: zero for a visible key, minus infinity for a hidden one.
+    """Return the additive mask that the kernel takes: zero for a visible key, minus infinity for a hidden key.
 
-    Read each value of an expanded dimension only once; a program may have expanded a mask to all heads.
+    A program may have expanded a mask to all heads. Each value of an expanded dimension is read only once.
 
     Parameters
     ----------
     mask : Tensor
-        Of any shape, bool: True for keys that a query sees.
+        Boolean mask of any shape: True for keys that a query sees.
     like : Tensor
-        Tensor with the wanted data type.
+        Tensor with the data type of the result.
 
     Returns
     -------
     Tensor
-        Of the mask's shape.
+        Mask with the shape of `mask`.
     """
     once = mask
     for axis, (length, step) in enumerate(zip(mask.shape, mask.stride(), strict=True)):
@@ -160,58 +162,58 @@ def takes_attention(
 
 
 def _takes_mask(mask: TensorProxy, shape: tuple[int, ...]) -> bool:
-    # Only boolean masks, because the kernel has no gradient for a mask.
+    # Accept only boolean masks, because the kernel has no gradient for a mask.
     fits = all(size in (1, whole) for size, whole in zip(reversed(mask.shape), reversed(shape), strict=False))
     return mask.dtype is dtypes.bool8 and mask.ndim in (2, 4) and fits
 
 
 def claims(*args: Any, **kwargs: Any) -> bool:
-    """Return whether the current compilation has this executor, and it supports an attention with these arguments."""
+    """Return whether this executor is used in the current compilation and supports an attention of these arguments."""
     compiled = compile_data.get_compile_data()
     used = compiled is not None and any(executor.name == NAME for executor in compiled.executors_list)
     return used and takes_attention(*args, **kwargs)
 
 
 def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> bool:
-    """Return whether the gradients of an ``addmm`` are two products and a sum over rows."""
+    """Return whether this executor supports an ``addmm``: its gradients must be two products and a sum over rows."""
     one_type = bias.dtype == a.dtype == b.dtype and dtypes.is_float_dtype(a.dtype)
     return one_type and beta == alpha == 1 and a.ndim == b.ndim == 2 and bias.shape == (b.shape[1],)
 
 
 def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool:
-    """Return whether a ``log_softmax`` computes and returns the data type of its input."""
+    """Return whether this executor supports a ``log_softmax``: it must compute in the data type of its input."""
     given = dtypes.to_dtype(a.dtype)
     wide = given in (dtypes.float32, dtypes.float64)
     return wide and a.ndim > 0 and a.numel > 0 and (dtype is None or dtypes.to_dtype(dtype) == given)
 
 
 def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the maxima and the logarithms of sums that ``log_softmax`` subtracts, as PyTorch's decomposition does.
+    """Return the maxima and the logarithms of sums that ``log_softmax`` subtracts, as in PyTorch's decomposition.
 
     Parameters
     ----------
     a : Tensor
-        Of any shape, float32 or float64.
+        Tensor of any shape, float32 or float64.
     dim : int
 
     Returns
     -------
     tuple of Tensor
-        Two tensors with the shape of `a`, except for length one at `dim`.
+        Two tensors with the shape of `a`, except for length one in dimension `dim`.
     """
     highest = a.amax(dim, keepdim=True)
     return highest, (a - highest).exp().sum(dim, keepdim=True).log()
 
 
 def log_softmax_less(a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-    """Return ``log_softmax`` from its input and `log_softmax_sums`. It is elementwise, so it is recomputed."""
+    """Return ``log_softmax`` of `a`, given `log_softmax_sums`. It is elementwise, so the backward can recompute it."""
     return (a - highest) - sums
 
 
 def log_softmax_backward(
     grad: torch.Tensor, a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor, dim: int
 ) -> torch.Tensor:
-    """Return the gradient of the input of ``log_softmax``; recompute the result of the forward for it."""
+    """Return the gradient of the input of ``log_softmax``. Recompute the result of the forward from the input."""
     return grad - log_softmax_less(a, highest, sums).exp() * grad.sum(dim, keepdim=True)
 
 
@@ -226,7 +228,7 @@ def _meta_like_first(first: TensorProxy, *_: Any) -> TensorProxy:
 
 @functools.cache
 def aten_executor() -> Any:
-    """Return the executor; it is not in Thunder's registries."""
+    """Return the executor of this module, which is not in Thunder's registries."""
     executor = new_executor(NAME)
     forward = executor.register_operator(_FORWARD, meta=_meta, fn=attention)
     backward = executor.register_operator(_BACKWARD, meta=_meta_backward, fn=attention_backward)
@@ -250,8 +252,8 @@ def aten_executor() -> Any:
     ) -> Any:  # fmt: skip
         made, sums = forward(query, key, value, to_additive(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
-        # Recompute the additive mask, so that only the boolean mask is saved, instead of one additive mask for each
-        # attention.
+        # Make the additive mask again, so that only the boolean mask is saved. Otherwise each attention would save its
+        # own additive mask.
         grads = backward(grad, query, key, value, to_additive(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
             prims.put_grad(given, of_given)

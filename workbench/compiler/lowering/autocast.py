@@ -1,4 +1,4 @@
-"""CPU autocast for calls without a rule in Thunder, by PyTorch's lists of operators."""
+"""CPU autocast for operators for which Thunder has no autocast rule. The operators are those of PyTorch's lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 
 def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Return the arguments of a call, cast by autocast.
+    """Return the arguments of a call, cast as autocast does.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
     """
     if target not in _WIDE and target not in _NARROW:
         return args, kwargs
-    # None if a graph is only examined and not compiled.
+    # The compile data is None if a graph is only examined and not compiled.
     data, _ = compile_data._compile_data.get()
     kind = None if data is None else data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
     if kind is None:

@@ -1,4 +1,4 @@
-"""Normalize FX call arguments for the replacement operator: keywords to positions, in-place operators to copies."""
+"""Normalize calls in FX graphs for a replacement operator: keywords become positions, in-place operators copies."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }
-"""In-place operators that Thunder's tensors refuse, each with the operator that computes the value to write."""
+"""Maps in-place operators that Thunder's tensors refuse to the operators that compute the value to write."""
 
 _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-"""NumPy keywords that PyTorch accepts, each with PyTorch's own name for it."""
+"""Maps NumPy keywords that PyTorch accepts to PyTorch's own keywords."""
 
 _TENSORS = frozenset(("input", "other"))
 """Names of tensor parameters in PyTorch's operators."""
 
 _NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
-"""Tags of in-place methods without an equal out-of-place method: they change a tensor's view, or draw random
+"""Tags of in-place methods without an equal out-of-place method. Such a method changes a tensor's view, or draws random
 numbers.
 """
 
@@ -46,14 +46,15 @@ numbers.
 def normalize_arguments(
     target: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments with each keyword that the replacement operator lacks moved to its position.
+    """Return arguments in which keywords that the replacement operator lacks are positional arguments.
 
-    If Thunder calls PyTorch's operator unchanged, also move all tensors, because Thunder has no gradient for keywords.
+    If Thunder calls PyTorch's operator unchanged, tensors also become positional arguments, because Thunder has no
+    gradient for keywords.
 
     Parameters
     ----------
     target : callable or str
-        PyTorch's function, or the name of a tensor method; for a method the tensor is the first argument.
+        PyTorch's function, or the name of a tensor method. For a method, the tensor is the first argument.
     operator : callable
         Replacement operator.
     args, kwargs
@@ -70,7 +71,7 @@ def normalize_arguments(
     for signature in _signatures(target):
         try:
             bound = signature.bind(*args, **kwargs)
-        except TypeError:  # another overload
+        except TypeError:  # the call belongs to a different overload
             continue
         if as_it_is:
             bound.apply_defaults()
@@ -81,8 +82,8 @@ def normalize_arguments(
 def refuse_lists(operator: Any, args: tuple[Any, ...]) -> None:
     """Refuse tensors in a list if Thunder calls PyTorch's operator unchanged, because Thunder loses their gradients.
 
-    Call this only for a program that is differentiated. `requires_grad` of a tensor is not read, because it is wrong
-    after an in-place write.
+    Call this function only for a program that is differentiated. The function does not read `requires_grad` of tensors,
+    because `requires_grad` is wrong after an in-place write.
 
     Raises
     ------
@@ -98,9 +99,9 @@ def refuse_lists(operator: Any, args: tuple[Any, ...]) -> None:
 
 
 def unpack_list(target: Any, operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with a list's tensors as positional arguments, if PyTorch accepts that.
+    """Return arguments in which the tensors of a list are positional arguments, if PyTorch accepts positional tensors.
 
-    Positional arguments keep their gradients.
+    Thunder does not lose the gradients of positional arguments.
     """
     if (
         len(args) != 1
@@ -118,24 +119,24 @@ def _is_unchanged(operator: Any) -> bool:
 
 
 def draws(bsym: BoundSymbol) -> bool:
-    """Return whether a statement without subsymbols draws random numbers, by the tags of PyTorch's operators.
+    """Return whether a statement without subsymbols draws random numbers, according to the tags of PyTorch's operators.
 
-    Thunder tags only some of its primitives, and none of the operators that it takes unchanged from PyTorch.
+    Thunder tags only some of its primitives, and no operator that it calls unchanged in PyTorch.
     """
     return (bsym.sym.is_prim or _is_unchanged(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
 
 
 def draws_inside(bsym: BoundSymbol) -> bool:
-    """Return whether a statement or one of its subsymbols draws random numbers, whether or not Thunder tags it."""
+    """Return whether a statement or one of its subsymbols draws random numbers, even if Thunder does not tag it."""
     if prims.OpTags.RANDOM_OP in (bsym.sym.tags or ()) or prims.OpTags.RANDOM_OP in bsym.tags or draws(bsym):
         return True
     return any(map(draws_inside, bsym.subsymbols))
 
 
 def _drops(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is a fused attention with dropout.
+    """Return whether a statement is the forward of a fused attention with dropout.
 
-    Its backward gets the seed and drops the same elements.
+    The backward of such an attention takes the seed and drops the same elements, so it does not count.
     """
     if bsym.sym.executor is None or bsym.sym.meta is None:
         return False
@@ -152,9 +153,9 @@ def _draws(name: str) -> bool:
 
 
 def draws_again(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is an unchanged PyTorch operator that draws.
+    """Return whether a statement is an unchanged PyTorch operator that draws random numbers.
 
-    If it runs again, it draws other numbers.
+    If such an operator runs again, it draws different numbers.
     """
     if not _is_unchanged(bsym.sym):
         return False
@@ -180,13 +181,13 @@ def _draws_unchanged(bsym: BoundSymbol) -> bool:
 
 
 def _lacks_keyword(operator: Any, keywords: Collection[str]) -> bool:
-    """Return whether a function lacks one of several keywords."""
+    """Return whether an operator lacks at least one of the keywords."""
     function = getattr(operator, "meta", None) or operator
     parameters = (_parameters if isinstance(function, FunctionType) else _parameters.__wrapped__)(function)
     if parameters is None:
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        # Thunder's elementwise operators accept any keyword. They pass it to a function with other tensor names.
+        # Thunder's elementwise operators accept any keyword, but call a function with other names for tensors.
         return not _TENSORS.isdisjoint(keywords)
     names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     return bool(set(keywords) - names)
@@ -194,7 +195,7 @@ def _lacks_keyword(operator: Any, keywords: Collection[str]) -> bool:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _parameters(function: Any) -> tuple[inspect.Parameter, ...] | None:
-    """Return the parameters of a callable; None for a built-in without a signature."""
+    """Return the parameters of a callable, or None for a built-in function without a signature."""
     try:
         return tuple(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -216,7 +217,7 @@ def _overloads(name: str) -> list[Any]:
 
 
 def is_named_in_place(node: fx.Node) -> bool:
-    """Return whether an operator is in-place by its name, such as `add_`; Python's own `and_` does not count."""
+    """Return whether an operator is named like an in-place operator, such as `add_`. Python's `and_` does not count."""
     if getattr(node.target, "__module__", "") == "_operator":
         return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
@@ -224,7 +225,7 @@ def is_named_in_place(node: fx.Node) -> bool:
 
 
 def out_of_place_name(name: str) -> str:
-    """Return the out-of-place method for an in-place method; empty if the latter does not copy the former's result."""
+    """Return the name of the out-of-place method whose result an in-place method writes; empty if there is none."""
     if not name.endswith("_") or name.endswith("__"):
         return ""
     overloads = _overloads(name)
@@ -234,11 +235,11 @@ def out_of_place_name(name: str) -> str:
 
 
 SOFT = frozenset({functional.softmax, functional.softmin, functional.log_softmax})
-"""Functions for which PyTorch chooses a missing `dim`, with a warning. Without `dim`, Thunder fails at run time."""
+"""Functions for which PyTorch chooses a missing `dim`, with a warning. Thunder fails at run time without `dim`."""
 
 
 def add_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of one of `SOFT`, with the dimension that PyTorch chooses."""
+    """Return the arguments of a function of `SOFT`. If `dim` is missing, use the dimension that PyTorch chooses."""
     if not args or (args[1] if len(args) > 1 else kwargs.get("dim")) is not None:
         return args, kwargs
     chosen = 0 if args[0].ndim in (0, 1, 3) else 1

@@ -1,7 +1,8 @@
 """Regions of `torch.utils.checkpoint`: mark statements to recompute in the backward, but never a random draw.
 
-Thunder ignores ``preserve_rng_state``. Its backward would draw other numbers than its forward, and the gradients would
-be wrong. Here a draw inside a region is saved, and the region's other values are recomputed from it.
+Thunder ignores ``preserve_rng_state``. Thunder's backward would draw different numbers than the forward, and the
+gradients would be wrong. Here the result of a draw inside a region is saved, and the region's other values are
+recomputed from the saved result.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def mark_recomputed(
     ----------
     bsyms : iterable of BoundSymbol
     results : collection of str
-        Names of the values that the region takes and returns; these are saved.
+        Names of the values that the region takes and returns. These values are saved.
     policy : collection of str, optional
         Names of the values that a policy saves.
     """
@@ -61,12 +62,12 @@ def _mark_parts(bsym: BoundSymbol, results: Collection[str]) -> None:
 
 
 def save_draws(trace: TraceCtx) -> None:
-    """Remove the marks of Thunder's interpreter from the random draws of a trace, and keep all other marks.
+    """Remove the marks of Thunder's interpreter from the random draws of a trace. All other marks stay.
 
     Parameters
     ----------
     trace : TraceCtx
-        Interpreted trace.
+        Trace from the interpreter.
     """
     for bsym in trace.bound_symbols:
         outputs = bsym.flat_proxy_outs

@@ -1,13 +1,14 @@
-"""Operators of libraries, each as one statement, with the gradient that `torch.library.custom_op` registered.
+"""Operators of libraries, each as one statement, with the gradient that was registered with `torch.library.custom_op`.
 
-Thunder's `_register_custom_op` also makes statements of them. It reads the inputs of a gradient from the source of
-`setup_context`, and loses values that are not saved by `save_for_backward`. Here `setup_context` runs in the backward,
-before the gradient. PyTorch runs it after the forward. It gets only the values that it keeps. A run on fake tensors
-shows which these are. Stand-ins of the same shape replace all other values, so these values need not live until the
-backward.
+Thunder's `_register_custom_op` also makes a statement of such an operator. It reads the inputs of the gradient from the
+source code of `setup_context`, and loses values that `save_for_backward` does not save. Here `setup_context` runs in
+the backward, before the gradient; PyTorch runs it after the forward. A run on fake tensors shows which values
+`setup_context` stores. The backward gets only these values. Stand-ins of the same shape replace all other values, so
+the other values need not stay alive until the backward.
 
-For operators that are registered in another way, only PyTorch knows the gradient. Most of these are compiled, such as
-torchvision's operators on regions of images. They run again in the backward, and PyTorch differentiates them there.
+For operators that are registered in a different way, only PyTorch knows the gradient. Most such operators are compiled,
+for example torchvision's operators on regions of images. These operators run again in the backward, where PyTorch
+differentiates them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _PYTORCHS = frozenset({
     "debugprims", "debug_mode_ops", "export", "profiler", "static_runtime", "onnx", "onnx_symbolic", "flex_lib",
     "_test",
 })  # fmt: skip
-"""Libraries that come with PyTorch. If Thunder lacks one of their operators, it does not become one statement."""
+"""Libraries that come with PyTorch. Their operators do not become statements here, even if Thunder lacks them."""
 
 _DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
 
@@ -59,8 +60,9 @@ class _OperatorDefinition:
     ----------
     overload : OpOverload
     set_up : callable or None
-        Saves the inputs of its gradient.
+        Saves the inputs of the gradient.
     gradient : callable or None
+        Computes the gradient.
     """
 
     overload: OpOverload
@@ -110,7 +112,7 @@ def _rerun_for_gradients(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[A
 
 
 def qualified_name(target: Any) -> str:
-    """Return the qualified name of a library's operator, ``library::name``; empty for PyTorch's own."""
+    """Return the qualified name of a library's operator, ``library::name``; empty for operators of PyTorch."""
     if isinstance(target, OpOverloadPacket):
         target = getattr(target, "default", None)
     if not isinstance(target, OpOverload):
@@ -139,15 +141,15 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     name : str
         Qualified name, from `qualified_name`.
     args, kwargs : sequence, mapping
-        Proxies and constants that match its schema.
+        Proxies and constants that match the operator's schema.
     differentiated : bool
-        Whether its result has a gradient.
+        Whether the program needs a gradient of the operator's result.
 
     Raises
     ------
     NotImplementedError
-        If it writes into its inputs, returns anything but tensors, takes keyword-only tensors, or lacks a gradient that
-        the program needs.
+        If the operator writes into its inputs, returns anything but tensors, takes keyword-only tensors, or lacks a
+        gradient that the program needs.
     """
     schema = _definition(name).overload._schema
     if schema.is_mutable:
@@ -165,7 +167,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
 def _all_arguments(
     schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return all positional arguments and all keyword-only arguments, defaults included."""
+    """Return all positional arguments and all keyword-only arguments, with defaults filled in."""
     by_place, by_name = [], {}
     for at, argument in enumerate(schema.arguments):
         given = args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
@@ -194,7 +196,7 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _wants_gradient(proxy: Any, requirements: Mapping[str, bool]) -> bool:
-    """Return whether a gradient may be needed, because Thunder does not record that for intermediate values."""
+    """Return whether a value may need a gradient. Thunder does not know whether intermediate values need gradients."""
     if not dtypes.is_inexact_dtype(proxy.dtype) or ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags:
         return False
     return requirements.get(proxy.name, True)
@@ -207,7 +209,7 @@ def _executor() -> Any:
 
 @functools.cache
 def operator_symbols(name: str) -> tuple[Symbol, Symbol]:
-    """Return an operator and its gradient as symbols. They call the latest definition of this name."""
+    """Return an operator and its gradient as symbols. The symbols call the latest definition of the operator `name`."""
     plain = _free(re.sub(r"\W+", "_", name))
     _names[plain] = name, 0
     tags = list(_definition(name).overload.tags)
@@ -230,20 +232,20 @@ _names: dict[str, tuple[str, int]] = {}
 
 
 def _free(plain: str) -> str:
-    """Return a unique name.
+    """Return an unused name that begins with `plain`.
 
-    The operators ``a::b_c`` and ``a_b::c`` differ, and a name may end in ``_backward``.
+    Two operators may have the same plain name, such as ``a::b_c`` and ``a_b::c``. A name may also end in ``_backward``.
     """
     return next(name for count in itertools.count() if (name := plain + "_" * count) not in _names)
 
 
 def lookup_arguments(symbol: Symbol) -> tuple[str, int]:
-    """Return the arguments with which `find_custom_symbol` finds one of these symbols in another process."""
+    """Return the arguments with which `find_custom_symbol` finds a symbol of `operator_symbols` in another process."""
     return _names[symbol.name]
 
 
 def find_custom_symbol(name: str, index: int) -> Symbol:
-    """Return one of `operator_symbols`."""
+    """Return the symbol of `operator_symbols` at `index`."""
     return operator_symbols(name)[index]
 
 
@@ -264,7 +266,7 @@ def proxy_of(tensor: torch.Tensor) -> TensorProxy:
 
 
 def fakes(tree: Any) -> Any:
-    """Replace proxies by contiguous tensors; call this inside a `FakeTensorMode`."""
+    """Replace proxies by contiguous tensors. Call this function inside a `FakeTensorMode`."""
     if isinstance(tree, list | tuple):
         return type(tree)(map(fakes, tree))
     if not isinstance(tree, TensorProxy):
@@ -329,9 +331,9 @@ _CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.dev
 
 
 def _held_tensors(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
-    """Return the indices of the tensors that a context holds.
+    """Return the indices of the tensors that a context stores.
 
-    If it holds a value that may derive from any tensor, return all.
+    If the context stores a value that may be computed from any tensor, return the indices of all tensors.
     """
     places = {id(tensor): at for at, tensor in enumerate(tensors)}
     leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
@@ -356,7 +358,7 @@ def _gradient_rule(name: str, *args: Any, **kwargs: Any) -> Any:
         kept = _held_tensors(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
             given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
-        else:  # autograd would run this on the device, even if it is not available
+        else:  # autograd would need the device of the tensors, which may not be available
             given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(given_to_it)]
     for proxy, grad in zip(inputs, given, strict=True):
         if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
@@ -384,9 +386,9 @@ def _like_output(output: Any, results: tuple[Any, ...]) -> Any:
 
 
 def _describe(proxy: Any) -> str:
-    """Return a description of a tensor that is not kept.
+    """Return a description of a tensor that the backward does not get.
 
-    `_stand_in` makes a tensor of the same shape, type and device from it.
+    `_stand_in` makes a tensor of the same shape, data type and device from the description.
     """
     dtype = str(to_torch_dtype(proxy.dtype)).removeprefix("torch.")
     return f"like {to_torch_device(proxy.device)} {dtype}[{', '.join(map(str, proxy.shape))}]"

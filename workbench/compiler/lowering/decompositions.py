@@ -26,23 +26,23 @@ def thunder_operator(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wide_of(kind: torch.dtype) -> torch.dtype:
-    """Return the data type in which PyTorch computes: at least single precision, double for integers."""
+    """Return the data type in which PyTorch computes: at least single precision, or double precision for integers."""
     if not kind.is_floating_point:
         return torch.float64
     return torch.float32 if kind.itemsize < 4 else kind
 
 
 def root(a: TensorProxy, p: float = 2.0) -> Any:
-    """Return a root of nonnegative elements whose gradient at zero is zero, as for PyTorch's norms and deviations."""
+    """Return the `p`-th root of nonnegative elements. Its gradient at zero is zero, as for PyTorch's norms."""
     zero, where = a == 0, thunder_operator(torch.where)
     above = where(zero, 1.0, a)
     return where(zero, 0.0, thunder_operator(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
 
 
 def call_with_empty(operator: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator that Thunder folds to a constant for empty input.
+    """Call an operator, and add the zero gradient that PyTorch has for empty inputs.
 
-    The constant has no gradient; PyTorch's gradient is zero.
+    For empty inputs, Thunder replaces such an operator by a constant, which has no gradient.
     """
     made = operator(a, *args, **kwargs)
     if 0 not in a.shape:
@@ -77,7 +77,7 @@ def _take(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
 
 
 def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """Thunder pads only with a constant. For the other modes, select an element for each position."""
+    """Replace `pad`. Thunder pads only with a constant; for other modes, select an element for each position."""
     if mode == "constant":
         return call_with_empty(thunder_operator(functional.pad), a, pad, mode, value)
     for at in range(len(pad) // 2):
@@ -100,7 +100,7 @@ def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: floa
 
 
 def _flip(a: TensorProxy, *dims: Any) -> Any:
-    """Thunder has no gradient for it."""
+    """Replace `flip`, for which Thunder has no gradient."""
     if not dtypes.is_inexact_dtype(a.dtype):
         return thunder_operator(torch.flip)(a, *dims)
     given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
@@ -111,7 +111,7 @@ def _flip(a: TensorProxy, *dims: Any) -> Any:
 
 
 def _unfold(a: TensorProxy, dim: int, size: int, step: int) -> Any:
-    """Thunder mistakes the method for `torch.nn.functional.unfold`."""
+    """Replace the method `unfold`, which Thunder mistakes for `torch.nn.functional.unfold`."""
     dim %= a.ndim
     count = (int(a.shape[dim]) - size) // step + 1
     place = (_arange(a, count) * step).unsqueeze(1) + _arange(a, size)
@@ -121,19 +121,19 @@ def _unfold(a: TensorProxy, dim: int, size: int, step: int) -> Any:
 
 
 def _tile(a: TensorProxy, *dims: Any) -> Any:
-    """Thunder's method takes one tuple."""
+    """Replace the method `tile`. Thunder's method takes only one tuple."""
     return thunder_operator(torch.tile)(a, dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
 
 
 def minimum(a: TensorProxy, b: TensorProxy) -> Any:
-    """Thunder has no gradient for it."""
+    """Replace `minimum`, for which Thunder has no gradient."""
     if not dtypes.is_inexact_dtype(a.dtype) and not dtypes.is_inexact_dtype(b.dtype):
         return thunder_operator(torch.minimum)(a, b)
     return -thunder_operator(torch.maximum)(-a, -b)
 
 
 def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
-    """Thunder has no gradient for it. Compute from the nearer end, as PyTorch does."""
+    """Replace `lerp`, for which Thunder has no gradient. Compute from the nearer end, as PyTorch does."""
     step = end - start
     if isinstance(weight, TensorProxy):
         near = start + weight * step
@@ -142,7 +142,7 @@ def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
 
 
 def _index_add(a: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: float = 1) -> Any:
-    """Thunder has no gradient for it, and no `alpha`."""
+    """Replace `index_add`. Thunder's operator has no gradient and no `alpha`."""
     scaled = source if alpha == 1 else source * alpha
     if not dtypes.is_inexact_dtype(a.dtype):
         return thunder_operator(torch.index_add)(a, dim, index, scaled)
@@ -165,7 +165,7 @@ def _no_grad() -> Iterator[None]:
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """Thunder has no gradient for it. Add a difference of zero that carries the gradient."""
+    """Replace `remainder`, for which Thunder has no gradient. Add a difference of zero that has the gradient."""
     with _no_grad():
         made = thunder_operator(torch.remainder)(a, b)
         if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
@@ -180,7 +180,7 @@ def _mod(a: Any, b: Any) -> Any:
 
 
 def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
-    """Thunder lacks its gradient, which is zero, and `decimals`."""
+    """Replace `round`. Thunder's operator lacks `decimals` and the gradient, which is zero."""
     with _no_grad():
         scale = 10.0 ** abs(decimals)
         shifted = a if not decimals else a * scale if decimals > 0 else a / scale
@@ -191,7 +191,7 @@ def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
 
 
 def _truncate(a: TensorProxy) -> Any:
-    """Thunder lacks its gradient, which is zero."""
+    """Replace `trunc`. Thunder's operator lacks the gradient, which is zero."""
     with _no_grad():
         made = thunder_operator(torch.trunc)(a)
         never = thunder_operator(torch.zeros_like)(a, dtype=torch.bool)
@@ -199,7 +199,7 @@ def _truncate(a: TensorProxy) -> Any:
 
 
 def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Multiply by halves, because Thunder's gradient divides by each factor and is NaN if one is zero."""
+    """Replace `prod` by products of halves. Thunder's gradient divides by each factor and is NaN for a zero factor."""
     a = a if dtype is None else a.to(dtype)
     if not dtypes.is_inexact_dtype(a.dtype) or not a.ndim or not a.numel:
         return thunder_operator(torch.prod)(a, dim, keepdim)
@@ -218,7 +218,7 @@ def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: t
 
 
 def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Thunder requests a gradient of the random numbers from PyTorch."""
+    """Replace `multinomial`. Thunder requests a gradient of the random numbers from PyTorch."""
     with _no_grad():
         return thunder_operator(torch.multinomial)(a, *args, **kwargs)
 
@@ -232,7 +232,7 @@ def _binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: TensorProxy | None = None,
 ) -> Any:
-    """Thunder requests gradients of the weights from PyTorch, which has none."""
+    """Replace `binary_cross_entropy_with_logits`. Thunder requests gradients of the weights, which PyTorch lacks."""
     if weight is None and pos_weight is None:
         known = thunder_operator(functional.binary_cross_entropy_with_logits)
         return known(a, target, None, size_average, reduce, reduction, None)
@@ -247,7 +247,7 @@ def _binary_cross_entropy_with_logits(
 
 
 def _attribute(a: Any, name: str, *default: Any) -> Any:
-    """Thunder's tensors lack `H` and `mH`, and gradients for `real` and `imag`."""
+    """Replace `getattr`. Thunder's tensors lack the attributes `H` and `mH`, and gradients of `real` and `imag`."""
     if isinstance(a, TensorProxy) and name in ("real", "imag") and dtypes.is_complex_dtype(a.dtype):
         return _real(a) if name == "real" else _imag(a)
     if not isinstance(a, TensorProxy) or name not in ("H", "mH"):
@@ -258,36 +258,36 @@ def _attribute(a: Any, name: str, *default: Any) -> Any:
 
 
 def _real(a: TensorProxy) -> Any:
-    """Thunder has no gradient for it."""
+    """Replace `real`, for which Thunder has no gradient."""
     return thunder_operator(torch.view_as_real)(a)[..., 0] if dtypes.is_complex_dtype(a.dtype) else a
 
 
 def _imag(a: TensorProxy) -> Any:
-    """Thunder has no gradient for it."""
+    """Replace `imag`, for which Thunder has no gradient."""
     return thunder_operator(torch.view_as_real)(a)[..., 1]
 
 
 def _clone(a: TensorProxy, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
-    """Thunder supports only the memory format of the cloned tensor."""
+    """Replace `clone`. Thunder supports only the memory format of the cloned tensor."""
     if memory_format is torch.contiguous_format:
         return thunder_operator(torch.clone)(a).contiguous()
     return thunder_operator(torch.clone)(a, memory_format=memory_format)
 
 
 def _vdot(a: TensorProxy, b: TensorProxy) -> Any:
-    """Thunder's gradient has a wrong shape."""
+    """Replace `vdot`. Thunder's gradient has a wrong shape."""
     if dtypes.is_complex_dtype(a.dtype):
         raise NotImplementedError("vdot of complex numbers")
     return (a * b).sum()
 
 
 def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
-    """Thunder's method treats the condition as the tensor to select from."""
+    """Replace the method `where`. Thunder's method treats the condition as the tensor to select from."""
     return thunder_operator(torch.where)(condition, a, other)
 
 
 def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Fill from both ends to the middle, as PyTorch does. Compute integers and low-precision floats in a wider type."""
+    """Replace `linspace`. As in PyTorch, count from both ends, and compute narrow data types in a wider type."""
     kind = dtype or torch.get_default_dtype()
     wide = wide_of(kind)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
@@ -299,7 +299,7 @@ def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device
 
 
 def _copy_in_place(a: TensorProxy, b: Any, non_blocking: bool = False) -> Any:
-    """Thunder copies only between equal shapes."""
+    """Replace `copy_`. Thunder copies only between equal shapes."""
     del non_blocking
     spread = isinstance(b, TensorProxy) and b.shape != a.shape
     return thunder_operator(torch.Tensor.copy_)(a, b.expand(*a.shape) if spread else b)
@@ -310,7 +310,7 @@ def _fill_in_place(a: TensorProxy, value: Any) -> Any:
 
 
 def _zero_in_place(a: TensorProxy) -> Any:
-    """Thunder lacks this method."""
+    """Replace `zero_`, which Thunder lacks."""
     return _fill_in_place(a, 0)
 
 
@@ -404,7 +404,7 @@ def _gru_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[A
 def _index_put(
     a: TensorProxy, indices: Sequence[TensorProxy | None], values: TensorProxy, accumulate: bool = False
 ) -> Any:
-    """Thunder has no gradient for the values."""
+    """Replace `index_put`. Thunder has no gradient for the values."""
     found = [index for index in indices if index is not None and to_torch_dtype(index.dtype) is not torch.bool]
     if len(found) < len(indices):
         raise NotImplementedError("index_put by a mask, or with a dimension left out")
@@ -418,7 +418,7 @@ def _index_put(
     given = values.to(a.dtype).expand(*place.shape, *rest).reshape(-1, *rest)
     flat, place = a.reshape(rows, *rest), place.reshape(-1)
     if not accumulate:
-        # Clear the old elements. PyTorch does not define the result for repeated indices.
+        # Set the old elements to zero. PyTorch does not define the result for repeated indices.
         kept = thunder_operator(torch.index_copy)(
             thunder_operator(torch.ones_like)(flat), 0, place, thunder_operator(torch.zeros_like)(given)
         )
@@ -436,14 +436,14 @@ def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
 
 
 def _at_least(dims: int, *given: Any) -> Any:
-    """Thunder returns a list unchanged."""
+    """Apply `_least_dims` to tensors or to a list of tensors. Thunder returns a list unchanged."""
     listed = isinstance(given[0], list | tuple)
     made = tuple(_least_dims(dims, a) for a in (given[0] if listed else given))
     return made if listed or len(made) > 1 else made[0]
 
 
 def _stack(dims: int, tensors: Sequence[TensorProxy]) -> Any:
-    """Thunder has no gradient for tensors in a list."""
+    """Replace `vstack` and `dstack`. Thunder has no gradient for tensors in a list."""
     parts = [_least_dims(dims, a) for a in tensors]
     return thunder_operator(torch.cat)(parts, dims - 1 if dims != 2 else 0)
 
@@ -458,9 +458,10 @@ def _stack_columns(tensors: Sequence[TensorProxy]) -> Any:
 
 
 def _spread_of(name: str) -> Callable[..., Any]:
-    """Accept `unbiased` as PyTorch does, even in the position of the dimensions. Thunder has only `correction`.
+    """Return a replacement of `var`, `std`, `var_mean` or `std_mean` that accepts `unbiased`.
 
-    Thunder's gradient of a deviation over all dimensions fails, and its gradient at deviation zero is NaN.
+    PyTorch accepts `unbiased` even in the position of the dimensions. Thunder accepts only `correction`. Thunder's
+    gradient of a deviation over all dimensions fails, and its gradient at deviation zero is NaN.
     """
 
     def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -498,7 +499,7 @@ _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[An
 def _one_step(
     cell: str, x: TensorProxy, first: Any, w_in: Any, w_hidden: Any, b_in: Any = None, b_hidden: Any = None
 ) -> Any:
-    """Run a recurrent cell, because Thunder has no gradient for a state in a list."""
+    """Replace a recurrent cell, because Thunder has no gradient for a state in a list."""
     linear = thunder_operator(functional.linear)
     state = tuple(first) if cell == "lstm" else (first,)
     made = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)
@@ -570,4 +571,4 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     **{getattr(torch, cell): functools.partial(_unroll, cell) for cell in _CELLS},
     **{getattr(torch, f"{cell}_cell"): functools.partial(_one_step, cell) for cell in _CELLS},
 }
-"""Replacements by the PyTorch function that a graph calls."""
+"""Maps PyTorch functions in graphs to their replacements."""

@@ -1,7 +1,8 @@
 """PyTorch functions that create tensors from numbers and that Thunder lacks. Each becomes one statement.
 
-They make index masks (`torch.tril_indices`, which recommenders use for interactions), random orders (`torch.randperm`),
-audio windows and random fills. They have no gradient. Random numbers come from PyTorch's own generator.
+The functions make index masks (`torch.tril_indices`, which recommenders use for interactions), random orders
+(`torch.randperm`), audio windows and random fills. These tensors have no gradient. Random numbers come from PyTorch's
+own generator.
 """
 
 from __future__ import annotations
@@ -73,20 +74,20 @@ def _symbols() -> dict[str, Symbol]:
 
 
 def find_factory_symbol(name: str) -> Symbol:
-    """Return one of these symbols by its name, in another process."""
+    """Return the symbol with the name `name`, also in another process."""
     return _symbols()[name.removeprefix("drawn_")]
 
 
 def draw_values(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> Any:
-    """Return the values with which a PyTorch method fills a tensor.
+    """Return the random values with which an in-place method of PyTorch fills a tensor.
 
     Parameters
     ----------
     kind : str
-        Name without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``,
-        ``random``.
+        Name of the method without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``,
+        ``geometric``, ``random``.
     like : TensorProxy
-        Tensor with the wanted data type and device.
+        Tensor with the data type and device of the values.
     shape : sequence of int
     *given : float
         Arguments of the method.
@@ -109,4 +110,4 @@ def _make(name: str, *args: Any, **kwargs: Any) -> Any:
 MAKERS: dict[Any, Callable[..., Any]] = {
     function: functools.partial(_make, name) for name, function in _OF_NUMBERS.items()
 }
-"""Replacements by the PyTorch function that a graph calls."""
+"""Maps PyTorch functions in graphs to their replacements."""

@@ -1,6 +1,6 @@
 """PyTorch's operators on lists of tensors, which optimizers use, as operators on single tensors.
 
-Thunder lacks all of them. In-place operators stay in-place.
+Thunder lacks all operators on lists. In-place operators stay in-place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AS_THEY_ARE = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "rsqrt", "sigmoid", "sign", "sin"),
     *("sqrt", "tan", "tanh", "trunc"),
 )
-"""Operators on single tensors that Thunder has under the same name."""
+"""Names of operators on single tensors that have the same name in Thunder."""
 
 
 def _at_least(a: Any, b: Any) -> Any:
@@ -77,7 +77,7 @@ def _norm(tensors: Sequence[Any], order: float = 2, dtype: Any = None) -> list[A
 
 
 def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
-    """Return a norm that is summed in at least single precision, because squares of 16-bit numbers soon overflow."""
+    """Return the norm of a tensor. Sum in at least single precision, because squares of 16-bit numbers overflow."""
     kind = to_torch_dtype(a.dtype)
     size = thunder_operator(torch.abs)(a.to(wide_of(kind)))
     if order == math.inf:
@@ -97,4 +97,4 @@ FOREACH: dict[Any, Callable[..., Any]] = {
     for ending in ("", "_")
     if (function := getattr(torch, f"_foreach_{name}{ending}", None)) is not None
 } | {getattr(torch, "_foreach_norm"): _norm}  # noqa: B009  # private, as all of these are
-"""Replacements by the PyTorch function that a graph calls."""
+"""Maps PyTorch functions in graphs to their replacements."""

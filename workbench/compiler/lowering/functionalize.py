@@ -1,8 +1,9 @@
 """Remove in-place writes for which Thunder's gradients are wrong from FX graphs, before Thunder sees them.
 
-Thunder computes a gradient from the memory that its forward statement read, even if a later write has changed this
-memory. If the write goes to the program's own memory and is not visible outside, remove the write: later readers then
-read the source of the write. Eager PyTorch keeps a copy for the gradient and gives the same values.
+Thunder computes the gradient of a statement from the memory that the statement read, even if a later write has changed
+this memory. If the write goes to the program's own memory and is not visible outside, this module removes the write.
+Later statements then read the source of the write. Eager PyTorch keeps a copy for the gradient and computes the same
+values.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ from workbench.interop.torch_private import _pytree as pytree
 HARMLESS = frozenset(
     {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
 )
-"""Thunder's operators whose gradient reads no overwritten memory; programs that use only these are skipped."""
+"""Thunder's operators whose gradient reads no overwritten memory. A program that writes only with them is skipped."""
 
 WRITTEN = "the forward of a torch.autograd.Function writes in place into its input, or a view of it"
 
 
 def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
-    """Return a program's trace without the writes for which gradients are wrong, if the values stay the same.
+    """Return a program's trace without writes that make gradients wrong. Keep writes that other code may see.
 
     Parameters
     ----------
     trace : TraceCtx
-        Interpreted trace.
+        Trace of the program before differentiation.
     """
     arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
     if not any(proxy.requires_grad for proxy in arguments):
@@ -80,13 +81,13 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
 def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the forward of a `torch.autograd.Function` without writes, and with results that are not its inputs.
 
-    Thunder moves each statement that no result needs to the backward, even a write. A returned input is the same
-    tensor, so autograd would use the history of that input.
+    Thunder moves each statement that no result needs to the backward, even a write. If the forward returned its input,
+    autograd would use the history of this input.
 
     Parameters
     ----------
     function : callable
-        Forward on Thunder's proxies; returns results and saved values. Each call is recorded.
+        Forward on Thunder's proxies. A call records statements, and returns results and saved values.
     """
 
     def forward(*args: Any) -> Any:
@@ -114,7 +115,7 @@ def apply_function(
 ) -> Any:
     """Apply a `torch.autograd.Function`.
 
-    Return results that are not tensors beside the tensors that Thunder differentiates.
+    Thunder differentiates only the results that are tensors. All other results are constants of the graph.
 
     Parameters
     ----------
@@ -162,14 +163,14 @@ def _detach(result: Any) -> Any:
 
 
 def _constants_of(results: Any) -> dict[int, Any]:
-    """Return the results that are not tensors, by position."""
+    """Map positions to the results that are not tensors."""
     listed = isinstance(results, tuple | list)
     return {at: result for at, result in enumerate(results) if not isinstance(result, fx.Node)} if listed else {}
 
 
 @dataclasses.dataclass
 class _MemoryUses:
-    """Names that may share memory, and the trace positions at which they are made and last read."""
+    """Groups of names that may share memory, and the trace positions at which each name is made and read."""
 
     root: dict[str, str] = dataclasses.field(default_factory=dict)
     made: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -182,7 +183,7 @@ class _MemoryUses:
         return name
 
     def groups(self) -> dict[str, set[str]]:
-        """Return all names that may share memory, by their root."""
+        """Map the root of each group to the names that may share its memory."""
         found: dict[str, set[str]] = {}
         for name in self.made:
             found.setdefault(self.find(name), set()).add(name)
@@ -201,7 +202,7 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
-    """For each value that is private to the program, return all copies into it by result name, with their operators."""
+    """For each memory that is private to the program, map the result names of all copies into it to the statements."""
     memory = _MemoryUses()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
     position = 0
@@ -221,12 +222,11 @@ def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[d
                     memory.views.add(leaf.output.name)
             elif leaf.sym.id in VIEWS and given:
                 memory.join(made[0].name, given[0].name)
-                # A value that is returned whole, such as the result of batch normalization, still belongs to the
-                # program.
+                # A shallow copy of a whole value, such as the result of batch normalization, does not count as a view.
                 if leaf.sym.id is not prims.PrimIDs.SHALLOW_COPY or given[0].name in memory.views:
                     memory.views.add(made[0].name)
             elif not isinstance(leaf.sym.id, prims.PrimIDs):
-                # An operator that is not a primitive may return its inputs.
+                # An operator that is not a primitive may return an input.
                 for proxy in made:
                     for other in given:
                         memory.join(proxy.name, other.name)
@@ -253,7 +253,7 @@ def _kind(proxy: TensorProxy) -> tuple[object, ...]:
 
 
 def _overwriting_results(trace: TraceCtx) -> set[str]:
-    """Return the names of results of operators that overwrite memory that a gradient reads."""
+    """Return the result names of the statements that overwrite memory that a gradient reads."""
     copy = from_trace(trace)
     copy.names = set(trace.names)
     copy.bound_symbols = list(trace.bound_symbols)
@@ -261,7 +261,7 @@ def _overwriting_results(trace: TraceCtx) -> set[str]:
     few = LayerPartition(tagged, origins).reduce()
     writes = None
     if few is not None:
-        # The result for one layer holds for all layers with the same structure.
+        # What is found for one layer is true for all layers with the same structure.
         with contextlib.suppress(LayerMismatch):
             writes = _extend_to_layers(few, *_stale_writes(few.trace, origins))
     if writes is None:
@@ -270,14 +270,14 @@ def _overwriting_results(trace: TraceCtx) -> set[str]:
 
 
 def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[int], TraceCtx]:
-    """Return the origins of writes to memory that a gradient reads, and the joint trace that shows them."""
+    """Return the origins of writes to memory that a gradient reads, and the joint trace of the program."""
     joint = grad_transform_on_trace(dce(tagged))
     graph = read_joint(joint, origins, frozenset())
     return {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}, joint
 
 
 def _extend_to_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[int]:
-    """Also return the corresponding origins in the removed layers.
+    """Return `writes` with the corresponding origins in the removed layers.
 
     Raises
     ------
@@ -294,15 +294,14 @@ def _extend_to_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> s
 
 
 def _remove_copies(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
-    """Yield statements without the copies that have these result names.
+    """Yield statements without the copies whose result names are in `copies`.
 
-    The source replaces the result and the destination.
-
-    Replace an operator that contained such a copy by its subsymbols.
+    Later statements read the source of a removed copy instead of its result and its destination. The subsymbols of an
+    operator replace the operator if one of them is removed.
     """
     instead: dict[object, Proxy] = {}
     same: dict[str, list[Proxy]] = {}
-    """For each name, all names that its in-place written value has had so far."""
+    """For each name, all names that the value has had so far. Each in-place write gives a value a new name."""
 
     def rewrite(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
         if is_copy(bsym):
@@ -326,7 +325,7 @@ def _remove_copies(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[B
         if any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves([bsym])):
             left_out.append(line_of(bsym))
         for part in rewrite(bsym):
-            # Subsymbols of an operator have no source position of their own.
+            # A subsymbol has no source position, so use the position of its operator.
             part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
             while left_out:
                 mark([part], STALE, left_out.pop())

@@ -1,8 +1,8 @@
 """`torch.nn.functional.grouped_mm`, the product in mixture-of-experts layers, with the gradient that Thunder lacks.
 
 Each row is multiplied by the matrix of its group. The gradient of the rows is the same product with transposed
-matrices. The gradient of the matrices is one product for each group. Thunder's primitive does not support its shape.
-Both are statements here.
+matrices. The gradient of the matrices is one product for each group. Thunder's primitive does not support the shape of
+the second product. Both products are statements here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _run(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tenso
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a layout that PyTorch's kernel accepts.
 
-    Rows or columns must be contiguous, and each must start at a multiple of 16 bytes.
+    Rows or columns must be contiguous, and each row or column must start at a multiple of 16 bytes.
     """
     whole = 16 // tensor.element_size()
     for inner, outer in ((-1, -2), (-2, -1)):
@@ -51,9 +51,9 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def grouped_mm_symbols() -> tuple[Symbol, Symbol]:
-    """Return the products of rows with the matrices of their groups.
+    """Return the symbols of two products.
 
-    Or, for each group, the product of rows with rows.
+    The first multiplies each row by the matrix of its group. The second multiplies, for each group, rows by rows.
     """
     executor = new_executor(NAME)
     tags = [prims.OpTags.MATMUL_OP]
@@ -80,7 +80,7 @@ def grouped_mm(
     bias: Any = None,
     out_dtype: Any = None,
 ) -> Any:
-    """Replace PyTorch's function for rows and one matrix for each group.
+    """Replace `torch.nn.functional.grouped_mm` for rows and one matrix for each group.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def grouped_mm(
     mat_b : TensorProxy
         (groups, size, columns)
     offs : TensorProxy
-        (groups), int32: the index after each group's last row.
+        (groups), int32: for each group, the index after its last row.
 
     Raises
     ------
@@ -102,5 +102,5 @@ def grouped_mm(
 
 
 def find_grouped_mm_symbol(name: str) -> Symbol:
-    """Return one of `grouped_mm_symbols` by its name, in another process."""
+    """Return the symbol of `grouped_mm_symbols` with the name `name`, also in another process."""
     return next(symbol for symbol in grouped_mm_symbols() if symbol.name == name)

@@ -2,10 +2,10 @@
 
 Each output position selects its input elements.
 
-Thunder's own operator is used if its result equals PyTorch's. In other cases it selects wrong elements: if ``nearest``
-reduces an image and the sizes are not multiples; with ``nearest-exact``, where it takes the first element of each group
-instead of the middle one; and if a scale factor gives a fractional size. Thunder lacks the other modes and
-`align_corners`.
+Thunder's own operator is used if its result equals PyTorch's. In three cases Thunder's operator selects wrong elements:
+if ``nearest`` reduces an image and the sizes are not multiples; with ``nearest-exact``, where it selects the first
+element of each group instead of the middle element; and if a scale factor gives a fractional size. Thunder lacks the
+other modes and `align_corners`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
     mode = given.get("mode", "nearest")
     sizes, scales = _target(a, given)
-    if not a.numel:  # Thunder refuses an empty batch, and its elements need no position
+    if not a.numel:  # Thunder refuses an empty batch
         return a.reshape(*a.shape[:2], *sizes)
     if given.get("antialias"):
         return _smooth(a, mode, sizes, scales, bool(given.get("align_corners")))
@@ -63,7 +63,7 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
 def _smooth(
     a: TensorProxy, mode: str, sizes: Sequence[int], scales: Sequence[float | None], align_corners: bool
 ) -> TensorProxy:
-    """Interpolate with `antialias`: each output element is a weighted mean of all input elements that it covers."""
+    """Interpolate with `antialias`. Each output element is a weighted mean of all input elements that it covers."""
     kind = to_torch_dtype(a.dtype)
     made = a.to(wide_of(kind))
     for dim in range(a.ndim - 1, 1, -1):
@@ -79,7 +79,7 @@ def _smooth(
 
 
 def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool) -> TensorProxy:
-    """Return the weight of each input element for each output element: (size, length)."""
+    """Return the weight of each input element for each output element, with the shape (size, length)."""
     arange, where = thunder_operator(torch.arange), thunder_operator(torch.where)
     wide = to_torch_dtype(a.dtype)
     reach = (2.0 if cubic else 1.0) * max(step, 1.0)
@@ -111,7 +111,7 @@ def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
 
 
 def _target(a: TensorProxy, options: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Return the output lengths, and the scale factors of positions; None stands for the ratio of lengths."""
+    """Return the output lengths, and the scale factors of positions. A factor of None means the ratio of lengths."""
     lengths = [int(length) for length in a.shape[2:]]
     size: Any = options.get("size")
     if size is not None:
@@ -127,7 +127,7 @@ def _is_right(
     a: TensorProxy, sizes: Sequence[int], scales: Sequence[float | None], mode: str, align_corners: bool | None
 ) -> bool:
     for length, size, scale in zip(map(int, a.shape[2:]), sizes, scales, strict=True):
-        # Thunder recomputes sizes from their ratio.
+        # Thunder computes the output length from the ratio of the lengths.
         if size < 1 or int(size / length * length) != size or (scale is not None and length * scale != size):
             return False
         if mode in _NEAREST and size % length and (mode == "nearest-exact" or length % size):
@@ -138,7 +138,7 @@ def _is_right(
 def _nearest(a: TensorProxy, dim: int, size: int, scale: float | None, *, exact: bool) -> TensorProxy:
     length = int(a.shape[dim])
     if a.ndim == 4 and not exact and size in (length, 2 * length):
-        scale = None  # PyTorch does this for images, with any factor.
+        scale = None  # PyTorch ignores the factor for images with these sizes
     if size == length and scale is None:
         return a
     # Use single precision, as PyTorch does for any data type, so that positions are equal.
@@ -151,7 +151,7 @@ def _step(length: int, size: int, scale: float | None) -> float:
 
 
 def _positions(a: TensorProxy, dim: int, size: int, scale: float | None, align_corners: bool) -> TensorProxy:
-    """Return the fractional input position of each output element: (size,)."""
+    """Return the fractional input position of each output element, with the shape (size,)."""
     length = int(a.shape[dim])
     place = thunder_operator(torch.arange)(size, device=a.device, dtype=to_torch_dtype(a.dtype))
     if align_corners:
@@ -190,7 +190,7 @@ _BEND = -0.75
 """Coefficient of PyTorch's cubic convolution."""
 
 _SMOOTH = -0.5
-"""The same coefficient with `antialias`."""
+"""Coefficient of PyTorch's cubic convolution with `antialias`."""
 
 
 def _near_weight(x: TensorProxy, bend: float = _BEND) -> TensorProxy:

@@ -35,13 +35,13 @@ from workbench.interop.torch_private import _disable_current_modes, _grouped_mm,
 
 
 def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
-    """Thunder refuses `output_size`, which only avoids a GPU synchronization."""
+    """Replace `repeat_interleave`. Thunder refuses `output_size`, which only avoids a GPU synchronization."""
     del output_size
     return thunder_operator(torch.repeat_interleave)(a, repeats, dim)
 
 
 def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Thunder refuses `inplace`. Without dropout, do not write."""
+    """Replace `dropout`. Thunder refuses `inplace`. If nothing is dropped, return the input without a write."""
     if not training or p == 0:
         return a
     made = thunder_operator(functional.dropout)(a, p, training)
@@ -49,7 +49,7 @@ def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _adaptive(a: TensorProxy, output_size: Any) -> Any:
-    """Thunder refuses None, which means the length of the input."""
+    """Replace `adaptive_avg_pool2d`. Thunder refuses an output size of None, which means the length of the input."""
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
     sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
     return thunder_operator(functional.adaptive_avg_pool2d)(a, sizes)
@@ -65,7 +65,7 @@ def _instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Thunder writes the running statistics into copies, one for each element of a batch."""
+    """Replace `instance_norm`. Thunder writes the running statistics into copies, one for each batch element."""
     known = thunder_operator(functional.instance_norm)
     if not use_input_stats:
         return known(a, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
@@ -78,13 +78,13 @@ def _instance_norm(
 
 
 def _normalize_weight(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
-    """Thunder lacks this operator, which `torch.nn.utils.parametrizations.weight_norm` calls."""
+    """Replace the operator of `torch.nn.utils.parametrizations.weight_norm`, which Thunder lacks."""
     others = tuple(at for at in range(v.ndim) if at != dim)
     return v * (g / thunder_operator(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
 def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
-    """Thunder's gradient of a zero vector is NaN. PyTorch's gradient is that of a division by `eps`."""
+    """Replace `normalize`. For a zero vector, Thunder's gradient is NaN; PyTorch's is that of a division by `eps`."""
     if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
         return thunder_operator(functional.normalize)(a, p, dim, eps, out)
     kind = to_torch_dtype(a.dtype)
@@ -102,7 +102,7 @@ def _embedding(
     *args: Any,
     **more: Any,
 ) -> Any:
-    """Thunder's gradient ignores rows that are counted from the end, and includes the padding row."""
+    """Replace `embedding`. If `padding_idx` is negative, Thunder's gradient does not exclude the padding row."""
     if max_norm is not None:
         raise NotImplementedError("an embedding with max_norm writes rescaled rows into the weight")
     if padding_idx is not None and padding_idx < 0:
@@ -111,7 +111,7 @@ def _embedding(
 
 
 def _einsum(equation: str, *operands: Any) -> Any:
-    """Thunder refuses operands in a list."""
+    """Replace `einsum`. Thunder refuses operands in a list."""
     listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
     return thunder_operator(torch.einsum)(equation, *(operands[0] if listed else operands))
 
@@ -126,10 +126,10 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """Thunder counts ignored targets in a mean of smoothed losses, and cannot differentiate some shapes and sums.
+    """Replace `cross_entropy`. Thunder counts ignored targets in a mean of smoothed losses.
 
-    `_losses` lists these. A smoothed loss combines the loss of the target class and the loss of all classes, as
-    PyTorch's does.
+    Thunder also cannot differentiate some shapes and sums; see `_losses`. As in PyTorch, a smoothed loss combines the
+    loss of the target class and the loss of all classes.
     """
     if a.shape == target.shape:
         if 0 in a.shape:
@@ -168,7 +168,7 @@ def _nll_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Any:
-    """See `_losses`."""
+    """Replace `nll_loss`; see `_losses`."""
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
     return _losses(functional.nll_loss, a, target, weight, ignore_index, reduction)
@@ -182,10 +182,11 @@ def _losses(
     ignore_index: int,
     reduction: str,
 ) -> Any:
-    """Return cross entropy of class targets, or only its second half.
+    """Return `cross_entropy` or `nll_loss`, the second half of `cross_entropy`, of class targets.
 
-    In Thunder, the gradient of a sum, and of scores at one position, fails. Thunder passes PyTorch's kernel a total
-    weight of another data type. With one dimension of positions, or more than two, the gradient has the shape for two.
+    In Thunder, the gradient of a sum fails, because PyTorch's kernel gets a total weight of a wrong data type. The
+    gradient of scores at a single position also fails. If the scores have one dimension of positions, or more than two,
+    Thunder's gradient has the shape for two dimensions.
     """
     if 0 in target.shape:
         return _reduce_empty(a.sum(1), reduction)
@@ -205,12 +206,12 @@ def _losses(
 
 
 def _reduce_empty(losses: TensorProxy, reduction: str) -> Any:
-    """Reduce the losses of an empty batch here, because Thunder returns a constant, which has no gradient."""
+    """Reduce the losses of an empty batch. Thunder's losses return a constant, which has no gradient."""
     return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Return scores with two dimensions, classes last, and the matching targets."""
+    """Return scores with the two dimensions positions and classes, and the matching targets."""
     if a.ndim <= 2:
         return (a, target) if a.ndim == 2 else (a.reshape(1, -1), target.reshape(1))
     last = a.permute(0, *range(2, a.ndim), 1)
@@ -227,12 +228,12 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Thunder has no `enable_gqa`.
+    """Replace `scaled_dot_product_attention`. Thunder lacks `enable_gqa`.
 
-    On a GPU it needs a mask for each batch element and does not broadcast a single mask.
+    On a GPU, Thunder needs a mask for each batch element and does not broadcast a single mask.
 
-    On a CPU its backward draws a new dropout mask, so gradients are wrong. If a mask hides all keys from a query,
-    Thunder returns NaN and PyTorch zero. PyTorch's own kernel handles these cases.
+    On a CPU, Thunder's backward draws a new dropout mask, so gradients are wrong. If a mask hides all keys from a
+    query, Thunder returns NaN and PyTorch returns zero. Calls that `aten_cpu` claims do not have these problems.
     """
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
@@ -258,7 +259,7 @@ def _attention(
 
 
 def _add_missing_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Return a mask with at least one key per query, and the queries that had no key: (…, queries, 1)."""
+    """Return a mask with at least one visible key for each query, and which queries had no key: (…, queries, 1)."""
     if _is_bool(mask):
         alone = thunder_operator(torch.logical_not)(mask.any(-1, keepdim=True))
         return thunder_operator(torch.logical_or)(mask, alone), alone
@@ -311,7 +312,7 @@ def _multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Thunder treats it as one operator. It cannot differentiate an operator with None as second result."""
+    """Replace `multi_head_attention_forward`. Thunder cannot differentiate it if its second result is None."""
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
     linear = thunder_operator(functional.linear)
@@ -362,7 +363,7 @@ def _multi_head_attention(
 
 
 def _additive_mask(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
-    """Return an additive mask for scores: minus infinity where a boolean mask is True."""
+    """Return an additive mask for scores. For a boolean mask, it is minus infinity where the mask is True."""
     if not _is_bool(mask):
         return mask
     zeros: TensorProxy = thunder_operator(torch.zeros_like)(mask, dtype=like.dtype)
@@ -377,7 +378,7 @@ def _is_bool(mask: TensorProxy) -> bool:
 def _norm(
     a: TensorProxy, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """Thunder replaces the method by `torch.linalg.norm`, which uses another name for `p`."""
+    """Replace `norm`. Thunder replaces the method by `torch.linalg.norm`, which has a different name for `p`."""
     if p == "nuc":
         raise NotImplementedError("a nuclear norm")
     length = 2 if p in ("fro", None) else p
@@ -385,7 +386,7 @@ def _norm(
 
 
 def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
-    """Thunder splits the gradient among equal elements, even if the operator returns the index of one."""
+    """Replace `max`. Thunder splits the gradient among equal elements, even if `max` also returns one index."""
     if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
         return thunder_operator(torch.max)(a, dim, keepdim)
     place = thunder_operator(torch.argmax)(a, dim, True)
@@ -394,12 +395,12 @@ def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
-    """Thunder gives no gradient to elements at a bound."""
+    """Replace `clamp`. Thunder gives no gradient to elements at a bound."""
     if not dtypes.is_inexact_dtype(a.dtype) or min is max is None:
         return thunder_operator(torch.clamp)(a, min, max)
     for bound, outside in ((min, operator.lt), (max, operator.gt)):
         if isinstance(bound, TensorProxy):
-            # A NaN bound does not clamp; the result is NaN.
+            # If the bound is NaN, the result is NaN.
             inside = thunder_operator(torch.logical_not)(outside(a, bound)) & (bound == bound)
             a = thunder_operator(torch.where)(inside, a, bound)
         elif bound is not None:
@@ -408,7 +409,7 @@ def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
 
 
 def _atan2(a: Any, b: Any) -> Any:
-    """Thunder's gradients at the origin are NaN; PyTorch's are zero."""
+    """Replace `atan2`. At the origin, Thunder's gradients are NaN, and PyTorch's are zero."""
     known, where = thunder_operator(torch.atan2), thunder_operator(torch.where)
     if not (isinstance(a, TensorProxy) and isinstance(b, TensorProxy)):
         return known(a, b)
@@ -417,7 +418,7 @@ def _atan2(a: Any, b: Any) -> Any:
 
 
 def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
-    """Multiply matrices if the weight is empty, because Thunder's gradient of `linear` then cannot infer a shape."""
+    """Replace `linear` if the weight is empty. Thunder's gradient of `linear` cannot infer a shape in this case."""
     if weight.numel:
         return thunder_operator(functional.linear)(a, weight, bias)
     rows, width = math.prod(a.shape[:-1]), weight.shape[0]
@@ -429,8 +430,8 @@ def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None
 def _detach(a: TensorProxy) -> TensorProxy:
     """Detach a tensor as Thunder does under `no_grad`.
 
-    Thunder leaves the gradient of a detached tensor to PyTorch, which computes zeros. This fails for a zero-dimensional
-    tensor, because Thunder gives its gradient the shape of the other factor.
+    Otherwise Thunder would leave the gradient of a detached tensor to PyTorch, which computes zeros. For a
+    zero-dimensional tensor PyTorch would fail, because Thunder gives the gradient the shape of the other factor.
     """
     made: TensorProxy = thunder_operator(torch.detach)(a)
     made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)
@@ -438,7 +439,7 @@ def _detach(a: TensorProxy) -> TensorProxy:
 
 
 def numpy_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of a NumPy function on numbers; Dynamo uses a tensor for it."""
+    """Return the result of a NumPy function on numbers, as a number. Dynamo represents the result by a tensor."""
     with _disable_current_modes():
         made = function(*args, **kwargs)
     if isinstance(made, torch.Tensor) and made.ndim:
@@ -447,28 +448,28 @@ def numpy_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 
 def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """Thunder supports this only for data that is not a tensor."""
+    """Replace `as_tensor` for a tensor. Thunder supports `as_tensor` only for other data."""
     if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
         raise NotImplementedError("torch.as_tensor of anything except a tensor")
     return data if dtype is None else thunder_operator(torch.Tensor.to)(data, dtype)
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
-    """Thunder supports only numbers. For a tensor, return a detached copy."""
+    """Replace `torch.tensor`. Thunder supports only numbers; for a tensor, return a detached copy."""
     if isinstance(data, TensorProxy):
         return thunder_operator(torch.clone)(_as_tensor(_detach(data), dtype, device))
     return thunder_operator(torch.tensor)(data, dtype=dtype, device=device, **more)
 
 
 def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Thunder lacks this operator; Dynamo uses it for numbers read from tensors."""
+    """Replace `scalar_tensor`, which Thunder lacks. Dynamo uses it for numbers that are read from tensors."""
     return thunder_operator(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
 
 
 def power(a: Any, exponent: Any) -> Any:
     """Return a power whose exponent needs a gradient or is zero.
 
-    Thunder's gradient is NaN at base zero; PyTorch's is zero.
+    At base zero, Thunder's gradient is NaN, and PyTorch's is zero.
     """
     known, where = thunder_operator(torch.pow), thunder_operator(torch.where)
     if not isinstance(a, TensorProxy):
@@ -482,7 +483,7 @@ def power(a: Any, exponent: Any) -> Any:
 def _soft_margin_loss(
     a: TensorProxy, target: TensorProxy, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
-    """Thunder requests a gradient of the labels from PyTorch, which has none."""
+    """Replace `soft_margin_loss`. Thunder requests a gradient of the labels from PyTorch, which has none."""
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
     loss = thunder_operator(torch.log1p)(thunder_operator(torch.exp)(-target * a))
@@ -490,14 +491,14 @@ def _soft_margin_loss(
 
 
 def _cat(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    """PyTorch skips vectors without elements, with which caches of Hugging Face begin. Thunder refuses them."""
+    """Replace `cat`. Thunder refuses vectors without elements, with which caches of Hugging Face begin."""
     kept = [a for a in tensors if tuple(a.shape) != (0,)]
     skips = 0 < len(kept) < len(tensors) and len({a.dtype for a in tensors}) == 1
     return thunder_operator(torch.cat)(kept if skips else tensors, *args, **kwargs)
 
 
 def kind_of(function: Any) -> str:
-    """Return the correction for which an operator is lowered."""
+    """Return the kind of correction for which a function is replaced."""
     if function in DRAWN:
         return RANDOM
     known = thunder_functions.get(function)
@@ -555,7 +556,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.scaled_dot_product_attention: _attention,
     functional.multi_head_attention_forward: _multi_head_attention,
 }
-"""Replacements by the PyTorch function that a graph calls."""
+"""Maps PyTorch functions in graphs to their replacements."""
 
 LOWERED |= {
     function: functools.partial(call_with_empty, LOWERED.get(function) or thunder_operator(function))

@@ -1,7 +1,7 @@
-"""Our patches of Thunder: active while we trace, plan or compile, and removed afterwards.
+"""Our patches of Thunder: active while we trace, plan or compile, and inactive afterwards.
 
-`install_patches` activates them for the thread that enters it. `jit` is `thunder.jit` with compilation inside of it.
-Calls of compiled code run only Thunder's own code.
+`install_patches` activates the patches for the thread that enters the context. `jit` is `thunder.jit` with all
+compilations inside of `install_patches`. Calls of compiled code run only Thunder's own code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def compile_alone() -> Iterator[None]:
     All threads share Dynamo's state, fake tensors and memo tables.
     """
     with contextlib.ExitStack() as inside:
-        # A thread that plans may wait until this one is done.
+        # Give up this thread's turn while it waits, because a thread that is planning may wait for the turn.
         with turn_given_up():
             inside.enter_context(PLANNING)
         yield
@@ -51,8 +51,8 @@ def compile_alone() -> Iterator[None]:
 def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Return ``thunder.jit`` of a function, with our patches in each compilation, and without wrong second derivatives.
 
-    Thunder compiles at the first call of each kind, in two functions that each call of `thunder.jit` defines. Wrap
-    these two. This can be deleted once `thunder.jit` has a hook around a compilation.
+    Thunder compiles at the first call of each kind, in two functions that each call of `thunder.jit` defines. This
+    function wraps the two functions. It can be deleted once `thunder.jit` has a hook around a compilation.
     """
     jitted = thunder_api.jit(function, **options)
     inner = jitted._lc_cd.get_computation_and_inputs

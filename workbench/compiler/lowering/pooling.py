@@ -1,8 +1,9 @@
 """Pooling of FX graphs, decomposed into Thunder's pools; see `lowering.overrides`.
 
-Thunder refuses `ceil_mode` and `count_include_pad=False`, even if these have no effect. Its `max_pool1d` multiplies
-excluded elements by zero, so padding and infinities give NaN. Thunder splits a gradient among equal elements; PyTorch
-gives it to the first of them. In three dimensions its gradient needs an explicit stride.
+Thunder refuses `ceil_mode` and `count_include_pad=False`, even if these have no effect. Thunder's `max_pool1d`
+multiplies excluded elements by zero, so padding and infinities give NaN. Thunder splits a gradient among equal
+elements; PyTorch gives the whole gradient to the first of them. In three dimensions, Thunder's gradient needs an
+explicit stride.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _average_pool(function: Callable[..., Any], dims: int, a: TensorProxy, *args
         if override:
             made = made * k
             continue
-        # Count the elements of a window, with or without the padding.
+        # Count the elements of each window. If `inside`, do not count the padding.
         first, end = (0, length) if inside else (-p, length + p)
         start = thunder_operator(torch.arange)(int(made.shape[at]), device=a.device) * s - p
         count = (start + k).clamp(max=end) - start.clamp(min=first)
@@ -97,4 +98,4 @@ POOLS: dict[Any, Callable[..., Any]] = {
     for known in (getattr(functional, f"{names}{dims}d"),)
     for function in (known, getattr(torch, f"{names}{dims}d", known))
 }
-"""Replacements by the PyTorch function that a graph calls."""
+"""Maps PyTorch functions in graphs to their replacements."""

@@ -1,8 +1,8 @@
 """Random operators of FX graphs that draw once, as PyTorch does; see `lowering.overrides`.
 
-Thunder takes channel dropout, alpha dropout and `gumbel_softmax` unchanged from PyTorch, and runs them again for their
-gradient. The second run draws other numbers, so the gradients do not match the outputs. Thunder lacks in-place draws
-such as `bernoulli_`, with which torchvision and timm drop whole layers.
+Thunder calls PyTorch's channel dropout, alpha dropout and `gumbel_softmax` unchanged, and runs them again for their
+gradient. The second run draws different numbers, so the gradients do not match the outputs. Thunder lacks in-place
+draws such as `bernoulli_`, with which torchvision and timm drop whole layers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.compiler.lowering.decompositions import thunder_operator
 from workbench.compiler.lowering.factories import draw_values
 
 _SELU = 1.7580993408473766
-"""Scale times alpha of SELU; dropped elements become its negative."""
+"""Scale times alpha of SELU. Alpha dropout sets dropped elements to the negative of this number."""
 
 
 def _draw_in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
@@ -38,16 +38,16 @@ def _bernoulli_in_place(a: TensorProxy, p: Any = 0.5, *, generator: Any = None) 
 
 
 def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None) -> Any:
-    """Thunder does not support this for a number."""
+    """Replace `bernoulli`. Thunder does not support a number as probability."""
     if generator is not None:
         raise NotImplementedError("bernoulli with a generator")
     return thunder_operator(torch.bernoulli)(a) if p is None else draw_values("bernoulli", a, a.shape, p)
 
 
 def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
-    """Thunder runs it again for a gradient that no program needs.
+    """Replace `randint_like`, which Thunder runs again for a gradient that no program needs.
 
-    The bounds are one or two numbers, given by position or by the keywords ``low`` and ``high``.
+    `bounds` are one or two numbers. They may also be given by the keywords ``low`` and ``high``.
     """
     low, high = kwargs.pop("low", None), kwargs.pop("high", None)
     bounds = (*(() if low is None else (low,)), *bounds, *(() if high is None else (high,)))
@@ -66,7 +66,7 @@ def _drop(
     training: bool = True,
     inplace: bool = False,
 ) -> Any:
-    """Apply dropout to elements, or, with `dims` dimensions, to channels, as PyTorch computes it."""
+    """Apply dropout as PyTorch does. If `dims` is None, drop elements; otherwise drop channels of `dims` dimensions."""
     if not training or p == 0:
         return a
     single = dims is not None and a.ndim == dims + 1 and dims != 2  # images with three dimensions are a batch
@@ -94,7 +94,7 @@ def _feature_alpha_dropout(a: TensorProxy, p: float = 0.5, training: bool = Fals
 
 
 def _drop_channels(alpha: bool, a: TensorProxy, p: float, train: bool) -> Any:
-    """Drop channels with any number of dimensions, as PyTorch's operators do."""
+    """Replace PyTorch's operators that drop channels with any number of dimensions."""
     return _drop(max(a.ndim - 2, 0), alpha, a, p, train)
 
 
@@ -111,7 +111,7 @@ def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps
 
 
 def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
-    """Return the result, and the mask of kept elements."""
+    """Return the result, and the mask of the elements that are not dropped."""
     if not train and train is not None:
         return a * 1, thunder_operator(torch.ones_like)(a, dtype=torch.bool)
     if p == 1:
@@ -138,4 +138,4 @@ DRAWN: dict[Any, Callable[..., Any]] = {
     torch.native_dropout: _native_dropout,
     functional.gumbel_softmax: _gumbel_softmax,
 }
-"""Replacements by the PyTorch function that a graph calls."""
+"""Maps PyTorch functions in graphs to their replacements."""

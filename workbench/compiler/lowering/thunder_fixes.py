@@ -1,6 +1,6 @@
-"""Fixes for Thunder operators that fail on some inputs, active while we compile; other inputs are unaffected.
+"""Fixes for Thunder operators that fail on some inputs, active while we compile. Other inputs are unaffected.
 
-Each names a failure of unmodified Thunder, and can be deleted once Thunder handles it.
+The docstring of each fix says how unmodified Thunder fails. A fix can be deleted once Thunder does not fail.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.compiler.interop.thunder_api import (
 
 
 def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> torch.Tensor:
-    """The gradient of a slice of complex numbers pads with ``complex(0, 0)``; PyTorch accepts only a real number."""
+    """Pad with a real number. A gradient of complex slices pads with ``complex(0, 0)``, which PyTorch refuses."""
     if isinstance(padding_value, complex) and not padding_value.imag:
         padding_value = padding_value.real
     made: torch.Tensor = _pad_prim_impl(a, padding_value, padding_config)
@@ -37,7 +37,7 @@ def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[
 
 
 def _zeros(*shape: Any, device: Any = None, dtype: Any = None) -> Any:
-    """Thunder calls ``torch.zeros`` without a shape for zero dimensions.
+    """Call ``torch.zeros`` with an empty shape for zero dimensions. Thunder calls it without a shape.
 
     An example is the gradient of a value that nothing reads.
     """
@@ -49,14 +49,14 @@ def _as_complex(a: torch.Tensor) -> torch.Tensor:
 
 
 def _view_as_real_grad(a: TensorProxy) -> TensorProxy:
-    """A gradient may have any strides, but PyTorch's complex view needs adjacent pairs."""
+    """Make the gradient contiguous. It may have any strides, but PyTorch's complex view needs adjacent pairs."""
     made: TensorProxy = thunder_functions[torch.view_as_real](a)
     prims.put_grad(a, as_complex(prims.get_grad(made)))
     return made
 
 
 def _mul_grad(a: Any, b: Any, /) -> Any:
-    """Thunder differentiates complex products as real products; PyTorch uses the conjugates of the factors."""
+    """Use conjugates of the factors, as PyTorch does. Thunder differentiates complex products like real products."""
     made = thunder_functions[torch.mul](a, b)
     grad = prims.get_grad(made)
     for factor, other in ((a, b), (b, a)):
@@ -72,7 +72,7 @@ def _conjugate(factor: Any) -> Any:
 
 
 def _operator(name: str, meta: Callable[..., Any], fn: Callable[..., Any]) -> Any:
-    """Return a symbol that PyTorch runs, like those of Thunder's PyTorch executor, but not registered there."""
+    """Return a symbol like those of Thunder's PyTorch executor, but without registration in that executor."""
     made = OperatorExecutor(torch_executor.name).register_operator(name, meta=meta, fn=fn)
     return dataclasses.replace(made, executor=torch_executor)
 
@@ -82,7 +82,7 @@ as_complex = _operator("as_complex", thunder_functions[torch.view_as_complex].me
 
 
 def find_fixed_symbol(name: str) -> Any:
-    """Return one of these symbols by its name, in another process."""
+    """Return the symbol of `SYMBOLS` with the name `name`, also in another process."""
     return {"torch_pad_prim_impl": pad, "as_complex": as_complex}[name]
 
 
@@ -90,13 +90,13 @@ SYMBOLS = (pad, as_complex)
 
 
 class _Implementation(ImplInfo):
-    """PyTorch's implementation of a statement; in a thread outside of the patches, the stock one.
+    """Implementation of a statement by PyTorch. In a thread without patches, it is Thunder's implementation.
 
     Parameters
     ----------
     stock : ImplInfo
     ours : mapping
-        Attributes that differ inside the patches.
+        Attributes that differ in a thread with patches.
     patches : ThreadPatches
     """
 
@@ -128,7 +128,7 @@ _stock_mul = _grad_fn_map[prims.PrimIDs.MUL]
 
 register_grad("torch.view_as_real", _view_as_real_grad)
 register_grad(prims.PrimIDs.MUL, _mul)
-# It has no gradient. Thunder has such a rule for `argmax`. Without a rule, Thunder refuses reads of its result.
+# Register that `argmin` has no gradient, as Thunder does for `argmax`. Otherwise Thunder refuses reads of its result.
 register_grad(prims.PrimIDs.ARGMIN, prims.argmin)
 
 PLACES: tuple[PatchTarget, ...] = (

@@ -1,6 +1,6 @@
 """PyTorch functions without their data-dependent argument checks, so that Dynamo can trace them.
 
-They do not raise errors for illegal values (a variance or a weight below zero, a fraction above one).
+These functions raise no error for illegal values, such as a negative variance or weight, or a fraction above one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _gaussian_nll_loss(
     var = var * torch.ones_like(input) if isinstance(var, float) else var
     if var.ndim and var.size() != input.size() and input.size()[:-1] == var.size():
         var = var.unsqueeze(-1)
-    # Clamp without autograd, because a variance that is too small also has a gradient.
+    # Clamp without autograd, because in PyTorch a variance that is too small also gets a gradient.
     var = var + (var.clamp(min=eps) - var).detach()
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
@@ -41,7 +41,7 @@ def _quantile(
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
     ordered, last = rows.sort(-1).values, rows.shape[-1] - 1
     ranks = (q.reshape(-1) * last).expand(*rows.shape[:-1], q.numel())
-    # NaN is sorted last, and is then the result.
+    # If a row contains NaN, which is sorted last, the result is NaN.
     ranks = torch.where(rows.isnan().any(-1, keepdim=True), last, ranks)
     if interpolation in ("lower", "higher", "nearest"):
         ranks = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}[interpolation](ranks)
@@ -79,7 +79,7 @@ def _cov(
         degrees = total - correction * (weights * aweights).sum() / total
     else:
         degrees = total - correction
-    # Without degrees of freedom PyTorch divides by zero.
+    # If there are no degrees of freedom, PyTorch divides by zero.
     degrees = max(degrees, 0) if weights is None else torch.where(degrees > 0, degrees, 0)
     weighed = (centred if weights is None else centred * weights).t()
     return (torch.mm(centred, weighed.conj() if weighed.is_complex() else weighed) / degrees).squeeze()
@@ -112,7 +112,7 @@ def _inlines(replacement: Callable[..., Any]) -> Callable[[Any, ThreadPatches], 
                 return translator.inline_user_function_return(
                     VariableTracker.build(translator, replacement), args, kwargs
                 )
-            # If this returns None, Dynamo continues as without a handler.
+            # If the handler returns None, Dynamo continues as if there were no handler.
             return None if stock is None else stock(variable, translator, *args, **kwargs)
 
         return handle

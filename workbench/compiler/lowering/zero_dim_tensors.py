@@ -1,7 +1,8 @@
-"""Zero-dimensional tensors in CPU programs. Thunder treats them as numbers, and their gradients are wrong.
+"""Zero-dimensional tensors in CPU programs. Thunder treats them like numbers, and their gradients are wrong.
 
-Thunder does not broadcast them, so their gradient gets the shape of the other operand: `x / x.sum()` has a wrong
-gradient, and `w / x.sum()` fails. Here they get one dimension, and Thunder broadcasts them as on a GPU.
+Thunder does not broadcast such a tensor, so its gradient gets the shape of the other operand: `x / x.sum()` has a wrong
+gradient, and `w / x.sum()` fails. Here a zero-dimensional tensor gets one dimension, and Thunder broadcasts it as on a
+GPU.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ BROADCAST = frozenset(
         *("float_power", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "copy_", "fill_"),
     )
 )
-"""Functions, methods and operators that broadcast, by name."""
+"""Names of functions, methods and operators that broadcast."""
 
 
 def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a node; add one dimension to each zero-dimensional argument that needs a gradient.
+    """Return the arguments of a node, with one dimension added to zero-dimensional arguments that need a gradient.
 
     Parameters
     ----------
