@@ -47,7 +47,7 @@ class _RecordedCall:
     Attributes
     ----------
     names : tuple of (str, str or None)
-        Names made during the call, each with its prefix, in order.
+        Names that the call made, each with its prefix, in order.
     given : tuple of str
         Names of the call's input values.
     recipes : BsymTemplates
@@ -225,7 +225,7 @@ def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) 
 _NOTES = "_workbench_notes"
 
 OF_TRACING = frozenset((_TEMPLATES, _NOTES))
-"""Attributes of a trace that are needed only while it is traced."""
+"""Attributes of a trace that are needed only during tracing."""
 
 
 @contextmanager

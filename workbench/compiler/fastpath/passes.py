@@ -161,7 +161,7 @@ names.
 
 
 def _has_none_of(bsym: Any, names: Set[str]) -> bool:
-    """Return whether a statement contains none of these values, at any depth, and no collection that may hold them."""
+    """Return whether a statement contains, at any depth, no value in `names` and no collection that may contain one."""
     return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).get_or_make(
         "collections", lambda: _collects(bsym)
     )

@@ -235,7 +235,7 @@ def _infer(
     distparallel_type: Any = None,
     thunder_fsdp_padding_size: Any = None,
 ) -> Any:
-    """Infer properties once for all tensors of one shape, device and data type."""
+    """Infer the properties of a tensor. Do so only once for all tensors with equal given properties."""
     given: tuple[Any, ...] = shape, device, dtype, requires_grad, distparallel_type
     plain = like is None or (type(like) is TensorProxy and like._grad is None)
     if plain and like is not None:
@@ -265,7 +265,7 @@ def _infer(
 
 
 def _cached_property(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
-    """Return a property that a statement caches at its first access."""
+    """Return a patch of a property whose value each statement caches at the first access."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         found = functools.cached_property(dispatch_by_thread(stock.func, ours, patches))

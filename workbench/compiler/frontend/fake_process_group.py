@@ -106,9 +106,9 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
     if ranks.parallel == "tensor":
         return (tensor_parallel.TensorParallel(device, group),)
     if ranks.parallel in SHARDED:
-        # For ZeRO-3, the lever `saved` gathers parameters again, because Thunder no longer reads its own flag for that.
+        # For ZeRO-3, the lever `saved` gathers parameters again, because Thunder no longer reads its flag for ZeRO-3.
         return (FSDPTransform(device=device, process_group=group),)
-    # Thunder's default bucket size; no code reads it any more.
+    # The bucket size is Thunder's default, which no code reads any more.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
 
 

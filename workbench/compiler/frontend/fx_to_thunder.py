@@ -300,7 +300,7 @@ def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> 
 
 
 def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
-    """Return the traces of the stand-in, with its computation replaced by that of the graph."""
+    """Return the traces of the stand-in, in which the graph's computation replaces the stand-in's computation."""
     traced: TraceCtx = from_trace(stood_in.computation_trace)
     # Copy the set of names, because `from_trace` shares it. It also contains the names of the stand-in's values.
     traced.names = set(stood_in.computation_trace.names)
@@ -335,7 +335,7 @@ class _Tracer(fx.Interpreter):
     def __init__(self, source: GraphSource, arguments: Sequence[Proxy]) -> None:
         super().__init__(source.graph, garbage_collect_values=False)
         self.source = source
-        # Without this, FX appends its own text to every message.
+        # If this is true, FX appends its own text to every message.
         self.extra_traceback = False
         placeholders = len(source.graph.graph.find_nodes(op="placeholder"))
         self.inputs = list(arguments[:placeholders])

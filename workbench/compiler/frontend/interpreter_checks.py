@@ -44,7 +44,7 @@ from workbench.errors import PlanError, ProgramError
 def refuse_outside_draws() -> Iterator[None]:
     """Refuse a program that draws random numbers outside of PyTorch.
 
-    All calls would use the numbers of the first call.
+    Otherwise, all calls of the compiled program would use the numbers of the first call.
 
     Raises
     ------

@@ -196,8 +196,8 @@ def dynamo_name_of(var: Any) -> str:
 def describe(item: Any, tensors: dict[fx.Node, Any], own_nodes: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
     """Return a description of one of Dynamo's values.
 
-    Without `own_nodes`, add the nodes of the value's tensors to `tensors`. With `own_nodes`, these nodes must be among
-    them.
+    Without `own_nodes`, add the nodes of the value's tensors to `tensors`. With `own_nodes`, the nodes of the value's
+    tensors must be among `own_nodes`.
 
     Raises
     ------

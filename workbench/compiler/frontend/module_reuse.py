@@ -1,4 +1,4 @@
-"""Reuse of repeated modules: Dynamo traces two modules of a kind. If their nodes agree, they are copied for the others.
+"""Reuse of repeated modules: Dynamo traces two modules of a kind. If the two agree, other modules get copies of nodes.
 
 A layer's nodes are copied if tracing reads no difference between the layers. The layers must have the same class,
 submodules and tensor shapes, and equal arguments. The same line must call the layers in the same modes. Attributes may

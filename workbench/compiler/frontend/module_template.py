@@ -274,7 +274,7 @@ def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: st
     tensor = getattr(var.value.get_submodule(module), name)
     fake = _fake_like(node.meta["example_value"], tensor, tx.fake_mode)
     own: fx.Node = VariableBuilder(tx, source)(tensor).as_proxy().node
-    del fake  # PyTorch does not keep it alive until here
+    del fake  # the fake tensor must stay alive until here, because PyTorch does not keep it alive
     return own
 
 

@@ -49,12 +49,12 @@ class Network:
         self.order = order
 
     def cuts(self) -> tuple[set[str], set[str]]:
-        """Return the variables in the minimum cut nearest to the sink, and in the one nearest to the source."""
+        """Return the variables of the minimum cut nearest to the sink, and of the minimum cut nearest to the source."""
         users, sources = defaultdict(list), defaultdict(list)
         for start, end in self.edges:
             users[start].append(end)
             sources[end].append(start)
-        # Both cuts contain every variable that is both fed by the source and drained by the sink, whatever it costs.
+        # Both cuts contain every variable that the source feeds and the sink drains, whatever the variable costs.
         alone = self.fed & self.drained
         near_source, reached = self._until_stopped(self.fed - alone, users)
         if reached.isdisjoint(self.drained):
@@ -64,7 +64,7 @@ class Network:
         return alone | near_sink, alone | near_source
 
     def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
-        """Return the first variables without capacity on paths from `starts`, and the variables before them."""
+        """Return the first variable without capacity on each path from `starts`, and the variables before these."""
         queue = list(starts)
         seen = set(queue)
         stopped = set()
@@ -96,7 +96,7 @@ def least_cuts(
     capacities: tuple[int, ...], edges: frozenset[tuple[int, int]], fed: frozenset[int], drained: frozenset[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
     """Return the minimum cuts nearest to the sink and nearest to the source, as variable numbers: see `Network`."""
-    # Node 0 is the source, 1 the sink, 2 i + 2 and 2 i + 3 the two halves of variable i.
+    # Node 0 is the source. Node 1 is the sink. Nodes 2 i + 2 and 2 i + 3 are the two halves of variable i.
     limits = {(2 * i + 2, 2 * i + 3): capacity for i, capacity in enumerate(capacities)}
     infinite = [(0, 2 * i + 2) for i in fed] + [(2 * i + 3, 1) for i in drained]
     limits |= dict.fromkeys(infinite + [(2 * i + 3, 2 * j + 2) for i, j in edges], INFINITE)

@@ -78,5 +78,5 @@ class Definitions:
 
 
 def _key(members: Sequence[Any], descriptors: Hashable, inputs: Sequence[Any], outputs: Sequence[Any]) -> Hashable:
-    """Return the key of the arguments of Thunder's ``create_fd``. Descriptors contain strides and contiguity."""
+    """Return a key of the arguments of Thunder's ``create_fd``. `descriptors` contain strides and contiguity."""
     return structure_key(members, inputs, outputs), descriptors

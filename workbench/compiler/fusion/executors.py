@@ -61,7 +61,7 @@ UNFUSED = frozenset(
         prims.PrimIDs.EMBEDDING_BACKWARD,
     }
 )
-"""Operators that no region contains, apart from matmuls and random operators; nvFuser fuses none of them."""
+"""Operators that regions do not contain, in addition to matmuls and random operators. nvFuser fuses none of them."""
 DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
 """Operators for which Thunder's PyTorch executor has a gradient rule. The rule applies if no earlier executor claims
 the operator.
@@ -335,8 +335,8 @@ class RegionExecutor(TorchCompileExecutor):
     def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
             super().can_fuse(bsym)
-            # Inside a fusion, dead code elimination drops a statement that has no subsymbols and is not a primitive,
-            # such as the zeros of a missing gradient, because it counts as an identity.
+            # A statement that has no subsymbols and is not a primitive counts as an identity. Inside a fusion, dead
+            # code elimination drops such a statement, for example the zeros of a missing gradient.
             and (bsym.subsymbols or bsym.sym.is_prim)
             and not has_tag(bsym, prims.OpTags.MATMUL_OP)
             and not has_tag(bsym, prims.OpTags.RANDOM_OP)

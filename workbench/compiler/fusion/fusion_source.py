@@ -104,7 +104,7 @@ def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
     return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))
 
 
-# `str(definition)` prints a set as a cast to the same type; the math prints it as a set.
+# `str(definition)` prints a `set` as a cast to the same type. The math prints a `set` as ``Set``.
 _SET = re.compile(r"= Set\(")
 
 

@@ -125,7 +125,7 @@ class _HazardWalk:
         tensors = [a for a in bsym.flat_proxy_args if isinstance(a, TensorProxy)]
         if is_fence(bsym):
             for given, out in zip(tensors, bsym.flat_proxy_outs, strict=False):
-                # Values of one fence may be aliases, so a write to one may change the others.
+                # Values of one fence may be aliases, so a write to one of them may change the other values.
                 self.memory_of[self.memory(given.name)] = self.memory(tensors[0].name)
                 self._alias(out.name, given.name)
             return None
@@ -199,7 +199,7 @@ def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
     ----------
     bsym : BoundSymbol
     constant : iterable of str
-        Names of values that depend on no input, so that a compiler knows them.
+        Names of values that depend on no input. A compiler may know these values.
     """
     id, known = bsym.sym.id, frozenset(constant)
     tensors = [a for a in bsym.flat_args if isinstance(a, TensorProxy)]

@@ -438,7 +438,7 @@ def find_cut(
     Parameters
     ----------
     external : sequence of Proxy
-        Outputs of the producer that other statements need, too.
+        Outputs of the producer that other statements also need.
     producer, consumer : BoundSymbol
         Two fusions.
     options : RematOptions
@@ -591,8 +591,8 @@ class _Pairs:
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
 
         def is_external(name: str, arguments: Collection[str]) -> bool:
-            # A variable that several fusions read counts as external for each pair, unless pins let all of them
-            # recompute it.
+            # A variable that several fusions read counts as external for each pair, unless a pin lets all fusions
+            # recompute the variable.
             if options.pins.get(name) == "recompute":
                 return False
             if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):

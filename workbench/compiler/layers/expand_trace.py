@@ -108,7 +108,7 @@ class TraceExpander:
             raise LayerMismatch(_only_one(error)) from error
 
     def expand_later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """Return the trace that `expand` makes, but make it at its first access. Raise errors now.
+        """Return the result of `expand`, which is computed at the first access. Raise errors now.
 
         Raises
         ------
@@ -133,9 +133,9 @@ class TraceExpander:
         self._layer_pair(trace, self._parts(trace))
 
     def _prepare(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
-        """Return a function that generates the trace with the missing layers that it is called with.
+        """Return a function that takes indices of missing layers and generates the trace with these layers.
 
-        Its time is proportional to the number of these layers.
+        The time of this function is proportional to the number of the layers that it adds.
         """
         parts = self._parts(trace)
         both = self._layer_pair(trace, parts)
@@ -159,9 +159,9 @@ class TraceExpander:
     def _parts(self, trace: TraceCtx) -> list[int]:
         """Return the layer of the run that each statement belongs to; -1 for none.
 
-        A statement without origin, such as a sum of gradients, belongs to the layer in which the last value that it
-        reads was made. A statement that reads nothing, such as the initial zeros of that sum, belongs to the layer in
-        which its result is first read.
+        A statement without origin, such as a sum of gradients, belongs to the layer that makes the last of the values
+        that the statement reads. A statement that reads nothing, such as the initial zeros of a sum, belongs to the
+        layer that first reads the statement's result.
         """
         parts: list[int] = []
         made_at: dict[str, int] = {}
@@ -304,7 +304,7 @@ class TraceExpander:
         books: tuple[_FlatStatements, _FlatStatements],
         into: list[Any],
     ) -> None:
-        """Append all statements of the expanded trace to `into`, except those that unpack."""
+        """Append all statements of the expanded trace to `into`, except statements that unpack arguments."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
         values, (between, around) = dict(self._arguments), books
@@ -359,7 +359,7 @@ def _only_one(error: KeyError) -> str:
 
 
 def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
-    """Return the layer in which each value is made."""
+    """Map the name of each value to the layer that makes the value."""
     home: dict[str, int] = {}
     for part, bsym in zip(parts, trace.bound_symbols, strict=True):
         if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
@@ -396,7 +396,7 @@ class _FlatStatements:
         self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
     def lookup(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
-        """Return a statement's template, a function that looks up its names, and one that stores names in a copy."""
+        """Return a statement's template, a function that looks up its names, and a function that names a copy."""
         found = self._known.get(identity(bsym))
         if found is None:
             found = self.recipes.statement_template(bsym), _getter(names_in(bsym)), _name_cacher(bsym)

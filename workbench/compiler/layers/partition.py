@@ -1,4 +1,4 @@
-"""Partition a program into layers, with runs of structurally identical layers and the differences of the others.
+"""Partition a program into layers. Find runs of structurally identical layers, and differences between layers.
 
 `LayerPartition` defines which layers of a captured program are identical: each does the same with the results of its
 predecessor. Between the trace of the program and the claimed joint trace, Thunder visits all statements about ten
@@ -44,7 +44,7 @@ has full attention and all other layers have windowed attention.
 
 
 class LayerMismatch(Exception):
-    """A layer differs from another one; the message says how."""
+    """A layer differs from another layer. The message says how."""
 
 
 @dataclasses.dataclass(frozen=True)

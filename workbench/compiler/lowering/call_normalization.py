@@ -136,7 +136,7 @@ def draws_inside(bsym: BoundSymbol) -> bool:
 def _drops(bsym: BoundSymbol) -> bool:
     """Return whether a statement is the forward of a fused attention with dropout.
 
-    The backward of such an attention takes the seed and drops the same elements, so it does not count.
+    The backward of such an attention takes the seed and drops the same elements. Therefore the backward does not count.
     """
     if bsym.sym.executor is None or bsym.sym.meta is None:
         return False

@@ -85,7 +85,7 @@ def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = 
 
 
 def _rerun_for_gradients(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    """Run an operator again and return the gradients of all its inputs."""
+    """Run an operator again and return the gradient of each of its inputs."""
 
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):

@@ -1,6 +1,6 @@
 """Decompositions of operators that Thunder does not know or cannot differentiate; see `lowering.overrides`.
 
-Results equal those of PyTorch's own operators, except for rounding if a sum is computed in another order.
+Results equal those of PyTorch's own operators, except for rounding if a sum is computed in a different order.
 """
 
 from __future__ import annotations

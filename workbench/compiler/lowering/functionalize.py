@@ -1,4 +1,4 @@
-"""Remove in-place writes for which Thunder's gradients are wrong from FX graphs, before Thunder sees them.
+"""Remove in-place writes for which Thunder's gradients are wrong from traces, before Thunder differentiates them.
 
 Thunder computes the gradient of a statement from the memory that the statement read, even if a later write has changed
 this memory. If the write goes to the program's own memory and is not visible outside, this module removes the write.

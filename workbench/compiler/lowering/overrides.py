@@ -1,6 +1,6 @@
-"""Replacements for operators that Thunder supports only in part, applied to FX graphs before Thunder sees them.
+"""Replacements for operators that Thunder supports only in part, used when an FX graph is converted to a trace.
 
-Each operator is here because Thunder refuses some calls or computes them wrongly. All other calls use Thunder's own
+Thunder refuses some calls of each of these operators, or computes some calls wrongly. All other calls use Thunder's own
 operator.
 """
 
