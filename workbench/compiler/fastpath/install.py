@@ -2,9 +2,9 @@
 
 Thunder's bytecode interpreter also interprets its own helpers, such as those of ``bool(x)`` and ``x in y``. To look up
 a builtin that a helper uses, the interpreter interprets four further frames. These frames are most of the code that is
-interpreted. For each statement, Thunder inspects the signature of the symbol. For each statement, Thunder also walks
-nested arguments twice to search for dataclasses, which are rarely there. Before each interpretation, Thunder looks up
-the source of every frame on the stack, but needs the line of only one frame.
+interpreted. For each statement, Thunder inspects the signature of the symbol, and searches nested arguments twice for
+dataclasses, which are rare. Before each interpretation, Thunder looks up the source of every frame on the stack, but
+needs the line of only one frame.
 
 Each replacement can be deleted once Thunder no longer needs it: when ``globals_lookup`` interprets nothing to find a
 builtin, when ``Symbol.normalize`` stores signatures, when ``tree_flatten`` reads its types from a constant, and when

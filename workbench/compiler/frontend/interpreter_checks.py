@@ -69,8 +69,8 @@ def refuse_policies() -> Iterator[None]:
 def reentrant_reason(error: BaseException) -> str:
     """Return the reason for an error of Thunder at a reentrant checkpoint; empty for any other error.
 
-    Thunder's interpreter refuses `torch.utils.checkpoint` with ``use_reentrant=True``. It raises a string as an
-    exception, so Python raises a TypeError instead.
+    Thunder's interpreter refuses `torch.utils.checkpoint` with ``use_reentrant=True`` by raising a string. Python
+    refuses to raise a string, and raises a TypeError instead.
     """
     if "exceptions must derive from BaseException" not in str(error):
         return ""

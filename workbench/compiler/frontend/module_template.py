@@ -49,8 +49,8 @@ class TracedModule:
     nodes : tuple of Node
         Nodes that Dynamo recorded for the call.
     names : mapping of Node to list of (Node, str)
-        Renamed nodes and their names, which Dynamo took from variables of the user's code. The key is the node that was
-        the last when a node was renamed.
+        Nodes that Dynamo renamed after variables of the user's code, with their new names. The key is the last node at
+        the time of renaming.
     outside : mapping of Node to tuple
         Other values that the nodes read: ``("argument", at)`` for an argument, ``("tensor", path)`` for a tensor of the
         module, and ``("fixed", node)`` for a graph input that does not belong to the module.

@@ -125,7 +125,9 @@ def _fusion_members(fusion: BoundSymbol) -> _FusionMembers:
 
 
 def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
-    """Return pins that save the last variable of each chain of `k` variables that depend on each other.
+    """Return pins that save the last variable of each chain of `k` variables.
+
+    In a chain, each variable depends on the variable before it.
 
     Parameters
     ----------
