@@ -23,7 +23,7 @@ def command(given):
     {body}
     return 0
 
-entry._invoked = command
+entry._invoke = command
 main()
 """
 """A command line that does not import torch, which takes seconds to import."""

@@ -98,7 +98,7 @@ def test_if_a_module_is_in_another_mode_than_the_config_says_a_warning_is_given(
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     assert config.modes == ({} if opened else {"module": "eval"})
     words = {True: "train", False: "eval"}
-    said = rf"made for the module in {words[opened]}\(\), which is in {words[not opened]}\(\) here"
+    said = rf"made for the module in {words[opened]}\(\) mode, but the module is in {words[not opened]}\(\) mode"
     model.train(not opened)
     with pytest.warns(ConfigWarning, match=said):
         workbench.open(model, X, config=config)

@@ -225,9 +225,9 @@ def test_an_impossible_name_is_refused_like_an_unknown_name(name: str) -> None:
 
 def test_a_folder_that_links_to_itself_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(RunError, match="not a run"):
-        run_store.open(tmp_path / "loop")
     with pytest.raises(RunError, match="there is no run"):
+        run_store.open(tmp_path / "loop")
+    with pytest.raises(RunError, match="is not a run"):
         follow_run.follow(tmp_path / "loop")
 
 

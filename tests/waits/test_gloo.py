@@ -328,6 +328,6 @@ def test_ranks_without_enough_gpus_are_refused_with_the_command(tmp_path: Path) 
     spec = json.loads((folder / request.REQUEST_FILE).read_text())
     spec["program"]["device"] = "cuda"
     (folder / request.REQUEST_FILE).write_text(json.dumps(spec))
-    with pytest.raises(RunError, match=r"1024 ranks need 1024 GPUs, and \d+ are attached here; .*torchrun --nnodes"):
+    with pytest.raises(RunError, match=r"1024 ranks need 1024 GPUs, but \d+ are attached here; .*torchrun --nnodes"):
         follow_run.start(folder)
     shutil.rmtree(folder)

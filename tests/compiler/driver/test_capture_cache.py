@@ -387,7 +387,7 @@ def test_a_program_with_an_unknown_object_is_traced_each_time(folder: Path) -> N
             return self.linear(x).sum()
 
     bench = workbench.open(Odd(), torch.ones(1, 2))
-    assert bench.on_disk == "not kept on disk: it holds a builtins.list_iterator"
+    assert bench.on_disk == "not kept on disk: it contains a builtins.list_iterator"
     assert bench.plan.peak_bytes
     assert not folder.exists()
 
