@@ -16,23 +16,26 @@ UNATTRIBUTED = "unattributed"
 
 
 class StageObserver(Protocol):
-    """Receives events from the compiler while it works. ``Config.jit(fn, observer=...)`` takes one."""
+    """Receives the compiler's events during a compilation; passed as ``Config.jit(fn, observer=...)``."""
 
     def stage(self, name: str, seconds: float) -> None:
-        """A stage of compilation has ended now, after this many seconds of wall time."""
+        """Receive the end of a stage of compilation: it ends now, and took `seconds` of wall time."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """A fusion, one of `count`, is about to be compiled."""
+        """Receive the start of a fusion's compilation: it is number `index` (from 0) of `count` fusions."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """The fusion is compiled and has run once, with its seconds by part, and whether a disk cache had it."""
+        """Receive the end of a fusion's compilation and first run.
+
+        `parts` has the seconds of each part. `cached` says whether a disk cache contained the compiled fusion.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A named interval of time, in seconds on any one clock."""
+    """A named interval of time; its start and its end are seconds on the same clock."""
 
     name: str
     start_s: float
@@ -52,7 +55,7 @@ def intervals_of(event: Stage | FusionEnd) -> list[Interval]:
 
 
 class Recorder:
-    """A `StageObserver` that writes the events it gets into a log, and keeps them as intervals.
+    """A `StageObserver` that writes each event into a log, and collects the intervals that the events report.
 
     Parameters
     ----------
@@ -90,7 +93,10 @@ class Recorder:
         self._log.write(event)
 
     def rest_of(self, name: str, start_s: float, end_s: float) -> None:
-        """Write the time between two moments of the log's clock that no interval covers so far as a stage."""
+        """Write stages called `name` for all time from `start_s` to `end_s` that no interval covers so far.
+
+        Both times are on the log's clock.
+        """
         at = start_s
         gaps: list[Interval] = []
         for interval in sorted(self.intervals, key=lambda i: i.start_s):
@@ -112,7 +118,7 @@ def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tu
     Parameters
     ----------
     intervals : iterable of Interval
-        May nest.
+        Intervals, which may be nested.
     start_s, end_s : float
         The window.
 
@@ -120,7 +126,7 @@ def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tu
     -------
     stages : list of dict
         ``{"name", "seconds"}`` in order of first appearance, with equal names added up. If the window is finite, the
-        last one is `UNATTRIBUTED`: the time that no interval covers.
+        last entry is `UNATTRIBUTED`: the time that no interval covers.
     attributed : float
         Share of the window that intervals cover, 0 to 1.
     """

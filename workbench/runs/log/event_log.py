@@ -69,7 +69,7 @@ _BEGIN = b'{"type":"'
 
 @functools.cache
 def _readers() -> dict[bytes, Callable[[bytes], Event]]:
-    """Return a reader per event type. Built on first use, because a worker writes its log and never reads it."""
+    """Return a reader for each event type. The readers are built on first use, because a worker reads no log."""
     from pydantic import TypeAdapter
 
     return {kind.encode(): TypeAdapter(cls).validator.validate_json for kind, cls in TYPES.items()}
@@ -83,9 +83,9 @@ class Tail:
     path : Path
         The log, which need not exist yet.
     keep_open : bool
-        Keep the file open, once it exists, until `close`. Then nothing is lost if the log is deleted or if no
-        descriptor is left. Do not use it on a file system that several machines share: such a system may show new data
-        only to a reader that opens the file again.
+        Keep the file open, once it exists, until `close`. Nothing is then lost if the log is deleted, or if this
+        process has no file descriptor left. Leave this False on a file system that several machines share: such a
+        system may show new data only to a reader that opens the file again.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Tail:
                 self.close()
 
     def close(self) -> None:
-        """Close the file; a later `read_events` continues where the last one ended."""
+        """Close the file; a later `read` opens the file again and continues where the last `read` ended."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -185,7 +185,7 @@ def append(path: Path, event: Event) -> None:
     Raises
     ------
     OSError
-        If it cannot be written.
+        If the log cannot be written.
     """
     append_line(path, encode(event))
 
@@ -215,7 +215,7 @@ class EventLog:
     Parameters
     ----------
     path : Path
-        Created; must not exist.
+        The log, which is created; it must not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -256,7 +256,7 @@ class EventLog:
                 while written < len(line):
                     written += os.write(self._file, line[written:])
             except OSError as error:
-                with contextlib.suppress(OSError):  # closed, too
+                with contextlib.suppress(OSError):  # standard error may be closed, too
                     os.write(2, f"\nthe event log could not be written: {error.strerror}\n".encode())
                 os._exit(EXIT_LOG_UNWRITABLE)
 
@@ -268,7 +268,7 @@ class EventLog:
         try:
             if _identity(self._file) == self._is:
                 return
-        except OSError:  # closed, and its number is not used again yet
+        except OSError:  # the descriptor is closed, and no other file has its number yet
             pass
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         if _identity(self._file) != self._is:

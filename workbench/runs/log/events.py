@@ -38,7 +38,7 @@ class _Nothing(TypedDict):
 
 
 class _Form:
-    """Required form of plain data, for reading a log."""
+    """Form that plain data in a log must have; it is checked when the log is read."""
 
     def __init__(self, form: Any) -> None:
         self._form = form
@@ -68,7 +68,7 @@ class Event:
 
 
 _INFINITE: dict[str, Any] = {"strict": True, "allow_inf_nan": True}
-"""For records that compare tensors, which may contain infinities or NaN."""
+"""Settings of records that compare tensors: only these records may contain infinities or NaN."""
 
 TYPES: dict[str, type[Event]] = {}
 """All event types, by `Event.type`."""
@@ -170,9 +170,9 @@ class FusionEnd(Event):
         As in `FusionBegin`.
     seconds : float
     parts : dict
-        Seconds of its definition, of each compiler, and of its first launch; their sum is `seconds`.
+        Seconds of the fusion's definition, of each compiler, and of the fusion's first launch; their sum is `seconds`.
     cached : bool
-        Whether a compiler found its result in a cache.
+        Whether a compiler found the compiled fusion in a cache.
     """
 
     type = "fusion_end"
@@ -195,7 +195,7 @@ class MemorySample(Event):
         Size of the process.
     allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
         On CUDA: bytes allocated, bytes reserved, and free bytes in partly used blocks. While a call locks the
-        interpreter, as nvFuser's compiler does, these are the last figures before the call.
+        interpreter, as a call of nvFuser's compiler does, these are the last figures before the call.
     """
 
     type = "memory_sample"
@@ -215,12 +215,12 @@ class Compiled(Event):
     compile_s : float
         Complete wall time of the first forward and backward.
     attributed : float
-        Share of it that belongs to stages and fusions, 0 to 1.
+        Share of `compile_s` that belongs to stages and fusions, 0 to 1.
     stages : list of dict
-        ``{"name", "seconds"}``: time in a stage but in no inner stage; the last one is `UNATTRIBUTED`.
+        ``{"name", "seconds"}``: time in a stage but in no inner stage; the last entry is `UNATTRIBUTED`.
     proven : bool, optional
-        Whether the compiled code was proven, before it ran, to compute the same as the program; None if no config
-        compiled it.
+        Whether the compiled code was proven, before it ran, to compute the same as the program; None if the program
+        was compiled without a config.
     rules : list of str
         Names of the rules that the proof used, see `workbench.analysis.equivalence.rewrite_rules`.
     """
@@ -260,11 +260,12 @@ class StepTimes(Event):
     noise : float
         Variation of the machine's own speed during the measurement, as a share of that speed.
     yardstick_s : float
-        Median time of the fixed small computation beside the steps. Runs of different times compare it to find the
-        machine's drift between them. 0 in older logs, which lack it.
+        Median time of a small fixed computation, which runs before each step. A comparison of two runs uses it to find
+        how much the machine's speed changed between the runs. 0 in older logs, which lack it.
     other_cores, free_cores : float, optional
-        Cores that other processes used during the measurement, and cores that remained beside these and the run's own
-        threads; the latter is negative if they competed. None in older logs, which lack them.
+        `other_cores` is the number of cores that other processes used during the measurement. `free_cores` is the
+        number of all cores minus `other_cores` and the run's own threads; it is negative if the run competed for cores.
+        None in older logs, which lack these figures.
     """
 
     type = "step_times"
@@ -283,15 +284,15 @@ class StepTimes(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VariantTimes(Event):
-    """Timed steps of another way to run the program, interleaved with the run's own steps.
+    """Timed steps of a variant of the run, interleaved with the run's own steps.
 
     Attributes
     ----------
     name : str
     samples_s : list of float
-        Wall times; times with the same index here and in `StepTimes` are of the same turn.
+        Wall times. The times with the same index here and in `StepTimes` were measured in the same turn.
     step_s : float
-        Median.
+        Median of the wall times.
     ratio, ratio_low, ratio_high : float
         Ratio of the variant's time to the run's own, with its 95 % interval.
     """
@@ -323,10 +324,10 @@ class StatementTimes(Event):
         For each statement, in the order of the plan's statements without members of fusions; 0 in ``sides`` is the
         forward.
     start_s, seconds, free_s : list of float
-        Start since the step began; duration on the host until the next statement; duration of the deletions after it,
-        if these have their own clock.
+        Of each statement: its start, in seconds since the step began; its duration on the host, until the next
+        statement; and the duration of the deletions after the statement, if the deletions have their own clock.
     step_s : float
-        A step with clocks.
+        Median duration of a step with clocks.
     overhead, overhead_low, overhead_high : float
         Time that the clocks add to a step, as a share of the step, with its 95 % interval; measured interleaved.
     kernels : list of dict
@@ -334,15 +335,15 @@ class StatementTimes(Event):
     launch_bound : bool, optional
         Whether a step waits for the host; None on a CPU, which is both host and device.
     verdict : str
-        That, in words.
+        A sentence that says whether a step waits for the host.
     head_gap_s, bubbles_s, device_busy_s : float
-        Seconds until the device's first work, without work after that, and with work.
+        Seconds before the device's first work, seconds without work after that, and seconds with work.
     one_start_s, one_seconds, one_free_s : list of float
-        The same for one real step with clocks on both sides: the one of median length among several. Empty in
-        older logs, which lack it. Medians of starts belong to no real step; in them a backward may begin before its
-        forward ends.
+        Like `start_s`, `seconds` and `free_s`, but of one real step, with clocks in the forward and in the backward. It
+        is the step of median length among several. Empty in older logs, which lack it. The medians in `start_s` belong
+        to no real step: according to them, a backward may begin before its forward ends.
     one_step_s : float
-        Duration of that step.
+        Duration of this real step.
     """
 
     type = "statement_times"
@@ -377,7 +378,7 @@ class StatementTimes(Event):
 
     @property
     def one_step_or_medians(self) -> tuple[list[float], list[float], list[float]]:
-        """Return starts, durations and deletions of the one real step, or the medians if a log has no such step."""
+        """Return starts, durations and deletions of one real step; if the log has no such step, their medians."""
         if self.one_start_s:
             return self.one_start_s, self.one_seconds, self.one_free_s
         return self.start_s, self.seconds, self.free_s
@@ -393,7 +394,7 @@ class PeakMeasured(Event):
     measured_peak_bytes : int
         `baseline_bytes` plus the maximum that was allocated in addition.
     baseline_bytes : int
-        Parameters, buffers and inputs.
+        Bytes of parameters, buffers and inputs.
     timeline_s, live_bytes : list
         Seconds since the step began, and bytes in use from then on.
     method : str
@@ -402,11 +403,12 @@ class PeakMeasured(Event):
         Bytes after each statement and its frees, and the maximum during it, in the order of the plan's statements
         without members of fusions. Empty if the statements could not be distinguished.
     peak_statement : dict
-        The statement that ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``; -1
-        and empty if none ran. Empty if the statements could not be distinguished.
+        The statement that ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``. If
+        no statement ran at the peak, the index is -1 and the other entries are empty. If the statements could not be
+        distinguished, the dict is empty.
     alive : list of dict
         Allocations of the step that were not yet freed at the peak, largest first: ``bytes``, the stored ``value``
-        (empty if it is not an output of the statement), and the statement that allocated it, as above.
+        (empty if it is not an output of the statement), and the statement that allocated it, as in `peak_statement`.
     kernels : list of dict
         As in `StatementTimes`.
     reserved_bytes, fragmented_bytes : int, optional
@@ -437,7 +439,7 @@ class PeakMeasured(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorChecked(Event, TensorError):
-    """One tensor compared."""
+    """One tensor was compared with the reference's tensor."""
 
     __pydantic_config__ = _INFINITE
 
@@ -477,7 +479,7 @@ class RankEnded(Event):
     reason : str
         Reason why it failed; empty if it did not fail.
     detail : str
-        Its traceback, or the last lines of its output.
+        Traceback of the failure, or the last lines of the rank's output.
     compile_s, step_s : float, optional
         As in `Compiled` and `StepTimes`; None if the rank did not get that far.
     measured_peak_bytes : int, optional
@@ -532,5 +534,5 @@ FINAL = (Finished, Failed, Cancelled)
 
 
 def last_of[T: Event](events: Sequence[Event], kind: type[T]) -> T | None:
-    """Return the latest event of a type, or None."""
+    """Return the latest event of type `kind`; None if there is none."""
     return next((event for event in reversed(events) if isinstance(event, kind)), None)

@@ -24,12 +24,12 @@ def open_regular(path: Path) -> int:
     Raises
     ------
     OSError
-        If it is not a regular file or cannot be read; the message says which.
+        If `path` is not a regular file, or cannot be read; the message says which of the two.
     """
     try:
         # Check before opening, because opening a device may already have an effect.
         check_regular(os.stat(path).st_mode)
-        # Opened without waiting, in case it was replaced meanwhile.
+        # Open without waiting, in case another kind of file has taken its place meanwhile.
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error), str(path)) from None
@@ -47,7 +47,7 @@ def check_regular(mode: int) -> None:
     Raises
     ------
     OSError
-        Saying what it is.
+        If it is anything else; the message says what it is.
     """
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -116,7 +116,7 @@ def one_line(text: str, most: int = 2000) -> str:
 
 
 def modified_times(folder: Path, names: Sequence[str]) -> tuple[int, ...]:
-    """Return the modification times of those of a folder's files that exist; if they are equal, nothing was written."""
+    """Return numbers that change when one of the files `names` in `folder` is written, replaced or deleted."""
     found: list[int] = []
     for name in names:
         try:

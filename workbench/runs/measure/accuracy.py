@@ -55,7 +55,7 @@ STOCK = "stock plan"
 STOCK_IS = (
     "compared with the workbench's own plan without choices, by Thunder's default executors and with its corrections"
 )
-"""Description of that reference, which follows the reason why it is not ``thunder.jit``."""
+"""Description of the reference `STOCK`. It follows the reason why the reference is not ``thunder.jit``."""
 
 FLOAT64 = "float64"
 """Name of the reference that is the program in eager PyTorch with double precision."""
@@ -85,17 +85,17 @@ class Accuracy:
         bit must be the same, unless unmodified Thunder's own bits differ between runs. If there are some,
         `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None if they are not known.
     unstable : bool
-        Whether every bit equals those of all references, while the references themselves are far from double precision.
+        Whether every bit equals every reference's, although the references themselves are far from double precision.
     is_saved : bool
         Whether unmodified Thunder's step comes from an earlier run of the program.
     why : str
-        Why the reference is not the first choice; empty if it is.
+        Reason why the reference is not the first choice; empty if it is the first choice.
     """
 
     ok: bool
     max_error: float
     against: str
-    # Not in a notebook's output, because it has a line for each output and gradient, three times.
+    # Left out of a notebook's output, because the tensors would take three lines for each output and gradient.
     tensors: tuple[TensorError, ...] = dataclasses.field(repr=False)
     bitwise: bool | None = None
     changed_kernels: tuple[str, ...] | None = None
@@ -107,7 +107,7 @@ class Accuracy:
     def relative_tolerance(self) -> dict[str, float]:
         """Return the allowed error against unmodified Thunder as a share of the largest element, by data type.
 
-        0 means bitwise.
+        0 means that every bit must be equal.
         """
         allowed: dict[str, float] = {}
         for tensor in self.tensors:
@@ -156,7 +156,7 @@ class Accuracy:
 
     @property
     def worst_float64(self) -> TensorError | None:
-        """Tensor farthest from double precision, relative to its size; None if no comparison ran."""
+        """Tensor farthest from double precision, relative to its size; None if none was compared with that."""
         return max(self._reference_text(FLOAT64, True), key=lambda tensor: tensor.max_rel_error, default=None)
 
     def _reference_text(self, reference: str, is_it: bool) -> list[TensorError]:
@@ -175,7 +175,7 @@ class Stepper:
     run : callable, optional
         The compiled callable; the default is `original` itself, that is, eager.
     seed : int
-        For the cotangents.
+        Seed with which the cotangents are drawn.
     modes : mapping of str to str, optional
         PyTorch's modes in each forward; as in `workbench.core.config.MODES`.
     """
@@ -235,12 +235,12 @@ class Stepper:
     def backward(self, outputs: Any) -> bool:
         """Differentiate the outputs that require grad: a single scalar as a loss, others with cotangents from the seed.
 
-        A program that holds an optimizer has already done this itself.
+        Nothing is done for a program that holds an optimizer, because such a program runs its own backward.
 
         Returns
         -------
         bool
-            Return whether there was anything to differentiate.
+            Whether a backward ran here.
         """
         if self.takes_steps:
             return False
@@ -251,14 +251,14 @@ class Stepper:
         if len(floating) == 1 and floating[0].dim() == 0:
             floating[0].backward()
             return True
-        # Draw them for all outputs, because Thunder and eager may differ in which outputs require grad.
+        # Draw cotangents for all outputs, because Thunder and eager may differ in which outputs require grad.
         if self._cotangents is None:
             self._cotangents = _draw_cotangents(floating, self.seed)
             self._loss = torch.zeros((), device=floating[0].device)
         drawn = [cotangent for cotangent, o in zip(self._cotangents, floating, strict=True) if o.requires_grad]
-        apply: Any = _StandInLoss.apply  # without types in torch
-        # A loss and a new gradient would be measured with the step. If the allocator rounds to blocks, they take whole
-        # blocks.
+        apply: Any = _StandInLoss.apply  # PyTorch declares no types for it
+        # A real loss and its gradient would be new tensors, and their memory would be measured with the step. If the
+        # allocator rounds up to blocks, each of the two would take a whole block.
         apply(self._loss, drawn, *differentiable).backward(self._loss)
         return True
 
@@ -272,12 +272,12 @@ class Stepper:
         """Bytes of parameters, buffers and inputs; each storage counts once."""
         state = [*self.parameters.values(), *self.buffers.values()]
         if self.takes_steps:
-            # This includes the state that its optimizer made in the first step.
+            # This includes the state that the program's optimizer made in its first step.
             state = list(state_of(self._original, self.run).values())
         return _storage_bytes([*state, *self.inputs.values()])
 
     def record(self, outputs: Any) -> dict[str, RecordedTensor]:
-        """Copies on the CPU of all results and changes of a step from a fresh start."""
+        """Return copies, on the CPU, of a fresh program's outputs and gradients, and of what its step changed."""
         found: dict[str, RecordedTensor] = {}
         for path, leaf in find_tensors(outputs, "output").leaves:
             found[path] = RecordedTensor(
@@ -292,7 +292,7 @@ class Stepper:
             found |= {name: RecordedTensor("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
             kind, changed = name.partition("(")[0].partition("[")[0], tensor._version != self._before[name]
-            # Parameters are most of a model, and hardly any program writes to them.
+            # Copy only changed parameters, because they are most of a model, and hardly any program writes to them.
             if changed or kind != "parameter":
                 found[name] = RecordedTensor(kind, _on_cpu(tensor), changed)
         return found
@@ -313,7 +313,7 @@ def step(callable_: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     callable_, args, kwargs
         The program.
     seed : int
-        For the cotangents.
+        Seed with which the cotangents are drawn.
 
     Returns
     -------
@@ -402,7 +402,8 @@ def check_first_step(
             references.save(key, found)
     why = "; ".join(found.reasons)
     if found.name in _THUNDERS:
-        # Random numbers usually differ from those of eager PyTorch; if all results are equal, the numbers were equal.
+        # The program's random numbers usually differ from eager PyTorch's. If its results equal eager PyTorch's, the
+        # random numbers were equal, too.
         wrong = _describe_fault(found, recorded, by_eager, own_errors, least)
         why = "; ".join(filter(None, (why, wrong)))
         if wrong:
@@ -415,7 +416,7 @@ def check_first_step(
     differ = tensors_with_other_bits(recorded, expected) if is_thunder else frozenset[str]()
     exact, unsteady = changed == (), frozenset[str]()
     if exact and differ:
-        # Some GPU kernels add up in the order in which their threads arrive.
+        # Some GPU kernels add in the order in which their threads finish, so two runs of Thunder may differ.
         again = _stepper(build, seed, modes, partial(compile_unmodified, variant=found.name))[0]
         unsteady = tensors_with_other_bits(first_step(again, seed), expected)
 
@@ -483,7 +484,7 @@ def _stepper(
 
 
 def compile_unmodified(callable_: Callable[..., Any], variant: str = THUNDER) -> Callable[..., Any]:
-    """A program as Thunder alone compiles it, with its default executors."""
+    """Return the program as unmodified Thunder compiles it, with Thunder's default executors."""
     # Imported here, because only an actual check needs Thunder.
     from workbench.compiler import api
 
@@ -501,10 +502,11 @@ def _reference(
     random: bool,
     draws_differ: Sequence[str],
 ) -> Reference:
-    """Step a fresh program with unmodified Thunder.
+    """Step a fresh program with unmodified Thunder, and return the results as the reference.
 
-    A stock plan replaces it if the program draws random numbers (eager PyTorch draws others), and Thunder cannot
-    compile the program or is known to draw wrong numbers. Thunder's two capture methods may draw differently, too.
+    If the program draws random numbers, and unmodified Thunder cannot compile it or is known to draw wrong numbers, use
+    a stock plan instead. Eager PyTorch would draw different numbers. Thunder's two capture methods may also draw
+    different numbers, so only one of them is tried for such a program.
     """
     from workbench.compiler import api
     from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
@@ -533,7 +535,8 @@ def _reference(
         off = None if random else _farthest_tensor(eager_errors(found.recorded))
         if off is None:
             return found
-        # The other method may be right. If neither is right, the caller decides about the first.
+        # The other capture method may be right. If neither method is right, return the result of the first one, and
+        # the caller decides.
         wrong = wrong or found
         reasons += (_is_wrong(name, off),)
     if wrong is not None:
@@ -551,7 +554,7 @@ def _describe_fault(
     own_errors: Mapping[str, float],
     least: float,
 ) -> str:
-    """Describe how unmodified Thunder is wrong if eager PyTorch equals the step; empty if Thunder is right."""
+    """Describe how unmodified Thunder is wrong; empty if Thunder equals eager PyTorch or the step does not."""
     held_to = partial(compare_tensors, expected=eager, reference_name="eager", own_errors=own_errors, least=least)
     off = _farthest_tensor(held_to(reference.recorded))
     if off is None or _farthest_tensor(held_to(recorded)) is not None:
@@ -577,7 +580,7 @@ def _run_in_double(
 ) -> dict[str, RecordedTensor] | None:
     """Return eager's results with all floating-point tensors in double precision.
 
-    None if the program cannot run that way.
+    None if the program cannot run in double precision.
     """
     if any(mode.startswith("autocast") for mode in modes):
         return None
@@ -605,9 +608,9 @@ def _run_in_double(
 
 
 def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
-    """Return eager's own error against double precision, by tensor.
+    """Return, for each tensor, the error of eager PyTorch against double precision.
 
-    With cancellation, rounding causes such errors in any order.
+    If large terms cancel, rounding causes such errors, in whatever order the terms are added.
     """
     errors: dict[str, float] = {}
     for name, entry in double.items():
@@ -622,7 +625,7 @@ def _compare_double(
 ) -> Iterator[TensorError]:
     """Compare with double precision.
 
-    Allow `SPREAD` times eager's own error in addition to the tolerance of the dtype.
+    `SPREAD` times eager's own error is allowed in addition to the tolerance of the dtype.
     """
     sizes: dict[str, float] = {}
     for entry in double.values():
@@ -647,7 +650,7 @@ def _compare_double(
 
 def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
     given = find_tensors(outputs).tensors.values()
-    # Thunder may make a backward for integers that autograd never calls.
+    # Thunder may make a backward for integer outputs, and autograd never calls that backward.
     asked = not given or any(map(_is_differentiable, given))
     if not stepper.backward(outputs) and stepper.has_backward and asked:
         raise ProgramError(
@@ -659,9 +662,10 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
 
 
 class RandomWatch(TorchDispatchMode):
-    """Records whether random numbers are drawn, by the program's own generator or by torch's, whose state changes.
+    """Records whether random numbers are drawn from a generator of the program or from torch's default generators.
 
-    Operators that may draw do not suffice: attention without dropout is such an operator.
+    A draw changes the state of torch's generators. An operator that may draw is no sufficient sign, because attention
+    without dropout is such an operator and draws nothing.
     """
 
     def __init__(self) -> None:
@@ -691,10 +695,11 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _StandInLoss(torch.autograd.Function):
-    """A stand-in for a loss; its gradients are given, and it uses existing memory.
+    """A stand-in for a loss. It passes drawn cotangents to the backward, and allocates no loss of its own.
 
-    The gradients are copied when the backward begins, and only the backward holds the copies, as for gradients of
-    outputs in a training loop. If `torch.autograd.backward` got them, they would live through the whole step.
+    The cotangents are copied when the backward begins, and only the backward holds the copies, as it holds the
+    gradients of outputs in a training loop. If the cotangents were passed to `torch.autograd.backward` instead, they
+    would live through the whole step.
     """
 
     @staticmethod
@@ -733,7 +738,7 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:
-    """Return a fingerprint of a start, which reads each tensor once."""
+    """Return the name, shape and sum of each parameter, buffer and input, to recognize an equal start."""
     return [
         (name, tuple(tensor.shape), float(torch.nan_to_num(to_double(tensor.detach())).sum()))
         for name, tensor in stepper._changeable()

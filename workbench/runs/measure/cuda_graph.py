@@ -17,7 +17,7 @@ NAME = "CUDA graph"
 """Name of the variant."""
 
 _WARM_UP = 3
-"""Number of steps on a separate stream before the capture, as PyTorch requires; libraries initialize in them."""
+"""Number of steps on a separate stream before the capture. PyTorch requires them; libraries initialize in them."""
 
 
 class GraphedStepper(Stepper):
@@ -62,13 +62,13 @@ class GraphedStepper(Stepper):
             raise RunError(f"the step cannot be captured as a CUDA graph: {_first_reason(error)}") from error
 
     def step(self) -> Any:
-        """Replay the step; return its outputs, which are in the same memory as before."""
+        """Replay the step; return its outputs, which every replay writes to the same memory."""
         self._graph.replay()
         return self._outputs
 
 
 def _first_reason(error: BaseException) -> str:
-    """Return the first error in one line; the failure of the capture itself is only its consequence."""
+    """Return the first error in one line. The failure of the capture is only a consequence of the first error."""
     while error.__context__ is not None:
         error = error.__context__
     return next(iter(str(error).splitlines()), type(error).__name__)

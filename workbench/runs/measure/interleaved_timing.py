@@ -19,12 +19,12 @@ RESAMPLES = 1999
 LEAST_SAMPLES = 3
 
 _YARDSTICK_SIZE = 5000
-"""How many numbers to add up; this takes about 50 µs."""
+"""Number of integers that the yardstick adds up; this takes about 50 µs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """One step, started after the device has finished earlier work.
+    """Times of one step, which is started after the device has finished earlier work.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class StepTime:
     wall_s : float
         Time until the device was done.
     device_s : float
-        Time from the device's first to its last work; `wall_s` if the host is the device.
+        Time from the start of the device's first work to the end of its last work; `wall_s` if the host is the device.
     yardstick_s : float
         Time of a fixed small computation right before the step; it depends only on the machine.
     """
@@ -51,7 +51,7 @@ class MedianEstimate:
     Attributes
     ----------
     median, low, high : float
-        In 95 % of all cases, the interval contains the median of many more samples (bootstrap, percentile).
+        The median, and the ends of its 95 % interval (bootstrap, percentile).
     samples : int
     """
 
@@ -93,25 +93,25 @@ def take_interleaved[T](
 ) -> dict[str, list[T]]:
     """Take interleaved samples of several variants, in a new random order for each turn.
 
-    Changes during the measurement, such as in the machine's clock rate and load, then affect all variants equally.
+    Changes of the machine during the measurement, such as of its clock rate or load, then affect all variants equally.
 
     Parameters
     ----------
     variants : mapping of str to callable
-        Each takes one sample.
+        Each callable takes one sample.
     count : int
-        Turns.
+        Maximum number of turns; each turn takes one sample of each variant.
     budget_s : float
-        No further turn begins after this time, but at least three are taken.
+        No further turn begins after this time, except that at least three turns are taken.
     seed : int
-        For the order.
+        Seed for the order of the variants.
     on_sample : callable, optional
-        Called between samples, with the variant and its sample.
+        Called after each sample, with the variant's name and the sample.
 
     Returns
     -------
     dict of str to list
-        Samples of each variant; samples with the same index are of the same turn.
+        Samples of each variant; samples with the same index come from the same turn.
     """
     order = random.Random(seed)
     found: dict[str, list[T]] = {name: [] for name in variants}
@@ -130,7 +130,7 @@ def take_interleaved[T](
 
 
 def estimate(samples: Sequence[float]) -> MedianEstimate:
-    """Return median and bootstrap interval; the range if there are too few samples to resample."""
+    """Return the median and its bootstrap interval; with too few samples to resample, the range instead of that."""
     values = np.asarray(samples, float)
     if len(values) < LEAST_SAMPLES or np.ptp(values) == 0:
         return MedianEstimate(float(np.median(values)), float(values.min()), float(values.max()), len(values))
@@ -145,7 +145,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float], *, paired: b
     ----------
     numerator, denominator : sequence of float
     paired : bool
-        Samples with the same index are of the same turn and are resampled together.
+        Whether samples with the same index come from the same turn; they are then resampled together.
     """
     above, below = np.asarray(numerator, float), np.asarray(denominator, float)
     middle = float(np.median(above) / np.median(below))
@@ -164,7 +164,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float], *, paired: b
 
 
 def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the middle of the resampled values, by percentile.
+    """Return the interval that contains the middle 95 % of the resampled values.
 
     `scipy.stats.bootstrap` would take seconds to import.
     """
@@ -182,7 +182,7 @@ def noise(yardsticks_s: Sequence[float]) -> float:
 
 
 class LoadWatch:
-    """CPU time that other processes use from now on, in cores, that is, seconds of CPU time per second."""
+    """Measures how many cores other processes use from now on: seconds of CPU time per second."""
 
     LEAST_S = 0.25
     """Minimum duration of a measurement, because systems count CPU time in hundredths of a second."""
@@ -199,7 +199,7 @@ class LoadWatch:
         return time.perf_counter(), busy_s - time.process_time()
 
     def busy_cores(self) -> float:
-        """Return the number of cores that other processes have used since then."""
+        """Return the number of cores that other processes have used since this object was made."""
         begun_s, before_s = self._begun
         time.sleep(max(0.0, self.LEAST_S - (time.perf_counter() - begun_s)))
         now_s, busy_s = self._read_load()
@@ -207,7 +207,7 @@ class LoadWatch:
 
 
 def _yardstick() -> float:
-    """Plain Python on one core, because a computation with threads would also vary with their scheduling."""
+    """Return the seconds of a fixed computation: plain Python on one core, because thread scheduling varies."""
     start = time.perf_counter()
     sum(range(_YARDSTICK_SIZE))
     return time.perf_counter() - start

@@ -19,10 +19,10 @@ THIS_GPU = "this GPU"
 MACHINE_NAMES = (*MACHINES, THIS_CPU)
 
 _ROUNDS = 3
-"""Number of rounds; each rate is that of the best round, because other work only slows a round down."""
+"""Number of rounds. Each rate is that of the best round, because other work on the machine only slows rounds down."""
 _WIDTHS = {"float32": 1024, "bfloat16": 256, "float16": 256}
-"""Matrix sizes by dtype. Half precision has a smaller one, because a CPU without such instructions takes a hundred
-times as long.
+"""Matrix size for each dtype. It is smaller for half precision, because a CPU without instructions for half precision
+takes a hundred times as long.
 """
 _GPU_WIDTH = 8192
 _GPU_COPIED = 1 << 30
@@ -40,7 +40,7 @@ def machine_by_name(name: str, ranks: int = 1) -> Machine:
     name : str
         One of `MACHINE_NAMES`.
     ranks : int
-        Number of processes on it; those on a CPU share it, while each has its own GPU.
+        Number of processes on the machine. Processes on a CPU share the CPU; on GPUs, each process has its own GPU.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def check_machine(name: str) -> None:
 def _this_cpu() -> Machine:
     """Measure this CPU in about a second.
 
-    Run matmuls, a copy, a small operator, and send bytes through the loopback, which gloo uses.
+    The measurement runs matmuls, a copy and a small operator, and sends bytes through the loopback, which gloo uses.
     """
     import torch
 
@@ -112,7 +112,7 @@ def _this_cpu() -> Machine:
 def _this_gpu() -> Machine:
     """Measure this GPU in a few seconds.
 
-    Run matmuls, a copy, small operators, and copies to the next GPU or, if there is only one, to the host.
+    The measurement runs matmuls, a copy, small operators, and copies to the next GPU or, with one GPU, to the host.
     """
     import torch
 
@@ -168,7 +168,7 @@ def _best(act: Callable[[], object]) -> float:
 
 
 def _loopback() -> tuple[float, float]:
-    """Return the seconds for many bytes through a socket on this machine, and for one byte there and back."""
+    """Return the seconds to send many bytes through a socket on this machine, and to send one byte there and back."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = socket.create_connection(server.getsockname())
         there, _ = server.accept()

@@ -1,4 +1,4 @@
-"""Memory meters of a worker: memory in use during the run, and one step's allocations by time and statement."""
+"""Memory meters of a worker: memory in use during the run, and the allocations of one step with their statements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.statement_timers import StatementClocks
 
 TIMELINE_POINTS = 4000
-"""Maximum number of points of a memory timeline in the log; omitted points are lower than a point beside them."""
+"""Maximum number of points of a memory timeline in the log. An omitted point is not higher than a nearby logged one."""
 
 
 _CUDA_STATS = {
@@ -37,30 +37,31 @@ _CUDA_STATS = {
     "reserved_bytes": "reserved_bytes",
     "fragmented_bytes": "inactive_split_bytes",
 }
-"""Figures of a memory sample by their names in `torch.cuda.memory_stats`."""
+"""For each figure of a memory sample, its name in `torch.cuda.memory_stats`."""
 
 
 _METER_TIMEOUT_S = 2.0
 
 
 class MemorySampler(threading.Thread):
-    """Writes a `MemorySample` into the log at a steady rate until it is stopped.
+    """A thread that writes a `MemorySample` into the log at a steady rate until it is stopped.
 
     Parameters
     ----------
     log : EventLog
     interval_s : float
-        Between samples.
+        Time between two samples.
     apart : bool, optional
-        Let `workbench.runs.measure.memory_sampler_process` write them; it continues during calls that lock the
-        interpreter. In such calls, figures of the device's allocator are those of the last time that Python ran.
+        Let `workbench.runs.measure.memory_sampler_process` write the samples. That process continues during calls that
+        lock the interpreter. During such a call, the samples repeat the last figures of the device's allocator from
+        before the call.
     """
 
     def __init__(self, log: EventLog, interval_s: float, *, apart: bool = False) -> None:
         super().__init__(name="memory-sampler", daemon=True)
         self._log = log
         self._interval_s = interval_s
-        # Kept open, unlike in psutil. A sample then takes a tenth of the time, which the program gets instead.
+        # Keep the file open, unlike psutil: a sample then takes a tenth of the time.
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._stopped = threading.Event()
         self._meter = self._start_meter() if apart else None
@@ -71,14 +72,14 @@ class MemorySampler(threading.Thread):
         while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
             if not self._notify_meter():
                 self._log.write(self._sample())
-            # A sample that had to wait for the interpreter's lock does not delay all later ones.
+            # If a sample had to wait for the interpreter's lock, later samples are nevertheless on time.
             due_s = max(due_s + self._interval_s, time.monotonic())
 
     def stop(self) -> None:
         """Stop after the current sample."""
         self._stopped.set()
         self.join()
-        with contextlib.suppress(OSError):  # the program closed it
+        with contextlib.suppress(OSError):  # the program may have closed the file
             os.close(self._statm)
         self._end_meter(b"\n")
 
@@ -92,7 +93,7 @@ class MemorySampler(threading.Thread):
                 stdout=subprocess.DEVNULL,
                 pass_fds=(file,),
             )
-        except OSError:  # there is no memory or process number left
+        except OSError:  # no memory or process number is left
             return None
         assert meter.stdin is not None, "it is a pipe"
         os.set_blocking(meter.stdin.fileno(), False)
@@ -112,7 +113,7 @@ class MemorySampler(threading.Thread):
             meter.wait()
 
     def _notify_meter(self) -> bool:
-        """Send the meter the figures of the device's allocator; return whether a meter exists."""
+        """Send the figures of the device's allocator to the separate meter; return whether such a meter exists."""
         if self._meter is None or self._meter.stdin is None:
             return False
         try:
@@ -155,16 +156,16 @@ class Peak:
 def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Peak:
     """Measure the memory of one step of a program that has already been stepped.
 
-    On a CPU use the allocator's own events, not the size of the process. This measures only the program's own
-    allocations. On CUDA the allocator reports the peak; the timeline also has its events.
+    On a CPU the peak is computed from the allocator's events, which are only the program's own allocations, and not
+    from the size of the process. On CUDA the allocator reports the peak, and its events give the timeline.
 
     Parameters
     ----------
     stepper : Stepper
-        Gradients are cleared first.
+        The program; its gradients are cleared first.
     clocks : StatementClocks, optional
-        Clocks of the stepper's callable, by `time.time_ns`, which is the profiler's clock. They show which statement
-        allocates. There are no figures per statement if the step ran other statements.
+        Clocks of the stepper's callable, which read `time.time_ns`, as the profiler does. They show which statement
+        allocates. If the step runs different statements than the clocks expect, there are no figures for statements.
 
     Returns
     -------
@@ -235,7 +236,7 @@ def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list
 
 
 def describe_allocation(allocation: Allocation, clocks: StatementClocks | None) -> dict[str, Any]:
-    """Return the owner of an allocation.
+    """Return the value that an allocation stores, and the statement that made the allocation.
 
     Returns
     -------
@@ -270,14 +271,15 @@ def by_statement(
     baseline_bytes : int
         Bytes in use before the first statement.
     ticks : sequence of (int, bool)
-        Statement that ended at each tick, or -1 if a trace begins there; and whether the deletions after it ended.
+        For each tick, the statement that ended, or -1 if a trace began; and whether the tick is instead the end of the
+        deletions after that statement.
     times_ns : sequence of int
-        When each tick was.
+        Time of each tick.
 
     Returns
     -------
     live_bytes, peak_bytes : list of int
-        Bytes after each statement and its frees, and the maximum during it.
+        Bytes after each statement and its frees, and the maximum of bytes during each statement.
     """
     count = max((statement for statement, _ in ticks), default=-1) + 1
     live_bytes, peak_bytes = [0] * count, [0] * count
@@ -296,7 +298,7 @@ def by_statement(
 
 
 def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[list[float], list[int]]:
-    """Keep at most `most` points, the highest of each interval, so that the peak is kept."""
+    """Return at most `most` points: the highest point of each interval, so that the peak is among them."""
     if len(times_s) <= most:
         return times_s, live_bytes
     width = -(-len(times_s) // most)
@@ -326,9 +328,10 @@ class Allocation:
     statement : int
         The statement that allocated it, or -1 if none did.
     begin, end : int
-        Indices of the changes that allocated and freed it; `end` is the number of changes if it was not freed.
+        Indices, among the step's memory events, of the allocation and of its free. If it was not freed, `end` is the
+        number of events.
     outlives_statement : bool
-        Whether it was not freed before its statement ended.
+        Whether the memory was still allocated when the statement ended.
     """
 
     address: int
@@ -394,7 +397,7 @@ def alive_at_peak(
 
 
 def _memory_changes(profile: Any, device_type: str) -> list[MemoryEvent]:
-    """Allocations and frees on a type of device."""
+    """Return the allocations and frees on devices of type `device_type`."""
     found: list[MemoryEvent] = []
     open_ = list(profile.profiler.kineto_results.experimental_event_tree())
     while open_:

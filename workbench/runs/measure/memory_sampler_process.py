@@ -1,4 +1,4 @@
-"""Memory samples of a worker on a GPU, by a separate program, because nvFuser compiles with the interpreter locked.
+"""A program that samples the memory of a worker on a GPU. nvFuser compiles with the worker's interpreter locked.
 
 A compilation takes up to several seconds, in which no thread of the worker runs. On an H100, there was only one sample
 between two fusions during 20 s of nvFuser compilation. This program starts in a thirtieth of a second, because it needs
@@ -34,7 +34,7 @@ def main(log: int, pid: int, start_s: float, interval_s: float) -> None:
                 return
             device = json.loads(lines[-1]) if lines else device
             continue
-        # If the program forked a copy of the worker, the copy may hold the worker's end of the pipe.
+        # Check the parent, too: a forked copy of the worker may still hold the pipe open.
         if os.getppid() != pid:
             return
         pages = os.pread(statm, 128, 0).split()[1]

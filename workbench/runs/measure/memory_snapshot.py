@@ -62,14 +62,14 @@ def snapshot_of_events(
     allocated: Sequence[tuple[Allocation, list[dict[str, Any]]]],
     named_storages: Sequence[tuple[int, int, str]],
 ) -> dict[str, Any]:
-    """Return a snapshot of allocation events.
+    """Return allocation events in the form of a snapshot.
 
     Parameters
     ----------
     changes : sequence of MemoryEvent
         In order of time.
     allocated : sequence of (Allocation, list of dict)
-        Their allocations, each with its stack frames.
+        The allocations among the changes, each with its stack frames.
     named_storages : sequence of (int, int, str)
         Address, bytes and name of earlier allocations.
     """
@@ -95,7 +95,7 @@ def write_snapshot(run: Run, path: str | Path) -> Path:
     Raises
     ------
     RunError
-        If the run took none, or if it cannot be written.
+        If the run took no snapshot, or if the file cannot be written.
     """
     source = run.run_dir / SNAPSHOT_FILE
     if not source.exists():

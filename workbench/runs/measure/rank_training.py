@@ -56,24 +56,24 @@ def check_training(
     modes: Mapping[str, str] = MappingProxyType({}),
     draws_differ: Sequence[str] = (),
 ) -> Accuracy:
-    """Train under a plan, with unmodified Thunder and the same sharing, and with PyTorch's `DistributedDataParallel`.
+    """Train under a plan, and compare with unmodified Thunder, shared alike, and with `DistributedDataParallel`.
 
-    All ranks must call it with the same arguments, in a process group. With random numbers, eager is left out, because
-    it draws others.
+    All ranks must call this with the same arguments, in a process group. If random numbers are drawn, the results are
+    not compared with eager PyTorch, because it draws different numbers.
 
     Parameters
     ----------
     compile_program : callable
         Compiles a module under the plan.
     unmodified : callable
-        Compiles it with unmodified Thunder, and with the transforms that share the module.
+        Compiles a module with unmodified Thunder, and with the transforms that share the module.
     stock : callable
-        Compiles it under a plan without choices. This is the reference if random numbers are drawn and unmodified
-        Thunder cannot compile the program, or draws wrong numbers.
+        Compiles a module under a plan without choices. This plan is the reference if random numbers are drawn, and
+        unmodified Thunder cannot compile the program or draws wrong numbers.
     build : callable
-        Makes a new copy of this rank's program, with the same parameters on all ranks and its own inputs.
+        Makes a new copy of this rank's program. The parameters are the same on all ranks; the inputs are the rank's.
     seed : int
-        Of this rank.
+        Seed of this rank.
     modes : mapping of str to str, optional
         PyTorch's modes in each forward; as in `workbench.core.config.MODES`.
     draws_differ : sequence of str, optional
@@ -136,9 +136,9 @@ def _reference(
     random: bool,
     draws_differ: Sequence[str],
 ) -> tuple[str, TrainingResult, str]:
-    """Return the reference for training besides eager: its name, its result, and why it is not ``thunder.jit``.
+    """Return the reference other than eager: its name, its result, and the reason why it is not ``thunder.jit``.
 
-    The name is empty if there is no reference.
+    The name is empty if eager PyTorch is the only reference.
     """
     from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
 
@@ -185,7 +185,7 @@ def train(
     compile_program : callable
     build : callable
     seed : int
-        Set before the first step.
+        Random seed, which is set before the first step.
     modes : mapping of str to str, optional
         As for `check_training`.
     """
@@ -227,7 +227,7 @@ def train(
         f"grad({n})": RecordedTensor("grad", sums[n].to("cpu", copy=True) if n in sums else None) for n in trained
     }
     if eager:
-        # It holds the module as its attribute `module`.
+        # `DistributedDataParallel` holds the module as its attribute `module`.
         found = {name.replace("(module.", "(", 1): entry for name, entry in found.items()}
     return TrainingResult(found, random, kernel_identity.kernels_of(run) if hasattr(run, "_lc_cs") else {})
 
@@ -236,8 +236,8 @@ def _gather_parts(part: torch.Tensor, module: torch.nn.Module, name: str) -> tor
     """Return a whole parameter or gradient; if each rank holds a part, gather the parts and drop Thunder's padding."""
     shape = module.get_parameter(name).shape
     differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]
-    # Thunder records this on the module. A single row is padded to one row for each rank, so the shape does not show
-    # it.
+    # Thunder records on the module that its parameters are sharded. The shape does not always show this, because a
+    # single row is padded to one row for each rank.
     dim = 0 if getattr(module, "use_fsdp", False) else next(iter(differs), None)
     if dim is None:
         return part

@@ -1,7 +1,7 @@
 """Unmodified Thunder's first step of a program, stored on disk for later runs of the same program.
 
-Planning a real model takes seconds, but compiling it with Thunder takes minutes, and the result does not depend on the
-choices. The first run of a program spends this time; later runs use its result.
+Planning a real model takes seconds, but compiling the model with Thunder takes minutes. The result does not depend on
+the choices. The first run of a program spends these minutes; later runs use the stored result.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Reference:
     Attributes
     ----------
     name : str
-        Name of the compiler, such as ``thunder.jit``; empty if none could compile the program.
+        Name of the compiler, such as ``thunder.jit``; empty if no compiler could compile the program.
     recorded : dict of str to RecordedTensor
         Outputs, gradients, and the buffers and inputs that the step wrote to.
     kernels : dict of str to str
-        As `workbench.compiler.planner.kernel_identity.kernels_of` gives them.
+        Kernels that ran, from `workbench.compiler.planner.kernel_identity.kernels_of`.
     reasons : tuple of str
         Reasons why other compilers failed or were not used.
     is_saved : bool
-        Whether an earlier run made it.
+        Whether an earlier run made this step.
     """
 
     name: str
@@ -65,9 +65,9 @@ class SavedReferences:
     Parameters
     ----------
     folder : Path
-        The run's.
+        The run's folder.
     spec : mapping
-        The program's, for `workbench.programs.build`.
+        The program's spec, for `workbench.programs.build`.
     """
 
     def __init__(self, folder: Path, spec: Mapping[str, Any]) -> None:
@@ -108,7 +108,7 @@ class SavedReferences:
         return digest.hexdigest()
 
     def load(self, key: str) -> Reference | None:
-        """Read a reference; None if it is missing or cannot be read."""
+        """Return the reference with this key; None if it is missing or cannot be read."""
         for path in REFERENCES.files_under(key):
             try:
                 found = torch.load(io.BytesIO(REFERENCES.read(path)), weights_only=True)
@@ -119,7 +119,7 @@ class SavedReferences:
         return None
 
     def save(self, key: str, reference: Reference) -> None:
-        """Store a reference; if the disk is full or read-only, do not."""
+        """Store a reference under a key; nothing is stored if the disk is full or read-only."""
         values = (entry.value for entry in reference.recorded.values() if entry.value is not None)
         if (
             REFERENCES.folder() is None

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 CLOCKED_STEPS = 20
-"""Number of steps with clocks, each next to a step without: enough for medians, few compared to the timed steps."""
+"""Number of steps with clocks, each next to a step without clocks. They suffice for medians, and take little time."""
 
 CLOCKED_S = 0.5
-"""Duration for which short steps are measured with clocks, because their noise exceeds the clocks' overhead."""
+"""Seconds for which short steps are measured with clocks, because a few short steps have more noise than overhead."""
 
 MOST_CLOCKED_STEPS = 400
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceActivity:
-    """Work of a device: its name, its stream, and its time, in seconds since the step began."""
+    """Work of a device: its name, its stream, and its start and end, in seconds since the step began."""
 
     name: str
     stream: int
@@ -49,7 +49,7 @@ class Gaps:
     Attributes
     ----------
     head_gap_s : float
-        Until its first work.
+        Seconds from the start of the step to the device's first work.
     bubbles : tuple of (float, float)
         Start and end of each gap in the work, in seconds since the step began.
     busy_s : float
@@ -89,13 +89,13 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
     host_s : float
         Time until all work was submitted to the device.
     device_s : float
-        With work.
+        Time during which the device worked.
     device_type : str
 
     Returns
     -------
     bound : bool or None
-        None if the host is the device.
+        Whether the step waits for the host; None if the host is the device.
     words : str
     """
     if device_type != "cuda":
@@ -108,8 +108,8 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
 def turns_of(step_s: float, budget_s: float) -> int:
     """Return the number of samples of each variant: more for short steps, and the same number on all ranks.
 
-    An infinite budget means ranks, see `workbench.runs.worker.rank_worker`: each step needs all ranks, and each rank
-    measures another `step_s`.
+    An infinite budget means a run on ranks, see `workbench.runs.worker.rank_worker`. Each step then needs all ranks,
+    and `step_s` differs between ranks, so the number of samples is fixed.
     """
     if math.isinf(budget_s):
         return CLOCKED_STEPS
@@ -123,27 +123,27 @@ def measure(
     kernels: Sequence[DeviceActivity],
     t_s: Callable[[], float],
 ) -> events.StatementTimes:
-    """Step with clocks, without interleaving, and compute the median time of each statement.
+    """Run steps with and without clocks, interleaved, and compute the median time of each statement.
 
-    A step has clocks on one side only, the forward or the backward, which halves the disturbance. Other steps
-    have them on both sides; one of these, of median length, is kept as it happened.
+    Medians come from steps with clocks in the forward only or in the backward only, which halves the disturbance. Other
+    steps have clocks in both. The one of median length among these is reported as one real step.
 
     Parameters
     ----------
     stepper : Stepper
-        Stepped before.
+        The program, which has been stepped before.
     clocks : StatementClocks
-        Clocks of the stepper's callable; stopped at the end.
+        Clocks of the stepper's callable; this function stops them at the end.
     budget_s : float
     kernels : sequence of DeviceActivity
-        The device's work in one step; None on a CPU.
+        The device's work in one step; empty on a CPU.
     t_s : callable
         The log's clock.
 
     Raises
     ------
     UnsteadyError
-        If a step runs other statements than those that have clocks.
+        If a step runs different statements than those that have clocks.
     """
     rows: dict[int, list[list[int]]] = {side: [] for side in clocks.sides}
     whole: list[tuple[float, list[int]]] = []
@@ -153,7 +153,7 @@ def measure(
         clocks.start(*sides)
         begun_ns = time.perf_counter_ns()
         found = interleaved_timing.time_step(stepper)
-        # The step begins when the device is idle, right before the time that was recorded.
+        # The step begins after a wait for the device, so compute its beginning from the recorded duration.
         end_ns = time.perf_counter_ns()
         if not clocks.complete(*sides):
             raise UnsteadyError(_unsteady(stepper))
@@ -216,7 +216,7 @@ def measure(
 
 
 class UnsteadyError(ProgramError):
-    """The program runs other statements in each call, so none can be timed twice."""
+    """Each call of the program runs different statements, so no statement can be timed twice."""
 
 
 def _unsteady(stepper: Stepper) -> str:
@@ -239,7 +239,7 @@ def medians(
     ----------
     clocks : StatementClocks
     rows : mapping of int to sequence of sequence of int
-        For each side and step, its beginning and its ticks on that side, in nanoseconds.
+        For each side, the steps with clocks on this side: the beginning of the step, and its ticks, in nanoseconds.
     """
     count = len(clocks.statements)
     starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
@@ -263,7 +263,7 @@ def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], 
     ----------
     clocks : StatementClocks
     row : sequence of int
-        The step's beginning and all its ticks, in nanoseconds.
+        The beginning of the step and all its ticks, in nanoseconds.
     """
     count = len(clocks.statements)
     starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
@@ -281,7 +281,7 @@ def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], 
 def device_kernels(profile: Any, begun_ns: int) -> list[DeviceActivity]:
     """Return the device's work that a profile of one step recorded.
 
-    This code was never run, because no CUDA device was available.
+    This function was never run, because no CUDA device was available.
     """
     found = []
     for event in profile.profiler.kineto_results.events():
@@ -299,19 +299,20 @@ def calibration(run: Run, graph: Graph) -> Calibration:
     Parameters
     ----------
     run : Run
-        Timed, and with clocks.
+        A run with timed steps and statement clocks.
     graph : Graph
         The execution graph of the plan that the run executed.
 
     Raises
     ------
     RunError
-        If the run has no statement times, or executed other statements than the graph's.
+        If the run has no statement times, or executed different statements than those of the graph.
     """
     clocked, step_s = run.statements, run.step_s
     if clocked is None or step_s is None:
         raise RunError(f"run {run.name} has no statement times; run it with samples and clocks")
-    # Steps with clocks came after the timed steps. The machine may have changed its speed, and clocks take time, too.
+    # Scale to the timed steps: steps with clocks came later, when the machine's speed may have changed, and clocks take
+    # time, too.
     scale = step_s / clocked.step_s
     seconds = [scale * (spent + free) for spent, free in zip(clocked.seconds, clocked.free_s, strict=True)]
     try:
@@ -323,7 +324,7 @@ def calibration(run: Run, graph: Graph) -> Calibration:
 def chrome_trace(run: Run) -> dict[str, Any]:
     """Return a run as a trace for Perfetto and ``chrome://tracing``: compilation, one step, and memory.
 
-    Times are in microseconds since the worker began; times of the step are since the compilation ended.
+    Times are in microseconds since the worker began. The step is placed right after the end of the compilation.
     """
     found: list[dict[str, Any]] = []
 

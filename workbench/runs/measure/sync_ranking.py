@@ -1,4 +1,4 @@
-"""Rankings of variants: with synchronization around each sample, and as in a benchmark without it."""
+"""Rankings of variants: with synchronization around each sample, and as in a benchmark without synchronization."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class VariantRanking:
     Attributes
     ----------
     names : tuple of str
-        By wall time.
+        Ranking by wall time.
     unsynced : tuple of str
         Ranking by the time until the call returns, as in a benchmark without synchronization.
     wall_s, host_s : mapping of str to MedianEstimate
-        Seconds.
+        Seconds until the work is done, and seconds until the call returns.
     words : str
         Conclusion for the user.
     """
@@ -35,7 +35,7 @@ class VariantRanking:
 
     @property
     def deceives(self) -> bool:
-        """Return whether a benchmark without synchronization would name another variant as the fastest."""
+        """Return whether a benchmark without synchronization would name a different variant as the fastest."""
         return self.names[0] != self.unsynced[0]
 
 
@@ -50,7 +50,7 @@ def rank(
 ) -> VariantRanking:
     """Rank variants by interleaved samples, in a new random order for each turn.
 
-    Synchronize before and after each sample.
+    The device is synchronized before and after each sample.
 
     Parameters
     ----------

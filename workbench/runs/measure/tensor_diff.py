@@ -19,25 +19,26 @@ RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
     torch.complex64: 1e-4,
     torch.complex128: 1e-9,
 }
-"""Largest error allowed, as a share of the largest element of the reference. Other dtypes must be equal.
+"""Largest error allowed for each dtype, as a share of the reference's largest element. Other dtypes must be equal.
 
-Reordered sums, as in a fusion, stay far below it; a wrong gradient is far above it. It is relative to the size of
-the whole tensor, because an element that cancels to almost zero has the error of the cancelled terms.
+The errors of reordered sums, as in a fusion, stay far below this share; those of a wrong gradient are far above it. The
+share is of the largest element, because an element that cancels to almost zero has the error of the cancelled terms.
 """
 
 FLOOR = 0.1
-"""Share of the relative tolerance that is also allowed, applied to the largest element of all tensors of the same kind.
+"""For every tensor, this share of `RELATIVE_TOLERANCE` is allowed of the largest element of all tensors of its kind.
 
-Some gradients consist only of rounding errors: those of a bias before a normalization, or of a key's bias in
-attention.
+Some gradients consist only of rounding errors: for example those of a bias before a normalization, or of a key's bias
+in attention.
 """
 
 SPREAD = 4.0
 """Multiple of eager's own error against double precision that is allowed in addition.
 
-If a result consists only of rounding errors, such as the gradient through a batch norm over two values, two orders of
-the same arithmetic differ by as much as the result, and no share of its size is a sensible tolerance. The largest error
-of many elements differs little between two orders. For a well-conditioned program, this tolerance is negligible.
+A result may consist only of rounding errors, such as the gradient through a batch norm over two values. If the same
+arithmetic is then done in two orders, the results differ by as much as their size, so no share of this size is a
+sensible tolerance. But the largest error among many elements is similar in both orders. For a well-conditioned program,
+this tolerance is negligible.
 """
 
 
@@ -81,13 +82,13 @@ def compare_tensors(
     exact : bool
         Whether every bit must equal the reference's.
     unsteady : container of str
-        Names of tensors that are nevertheless allowed `RELATIVE_TOLERANCE`, because the reference itself differs
-        between runs.
+        Names of tensors for which `RELATIVE_TOLERANCE` is allowed even with `exact`, because the reference itself
+        differs between runs.
     own_errors : mapping of str to float
-        Eager's error against double precision, by name; `SPREAD` times that is also allowed.
+        For each tensor's name, eager's error against double precision; `SPREAD` times this error is also allowed.
     least : float
-        Allowed share for every floating-point tensor, because the computation may use a lower precision than that of
-        the tensor.
+        Share that is allowed at least for every floating-point tensor, because the computation may use a lower
+        precision than that of the tensor.
 
     Yields
     ------
@@ -154,7 +155,7 @@ def _error(
 
 
 def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> float:
-    """Return the largest absolute difference of two elements; infinite if one has no counterpart."""
+    """Return the largest absolute difference of corresponding elements; infinite if an element has no counterpart."""
     if ours is None and theirs is None:
         return 0.0
     if ours is None or theirs is None or not _have_same_form(ours, theirs):
@@ -162,7 +163,7 @@ def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -
     one, other = to_double(tensor_parts(ours)[-1]), to_double(tensor_parts(theirs)[-1])
     if one.numel() == 0:
         return 0.0
-    # Infinities and NaN must be in the same places in both.
+    # Infinities and NaN must be in the same places in both tensors.
     same = (one == other) | (one.isnan() & other.isnan())
     difference = torch.where(same, 0.0, (one - other).abs())
     return float(torch.where(difference.isnan(), math.inf, difference).max())
@@ -178,7 +179,7 @@ def have_same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bo
 
 
 def tensor_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that hold a tensor's data: itself, or each index of a sparse one, once, and the elements."""
+    """Return the tensors that hold a tensor's data: itself or, for a sparse tensor, its indices and its elements."""
     if not tensor.is_sparse:
         return (tensor,)
     each = tensor.coalesce()
@@ -204,7 +205,7 @@ def to_double(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def size_of(tensor: torch.Tensor | None) -> float:
-    """Largest finite magnitude."""
+    """Return the largest finite magnitude of a tensor's elements."""
     held = None if tensor is None else tensor_parts(tensor)[-1]
     if held is None or held.numel() == 0:
         return 0.0

@@ -36,7 +36,7 @@ _QUEUE = _Queue()
 
 
 def _renew() -> None:
-    """Reset the queue in a forked process: its thread does not exist there, and a lock may be held forever."""
+    """Reset the queue in a forked process: the queue's thread does not run there, and its lock may be held forever."""
     global _QUEUE
     _QUEUE = _Queue()
 
@@ -45,7 +45,7 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def post(act: Callable[[], None]) -> None:
-    """Call a function soon, after everything that was posted before, in the single thread that calls observers."""
+    """Call `act` soon, after all functions that were posted before, in the single thread that calls observers."""
     _QUEUE.put(act)
 
 
@@ -59,9 +59,9 @@ def call(
     callback : callable
     *arguments
     subject : str
-        Name of what it observes, for the log.
+        Name of the observed object, for the log.
     passes : type, optional
-        An exception that does not come from the observer, and is raised again.
+        Type of exceptions that do not come from the observer. They are raised again and not logged.
     """
     try:
         callback(*arguments)

@@ -1,6 +1,6 @@
 """`start` a run in a separate process and follow it.
 
-`Run` is its state and its results, during the run and afterwards.
+`Run` has the state and the results of a run, during the run and afterwards.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ __all__ = ["FINAL_STATES", "Run", "follow", "reload_names", "start"]
 Observer = Callable[[Event], None]
 
 OTHERS_WORD_S = 2.0
-"""Time in which the process that started a run may write its outcome, after the worker is gone."""
+"""Time after the worker's end in which the process that started the run may write the run's outcome."""
 FOLLOW_INTERVAL_S = 0.03
 """Interval between reads of the log, so that a display is late by at most a twentieth of a second."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""Maximum time, while a run is followed, that a thread waits for the interpreter's lock before it requests it."""
+"""Maximum time, while a run is followed, that a thread waits for the interpreter's lock before it requests the lock."""
 
 _LOGGER = logging.getLogger(__name__)
 
 _LIVE: dict[Path, Run] = {}
-"""Runs that this process follows, so that each has only one `Run`."""
+"""Runs that this process follows, by folder, so that there is only one `Run` for each folder."""
 
 _KNOWN: weakref.WeakSet[Run] = weakref.WeakSet()
-"""All that were made here, because a name given to one applies to all of the same folder."""
+"""All `Run` objects of this process, because a new name of a run applies to all objects for the run's folder."""
 
 _OPENING = threading.Lock()
 
@@ -52,10 +52,10 @@ _OPENING = threading.Lock()
 class _Prompt:
     """While any thread is inside, all threads get the interpreter's lock soon, even if a notebook's cell computes.
 
-    A thread requests the lock after it has waited for the switch interval and no other thread took the lock meanwhile.
-    If a cell briefly releases the lock more often than that, for example to access a file, the request never happens.
-    The cell always takes the lock back first, and the other threads starve. This once delayed a click on Cancel by
-    seconds.
+    A thread requests the lock after it has waited for the switch interval, if no other thread took the lock meanwhile.
+    If a cell briefly releases the lock more often than once in this interval, for example to access a file, the thread
+    never requests the lock. The cell always takes the lock back first, and the other threads starve. This once delayed
+    a click on Cancel by seconds.
     """
 
     def __init__(self) -> None:
@@ -128,8 +128,8 @@ class Run(Record):
     def command(self, machines: int = 1) -> str:
         """Return the command that executes the run, for each of several machines that can reach the run's folder.
 
-        ``$HEAD`` in it is the name or address of the first machine. The folder must not have been run yet;
-        `workbench.bench.Workbench.prepare` makes it.
+        In the command, ``$HEAD`` is the name or address of the first machine. The run of the folder must not have
+        started yet; `workbench.bench.Workbench.prepare` makes such a folder.
 
         Raises
         ------
@@ -148,15 +148,16 @@ class Run(Record):
     # User actions.
 
     def observe(self, callback: Observer) -> Callable[[], None]:
-        """Call `callback` with each event: first those so far, then each one when it is read.
+        """Call `callback` with each event: first the events so far, then each new event when it is read.
 
         One thread calls all observers of all runs, one after another and without delay. It calls them even while the
-        main thread is busy, and holds no lock meanwhile. An exception of a callback is logged and ends nothing.
+        main thread is busy, and holds no lock meanwhile. If a callback raises an exception, the exception is logged,
+        and further events are still delivered.
 
         Returns
         -------
         callable
-            Ends it.
+            Function that ends the observation.
         """
         observed = _Observed(callback)
         with self._lock:
@@ -177,19 +178,19 @@ class Run(Record):
         Raises
         ------
         RunError
-            If it has not ended in time; the run continues.
+            If the run has not ended after `timeout_s`; the run continues.
         """
         if not self._over.wait(timeout_s):
             raise RunError(f"run {self.name} is not done after {timeout_s} s; it is {self.state}")
         return self
 
     def cancel(self) -> None:
-        """Kill the run's processes. They are gone when this returns; a run that had already ended stays as it was.
+        """Kill the run's processes, and return when they are gone. A run that had already ended does not change.
 
         Raises
         ------
         RunError
-            If they cannot be killed because they belong to another user.
+            If the processes cannot be killed, because they belong to another user.
         """
         if self._over.is_set():
             return
@@ -201,7 +202,7 @@ class Run(Record):
             earlier = self._stop
             self._stop = stop = earlier or events.Cancelled(t_s=self._now_s())
         if others is not None:
-            # Written before the kill, so that the process that started the run knows why it ended.
+            # Write the event before the kill, so that the process that started the run knows why the run ended.
             with contextlib.suppress(OSError):
                 event_log.append(self._tail.path, stop)
         try:
@@ -255,8 +256,8 @@ class Run(Record):
             with _PROMPT:
                 self._keep_up()
         except BaseException as error:
-            # Catch any exception: threads that wait for the run must not wait forever, and otherwise nothing would
-            # follow it.
+            # Catch any exception. Otherwise nothing would follow the run, and threads that wait for the run would wait
+            # forever.
             _LOGGER.exception("run %s could not be followed", self.name)
             self._end(f"the run could not be followed: {type(error).__name__}: {error}")
         self._conclude()
@@ -276,7 +277,7 @@ class Run(Record):
                 break
 
     def _over_limit(self, begun_s: float) -> str:
-        """Return why the process must end; only for a process started here, because another could be anyone's."""
+        """Return why the process must end; empty if it may continue, or if it was not started by this process."""
         if not self._worker or not self._worker.is_child:
             return ""
         options = self.request.options
@@ -287,7 +288,7 @@ class Run(Record):
         return reason
 
     def _end(self, reason: str) -> None:
-        """Kill a process that this process started; for another one, only stop following it."""
+        """Kill the worker if this process started it; otherwise only stop following it."""
         assert self._worker is not None
         with self._lock:
             self._stop = self._stop or events.Failed(t_s=self._now_s(), reason=reason)
@@ -300,7 +301,7 @@ class Run(Record):
         try:
             found = self._tail.read()
         except OSError as error:
-            # It is on disk, and may become readable a moment later, when this process has descriptors again.
+            # The log is on disk. It may become readable a moment later, when this process has file descriptors again.
             self._unreadable = error.strerror or str(error)
             return
         self._unreadable = ""
@@ -317,11 +318,11 @@ class Run(Record):
         if status and self._stop is None:
             why = worker_process.how_ended(status, "after that")
             return events.Failed(t_s=first.t_s, reason=f"the worker reported that the run was done, but {why}")
-        # The process that followed the run has written the failure.
+        # If there is a later failure, the process that followed the run has written it.
         return next((event for event in later if isinstance(event, events.Failed)), first)
 
     def _conclude(self) -> None:
-        """After the process is gone, clean up after it, and write how it ended if it could not do so itself."""
+        """Clean up after the process is gone, and write how the run ended if the process could not write it."""
         assert self._worker is not None
         status: int | None = None
         trouble = ""
@@ -349,7 +350,7 @@ class Run(Record):
         self._notify()
 
     def _await_other_s_word(self) -> None:
-        """Wait for the process that started the worker: it knows the exit status, and may be about to write it."""
+        """Wait for an entry of the process that started the worker, because that process knows the exit status."""
         until = time.monotonic() + OTHERS_WORD_S
         while not self._finals and not self._unreadable and time.monotonic() < until:
             time.sleep(FOLLOW_INTERVAL_S)
@@ -370,8 +371,8 @@ class Run(Record):
             )
             end = events.Failed(t_s=self._now_s(), reason=reason, detail=output[-4000:])
         if end not in self._finals and self._worker.is_child and not self._unreadable:
-            # If there is no space left, even without the temporary files, the log lacks the record; `store.open` then
-            # says what is known.
+            # If there is no space left, even without the temporary files, the log lacks the record. A later
+            # `store.open` then finds out the end of the run again.
             with contextlib.suppress(OSError):
                 event_log.append(self._tail.path, end)
         if output and self._worker.is_child:
@@ -390,13 +391,13 @@ class _ExternallyLaunched:
         self._run_dir, self._log = run_dir, log
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether all have their terminal event in the logs that were read."""
+        """Return whether all ranks have reported their terminal event; if not, wait for `timeout_s`."""
         if not self._log.over:
             time.sleep(timeout_s)
         return self._log.over
 
     def kill(self) -> None:
-        """Make them end themselves; they check a few times a second."""
+        """Make the ranks end themselves: they look for the cancel file a few times a second."""
         (self._run_dir / rank_launcher.CANCEL_FILE).touch()
         deadline = time.monotonic() + KILL_TIMEOUT_S
         while not self._log.over and time.monotonic() < deadline:
@@ -416,7 +417,7 @@ def refuse_planned_device(device: str) -> None:
     Raises
     ------
     RunError
-        Saying what is legal.
+        If the device is ``planned``; the message lists the legal devices.
     """
     if device == "planned":
         raise RunError("nothing runs on the device planned; legal: cpu, or cuda if a GPU is attached")
@@ -432,12 +433,12 @@ def start(run_dir: Path) -> Run:
     Returns
     -------
     Run
-        Which has just begun.
+        The run, which has just begun.
 
     Raises
     ------
     RunError
-        If the folder has no request, was already run, or is for a device that is not there.
+        If the folder has no request, its run was already started, or it is for a device that this machine lacks.
     """
     run_dir = run_dir.resolve()
     run = Run(run_dir)
@@ -453,7 +454,7 @@ def start(run_dir: Path) -> Run:
     mark = worker_process.new_mark(run_dir)
     environment = {
         **os.environ,
-        # Objects that were pickled by reference must be importable from the same paths.
+        # The worker must import objects that were pickled by reference from the same paths.
         "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
         "TMPDIR": str(scratch),
         reaper.MARK: mark,
@@ -483,7 +484,7 @@ def start(run_dir: Path) -> Run:
         raise RunError(f"the worker of run {run.name} cannot be started: {error.strerror}") from error
     try:
         worker = Worker(run_dir, child.pid, mark, child)
-    except BaseException as error:  # there is no descriptor or thread left to follow it
+    except BaseException as error:  # no file descriptor or thread is left to follow the worker
         _give_up(child, mark, scratch)
         raise RunError(f"the worker of run {run.name} cannot be followed: {error}") from error
     try:
@@ -512,7 +513,7 @@ def _check_gpus(run_dir: Path, count: int) -> None:
 
     attached = torch.cuda.device_count()
     if attached < count:
-        # Number of machines that are needed; if no GPU is attached, one GPU per machine is assumed.
+        # `machines` is the number of machines that are needed. If no GPU is attached here, assume one GPU per machine.
         machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
         raise RunError(
             f"{count} ranks need {count} GPUs, but {attached} are attached here; "
@@ -521,7 +522,7 @@ def _check_gpus(run_dir: Path, count: int) -> None:
 
 
 def follow(run_dir: Path) -> Run:
-    """Return the run of a folder from its log; if its process is alive, follow it.
+    """Return the run of a folder from its log; if the run's process is alive, follow the process.
 
     Parameters
     ----------
@@ -559,7 +560,7 @@ def _open_run(run_dir: Path) -> Run:
             return run
         if note is not None and standing == "gone":
             worker_process.clear(run_dir, note)
-            # Read its last events.
+            # Read the last events of the process, which is gone now.
             run._read_log()
     if elsewhere is not None and elsewhere.is_going_on:
         run._attach(_ExternallyLaunched(run_dir, elsewhere))
@@ -574,14 +575,14 @@ def _open_run(run_dir: Path) -> Run:
 
 
 def reload_names(run_dir: Path) -> None:
-    """Make all runs of a folder read their name again."""
+    """Make all `Run` objects for a folder read their request again, because the run's name has changed."""
     for run in tuple(_KNOWN):
         if run.run_dir == run_dir.resolve():
             run.request = request.read_request(run_dir)
 
 
 def _end_unknown(run: Run, liveness: str) -> Event:
-    """Return the reason why a run ended, if its log does not have it."""
+    """Return the end of a run whose log does not have a terminal event."""
     t_s = run._events[-1].t_s if run._events else 0.0
     if run._unreadable:
         return events.Failed(t_s=t_s, reason=f"the event log cannot be read: {run._unreadable}")
@@ -600,7 +601,7 @@ def _end_unknown(run: Run, liveness: str) -> Event:
 
 
 def _reason(status: int | None, output: str) -> str:
-    """Return why a worker ended that did not say so in its log."""
+    """Return the reason why a worker ended, if the worker did not write the reason into its log."""
     if status == event_log.EXIT_LOG_UNWRITABLE:
         line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         return line or "the event log could not be written"

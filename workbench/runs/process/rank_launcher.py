@@ -1,8 +1,8 @@
-"""Runs that several ranks share: torchrun starts a worker for each, and the ranks' logs are merged into one.
+"""Runs that several ranks share: torchrun starts a worker for each rank, and the ranks' logs are merged into one log.
 
 ``python -m workbench.runs.process.rank_launcher RUN_DIR``, started by `workbench.runs.process.follow_run`, starts
-torchrun for this machine. With several machines, each starts torchrun itself, see `command`. They need only a run
-folder that all of them can reach.
+torchrun for this machine. With several machines, the user starts torchrun on each machine, see `command`. The machines
+need only a run folder that all of them can reach.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
 
 CANCEL_FILE = "cancel"
-"""A file in a run's folder that makes all its ranks end, on any machine."""
+"""A file in a run's folder. When it exists, all ranks of the run end, on any machine."""
 
 PORT = 29400
 """Port of the first of several machines, at which torchrun's processes meet."""
@@ -42,24 +42,24 @@ _BACKLOG = 2048
 """Number of ranks that may ask for the store at once; PyTorch's own store lets the same number wait."""
 _INTERVAL_S = 0.02
 _GRACE_S = 2.0
-"""Time for the other ranks to end after one failed."""
+"""Time that the other ranks have to end after a rank has failed."""
 
 SILENT_S = 120.0
-"""An externally launched rank that has reported nothing for this long may be gone. It samples its memory many times a
-second, even while it compiles or waits for the others. A file system that several machines share may show the samples a
-minute late.
+"""An externally launched rank that has reported nothing for this long may be gone. A rank samples its memory many times
+a second, even while it compiles or waits for other ranks. A file system that several machines share may show the
+samples a minute late.
 """
 
 GONE_S = 3600.0
 """A process that opens the run stops waiting for externally launched ranks that have written nothing for this long."""
 
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
-"""Figures of which the run's value is the maximum over the ranks."""
+"""Figures whose value for the run is the maximum over the ranks."""
 _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
-"""Events that each rank reports; for other events, those of rank 0 count."""
+"""Types of events that are read from every rank; events of other types are read only from rank 0."""
 
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
-"""Parts of the errors that a rank reports when another rank is gone."""
+"""Words in the error messages that a rank reports when another rank is gone."""
 
 
 def folder_of(run_dir: Path, rank: int) -> Path:
@@ -83,12 +83,12 @@ def torchrun_arguments(
     folder : Path
         The run's folder, as all machines see it; its `request.SCRATCH` exists.
     ranks : int
-        On all machines together.
+        Number of ranks on all machines together.
     machines : int
     host : str
-        Name or address of one machine, at which all meet; by default they meet through a file, on one machine.
+        Name or address of the machine at which the ranks meet. By default they meet through a file, on one machine.
     port : int, optional
-        By default `PORT`.
+        Port at which the ranks meet; `PORT` by default.
     script : sequence of str
         Module that each rank runs; by default the worker of a run.
 
@@ -125,20 +125,20 @@ class _Rank:
     tail: event_log.Tail
     reported: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
     checked: list[Event] = dataclasses.field(default_factory=list)
-    """Compared tensors that are not yet in the run's log, because those of rank 0 come first."""
+    """Events of compared tensors that are not yet in the run's log, because the tensors of rank 0 come first."""
     offset_s: float = 0.0
     killed: str = ""
-    """Reason why the launcher killed it."""
+    """Reason why the launcher killed the rank; empty if it did not."""
     heard_s: float = 0.0
-    """Time at which it last reported something, on this process's clock."""
+    """Time at which the rank last reported something, on this process's clock."""
     last_s: float = 0.0
-    """The same, on the clock of the run's log."""
+    """Time at which the rank last reported something, on the clock of the run's log."""
     samples: bool = False
-    """Whether it has begun to sample its memory; only from then on reports come steadily."""
+    """Whether the rank has begun to sample its memory. Only from then on does it report steadily."""
     silent: bool = False
-    """Whether its silence was already reported."""
+    """Whether the log already has a warning about the rank's present silence."""
     unreadable: str = ""
-    """Reason why its log cannot be read."""
+    """Reason why the rank's log cannot be read; empty if it can."""
 
     @property
     def pid(self) -> int | None:
@@ -153,8 +153,8 @@ class _Rank:
 class RankLogMerger:
     """Reads the logs of all ranks, and writes one log for the run.
 
-    Progress is that of rank 0. A figure of the run is the largest among the ranks, once all have reported it; tensors
-    are listed for all ranks.
+    The run's progress is that of rank 0. Once all ranks have reported a figure, the run's figure is the largest of
+    them. Compared tensors are listed for all ranks.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class RankLogMerger:
 
     @property
     def ended_s(self) -> float:
-        """Time at which the last of them reported it."""
+        """Time of the last terminal event of a rank, on the clock of the run's log."""
         return max((rank.end.t_s for rank in self.ranks if rank.end is not None), default=0.0)
 
     def read(self) -> None:
@@ -196,7 +196,7 @@ class RankLogMerger:
                 self._take(number, rank, dataclasses.replace(event, t_s=rank.last_s))
 
     def warn_of_silent(self) -> None:
-        """Warn about each rank that has reported nothing for `SILENT_S`; warn again after each further silence."""
+        """Warn once about each rank that has reported nothing for `SILENT_S`; a new silence causes a new warning."""
         for number, rank in enumerate(self.ranks):
             if not rank.samples or rank.end or rank.silent or time.monotonic() - rank.heard_s <= SILENT_S:
                 continue
@@ -245,7 +245,7 @@ class RankLogMerger:
             rank.checked.clear()
 
     def finish(self, t_s: float, statuses: Mapping[int, int] | None = None, reason: str = "") -> Event:
-        """Write how each rank ended.
+        """Write how each rank ended, and return the end of the run.
 
         Parameters
         ----------
@@ -259,7 +259,7 @@ class RankLogMerger:
         Returns
         -------
         Event
-            Return the end of the run; if a rank failed, the reason is that of the first one.
+            The end of the run. If ranks failed, its reason is that of the rank that failed first.
         """
         self.read()
         self._write_checked()
@@ -298,7 +298,7 @@ class RankLogMerger:
         return events.Failed(t_s=t_s, reason=f"rank {first}: {reasons[first]}", detail=detail)
 
     def _order(self, number: int, reason: str) -> tuple[int, float]:
-        """The first failure is the cause; other ranks then fail because that rank is gone."""
+        """Return a sort key for failed ranks: the likely cause first, and ranks that another failure ended last."""
         end = self.ranks[number].end
         at_s = end.t_s if end is not None else 0.0
         if self.ranks[number].killed:
@@ -331,7 +331,7 @@ def _begun_s(folder: Path) -> float:
 
 
 class ExternallyLaunched:
-    """The log of a run whose ranks were started by hand, on any machines: the merged content of their own logs.
+    """The log of a run whose ranks were started by hand, on any machines: the merged content of the ranks' logs.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ class ExternallyLaunched:
 
     @property
     def is_going_on(self) -> bool:
-        """Return whether a rank was started, one has no terminal event yet, and something was written recently."""
+        """Return whether a rank wrote something recently, and not all ranks have reported their terminal event."""
         written_s = 0.0
         for rank in self._gathering.ranks:
             with contextlib.suppress(OSError):
@@ -361,7 +361,7 @@ class ExternallyLaunched:
         return not self.over and abs(time.time() - written_s) < GONE_S
 
     def read(self) -> list[Event]:
-        """Return events since the last call; once all ranks have their terminal event, the last is the run's end."""
+        """Return the events since the last call; when all ranks have ended, the last event is the run's end."""
         self._gathering.read()
         self._gathering.warn_of_silent()
         if self._gathering.over and not self.over:
@@ -399,9 +399,9 @@ def _all_bitwise(checked: Sequence[events.AccuracyChecked]) -> bool | None:
 
 
 def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
-    """Return the names of kernels that are not unmodified Thunder's on any rank.
+    """Return the names of the kernels that differ, on at least one rank, from those of unmodified Thunder.
 
-    None if a rank does not report them.
+    None if a rank does not report such names.
     """
     names: dict[str, None] = {}
     for event in checked:
@@ -412,7 +412,7 @@ def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
 
 
 def _follow(gathering: RankLogMerger, options: request.RunOptions, done: threading.Event) -> None:
-    """Follow the ranks, end those that take too much memory, and end all soon after one has failed."""
+    """Follow the ranks. Kill ranks that take too much memory, and kill all ranks soon after a rank has failed."""
     deadline = float("inf")
     while not done.wait(_INTERVAL_S):
         gathering.read()
@@ -439,11 +439,11 @@ def _kill(rank: _Rank) -> None:
 def _torchrun(run_dir: Path, run_request: request.RunRequest) -> tuple[dict[int, int], str]:
     """Start the ranks and wait for them.
 
-    Return the exit status of each that failed, and the reason if none could be started.
+    Return the exit status of each failed rank, and the reason if no rank could be started.
     """
     port = run_request.options.port
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, about which it warns
-    # Otherwise torchrun serves a store for the ranks on all interfaces; here they meet without it.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default; without this line torchrun prints a warning
+    # Otherwise torchrun serves a store for the ranks on all network interfaces. Here the ranks meet without this store.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -1,8 +1,8 @@
 """End all processes of a run and delete its temporary files, in a separate program that a busy kernel does not delay.
 
 In a kernel with a busy cell, each access to ``/proc`` and each deletion of a file waits some milliseconds for the
-interpreter's lock, and a thousand of these are necessary. A separate process has its own lock. It starts in a thirtieth
-of a second, because it needs only the standard library.
+interpreter's lock, and about a thousand accesses are necessary. A separate process has a lock of its own. This program
+starts in a thirtieth of a second, because it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
     Parameters
     ----------
     group : int, optional
-        Id of the group's first process, if the id certainly still belongs to this group.
+        Id of the process group; None if the id may by now belong to a different group.
     mark : str
-        Mark of the run; processes in groups of their own, such as compilers' helpers, also have it.
+        Mark of the run. Processes in groups of their own, such as compilers' helpers, have the mark, too.
     scratch : Path
         Folder to delete, as far as possible.
     timeout_s : float
@@ -37,17 +37,17 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
     Returns
     -------
     bool
-        Whether none is left.
+        Whether no process with the mark is left.
     """
     if group is not None:
-        # Do this here, because it does not wait, and running processes would slow the search for the others.
+        # Kill the group here, because this does not wait. Running processes would slow down the search for the others.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     try:
         command = [sys.executable, "-I", "-S", __file__, mark, str(scratch), str(timeout_s)]
         # With `close_fds` the start itself would wait for the lock several times.
         done = subprocess.run(command, close_fds=False, check=False).returncode == 0
-    except OSError:  # there is no memory or process number left
+    except OSError:  # no memory or process number is left
         done = False
     return done or _reap(mark, scratch, timeout_s)
 
@@ -73,11 +73,11 @@ def _environment(pid: str) -> bytes:
 def _reap(mark: str, scratch: Path, timeout_s: float) -> bool:
     deadline_s = time.monotonic() + timeout_s
     none_left = False
-    # Repeat until none is found, because one may have been forked while the others were listed.
+    # Repeat until no process is found, because a process may fork while the processes are listed.
     while not none_left and time.monotonic() < deadline_s:
         try:
             left = marked_processes(mark)
-        except OSError:  # there is no descriptor left at the moment
+        except OSError:  # no file descriptor is left at the moment
             time.sleep(0.05)
             continue
         none_left = not left
@@ -91,6 +91,6 @@ def _reap(mark: str, scratch: Path, timeout_s: float) -> bool:
 
 
 if __name__ == "__main__":
-    # An interrupt of a kernel goes to its whole process group.
+    # Ignore interrupts, because an interrupt of a kernel goes to the kernel's whole process group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(0 if _reap(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])) else 1)

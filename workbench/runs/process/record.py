@@ -26,7 +26,7 @@ _STATES: dict[str, State] = {"finished": "done", "failed": "failed", "cancelled"
 
 
 COMPETED_CORES = 0.25
-"""Number of missing cores from which on step times are marked."""
+"""If at least this many cores were missing, step times are marked as unreliable."""
 
 
 class Record:
@@ -57,7 +57,7 @@ class Record:
 
     def _all_of[T: Event](self, kind: type[T]) -> list[T]:
         with self._lock:
-            # Do not search through all records, because a run has one for each of its steps.
+            # Use the lists for each type. A search through all records would be slow, because each step has a record.
             return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # what is kept by its type
 
     def _last_of[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
@@ -102,7 +102,7 @@ class Record:
 
     @property
     def error(self) -> str | None:
-        """Reason why the run is not `ok`, in one line; None while it runs, and if it is `ok`."""
+        """Reason why the run is not `ok`, in one line; None while the run continues, and if it is `ok`."""
         last = self._last_of(events.FINAL)
         if isinstance(last, events.Failed):
             return untrusted_files.one_line(last.reason) or "failed"
@@ -174,7 +174,7 @@ class Record:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """``{"name", "seconds"}`` of each stage of compilation; during compilation, of the stages that have ended."""
+        """``{"name", "seconds"}`` of each stage of compilation that has ended."""
         compiled = self._last_of(events.Compiled)
         if compiled is not None:
             return list(compiled.stages)
@@ -211,10 +211,11 @@ class Record:
 
     @property
     def against(self) -> dict[str, dict[str, Any]]:
-        """By name, each other way to run the program that was timed interleaved with this run.
+        """Figures of each variant that was timed interleaved with this run, by the variant's name.
 
-        ``step_s``; its ``ratio`` to this run's time with a 95 % interval ``low`` to ``high``; and the ``verdict``,
-        which is ``faster`` or ``slower`` than this run, or ``noise`` if the interval contains 1.
+        The figures are ``step_s``; the ``ratio`` of ``step_s`` to this run's time, with a 95 % interval ``low`` to
+        ``high``; and the ``verdict``, which is ``faster`` or ``slower`` than this run, or ``noise`` if the interval
+        contains 1.
         """
         found = {}
         for event in self._all_of(events.VariantTimes):
@@ -275,14 +276,14 @@ class Record:
         checked = self._last_of(events.AccuracyChecked)
         if checked is None:
             return None
-        # Imported here, because a process that only follows runs needs no PyTorch.
+        # Import this here, because it imports PyTorch, and a process that only follows runs needs no PyTorch.
         from workbench.runs.measure.accuracy import Accuracy
 
         return Accuracy(
             ok=checked.ok,
             max_error=checked.max_error,
             against=checked.against,
-            # Without the times at which they were logged, because ranks' logs have other times than the run's log.
+            # Leave out the events' times: in a run with ranks, they do not say when a tensor was compared.
             tensors=tuple(
                 TensorError(**{field.name: getattr(event, field.name) for field in dataclasses.fields(TensorError)})
                 for event in self._all_of(events.TensorChecked)
@@ -298,8 +299,8 @@ class Record:
     def ranks(self) -> list[dict[str, Any]]:
         """Outcome of each rank of a shared run.
 
-        Its number ``rank``, the ``reason`` of its failure or an empty text, and its figures ``compile_s``, ``step_s``
-        and ``measured_peak_bytes``. The figures of the run are the largest among them.
+        Each dict has the rank's number ``rank``, the ``reason`` of its failure or an empty text, and its figures
+        ``compile_s``, ``step_s`` and ``measured_peak_bytes``. The run's figures are the largest of the ranks' figures.
         """
         names = ("rank", "reason", "compile_s", "step_s", "measured_peak_bytes")
         return [{name: getattr(event, name) for name in names} for event in self._all_of(events.RankEnded)]

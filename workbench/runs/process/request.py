@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 REQUEST_FILE = "request.json"
 CONFIG_FILE = "config.py"
 SCRATCH = "tmp"
-"""Folder inside a run's folder for its own temporary files and caches; deleted when the run ends."""
+"""Folder inside a run's folder for the run's temporary files and caches; deleted when the run ends."""
 OUTPUT_FILE = "output.log"
 OUTPUT_BYTES = 1 << 18
-"""Maximum number of bytes that are kept of a worker's output, counted from its end."""
+"""Maximum number of bytes of a worker's output that are stored: the last ones."""
 
 ALIVE_LISTED = 200
-"""Maximum number of values alive at a peak that are kept, predicted or measured; the largest are kept."""
+"""Maximum number of values alive at a predicted or measured peak that are stored: the largest ones."""
 
 FORMAT_VERSION = 1
-"""Increased when a reader of the old form would be wrong."""
+"""Version of a request's form. It increases with each change after which an old reader would misread a request."""
 
 MOST_RANKS = 1 << 16
 """Maximum number of ranks; a larger one means a damaged request."""
@@ -39,7 +39,7 @@ _READING: dict[str, Any] = {"strict": True, "allow_inf_nan": False, "extra": "fo
 
 
 class Dumpable(Protocol):
-    """A program that can write the data from which another process builds it into a folder."""
+    """A program that can write data into a folder, from which another process builds the program again."""
 
     def dump(self, folder: Path) -> dict[str, Any]:
         """Write the data, and return the spec for `workbench.programs.build`."""
@@ -52,32 +52,32 @@ class RunOptions:
     Attributes
     ----------
     seed : int
-        Random seed, set before the first step and before each step that it is compared with.
+        Random seed, which is set before the first step, and before each step that the first step is compared with.
     threads : int, optional
         Number of torch's threads on the CPU; by default torch's own number.
     warmup, samples : int
         Number of steps before the timed ones, and number of timed steps.
     sampling_s : float
-        Steps are timed for no longer than this, but at least three are.
+        Maximum time for timed steps; at least three steps are timed in any case.
     memory_interval_s : float
-        Interval between samples of the memory in use. A few are late, while a compiler holds the interpreter's lock;
-        with the default there are nevertheless 20 a second.
+        Interval between samples of the memory in use. While a compiler holds the interpreter's lock, a few samples are
+        late. With the default interval there are nevertheless 20 samples a second.
     measure_peak, clocks, check_accuracy : bool
         Whether to measure the memory of a step and of its statements by allocation events; whether to time each
         statement; whether to compare with unmodified Thunder, with eager and, if possible, with double precision.
     memory_snapshot : bool
         Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.measure.memory_snapshot`.
     cuda_graph : bool
-        Whether to time the step also as a CUDA graph, interleaved with the run's own steps. This is the time without
-        launches by the host. On CUDA only.
+        Whether to time the step also as a CUDA graph, interleaved with the run's own steps. The graph's time is the
+        time without launches by the host. On CUDA only.
     cold : bool
-        Whether to compile with the run's own, initially empty caches, so that compile times can be compared.
+        Whether the run has compiler caches of its own, which are empty at first. Compile times can then be compared.
     timeout_s : float, optional
-        The run fails if it takes longer than this.
+        Time limit; a run that takes longer fails.
     memory_limit_bytes : int, optional
-        The run fails if its process, or the process of one of its ranks, takes more than this.
+        Memory limit; a run fails if its process, or the process of one of its ranks, takes more memory.
     port : int, optional
-        TCP port at which ranks find one another. On one machine they need no port, because they use a file by default.
+        TCP port at which ranks meet. On one machine it is not needed, because ranks meet through a file by default.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
@@ -106,19 +106,19 @@ class RunRequest:
     Attributes
     ----------
     name : str
-        For people.
+        Name of the run for users.
     program : dict
         Spec for `workbench.programs.build`.
     created_s : float
         Seconds since the epoch.
     predicted_peak_bytes : int, optional
-        The plan's peak, for comparison with the measured one.
+        The plan's peak, for comparison with the measured peak.
     predicted_alive : list of dict
         Values that are alive at the plan's peak, largest first, at most `ALIVE_LISTED`: ``bytes``, ``value``, and the
         ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.
     variants : dict of str to str, optional
-        Variants of how to run the program, timed interleaved with the run: the text of a config, or None for unmodified
-        Thunder.
+        Variants of the run, by name, which are timed interleaved with the run: for each the text of a config, or None
+        for unmodified Thunder.
     options : RunOptions
     ranks : int
         Number of processes that share the program.
@@ -145,7 +145,7 @@ class RunRequest:
     draws_differ: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse values that no run can have, and keep terminal control characters out of the name."""
+        """Refuse values that no run can have, and remove terminal control characters from the name."""
         if not 1 <= self.ranks <= MOST_RANKS:
             raise ValueError(f"a run has between 1 and {MOST_RANKS} ranks, not {self.ranks}")
         if not (math.isfinite(self.created_s) and 0 <= self.created_s < _LATEST_S):
@@ -157,7 +157,7 @@ class RunRequest:
 
 
 _LATEST_S = 1e11
-"""The limit is some three thousand years from now."""
+"""Latest accepted time of a request: some three thousand years from now."""
 
 
 def prepare(
@@ -184,7 +184,7 @@ def prepare(
     program : Dumpable
         Such as a `workbench.programs.Program`.
     config_text : str, optional
-        The exported config. If it is missing, the run is one of unmodified Thunder.
+        The exported config. Without a config, the run executes unmodified Thunder.
     name : str
         The default is the folder's name.
     predicted_peak_bytes : int, optional
@@ -260,7 +260,7 @@ def write_request(run_dir: Path, request: RunRequest) -> None:
     Raises
     ------
     OSError
-        If it cannot be written; the old request stays.
+        If the request cannot be written; the old request stays.
     """
     record = {"format_version": FORMAT_VERSION, **dataclasses.asdict(request)}
     untrusted_files.write(run_dir / REQUEST_FILE, json.dumps(record, indent=1) + "\n")
@@ -294,7 +294,7 @@ def read_request(run_dir: Path) -> RunRequest:
             "open it with the version that wrote it"
         )
     try:
-        # Parse JSON text, because only then does a strict reader accept a record for plain data.
+        # Convert the record to JSON text again, because a strict reader accepts no dict in place of a dataclass.
         return _reader().validate_json(json.dumps(record))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {_first_fault(error)}") from None

@@ -24,7 +24,7 @@ ROOT_VARIABLE = "WORKBENCH_RUNS"
 _PIN_FILE = "pinned"
 _NOTE_FILE = "note.txt"
 MOST_NOTE = 2000
-"""Characters of a note."""
+"""Maximum number of characters of a note."""
 
 
 def root() -> Path:
@@ -40,12 +40,12 @@ def new_folder(name: str, parent: Path | None = None) -> Path:
     name : str
         Such as the program's name.
     parent : Path, optional
-        By default `root`.
+        Folder in which the new folder is made; `root` by default.
 
     Raises
     ------
     RunError
-        If it cannot be made.
+        If the folder cannot be made.
     """
     parent = parent or root()
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'run'}"
@@ -62,8 +62,8 @@ def new_folder(name: str, parent: Path | None = None) -> Path:
     raise RunError(f"{parent} has a thousand runs called {stem}")
 
 
-def open(run: Path | str, parent: Path | None = None) -> Run:  # read as store.open
-    """Return the run of a folder, rebuilt from its log; if its process is alive, follow it.
+def open(run: Path | str, parent: Path | None = None) -> Run:  # its users call it as `store.open`
+    """Return the run of a folder, rebuilt from its log; if the run's process is alive, follow the process.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def open(run: Path | str, parent: Path | None = None) -> Run:  # read as store.o
 
 
 def runs(parent: Path | None = None) -> list[Run]:
-    """Return all readable runs in a folder, pinned ones first, then latest first; for the others see `listing`.
+    """Return all readable runs in a folder, pinned runs first, then the latest first. `listing` has also the others.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def runs(parent: Path | None = None) -> list[Run]:
 
 
 def listing(parent: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
-    """Return all runs in a folder: the readable ones, and the reasons why others cannot be read.
+    """Return the readable runs in a folder, and the reason for each run that cannot be read.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ def listing(parent: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     Returns
     -------
     runs : list of Run
-        Pinned runs first, then latest first.
+        The readable runs: pinned runs first, then the latest first.
     unreadable : dict of Path to str
-        By folder, the reason in one line: damaged, of a later version, of another user.
+        For the folder of each other run, the reason in one line: damaged, of a later version, of another user.
     """
     found: list[Run] = []
     unreadable: dict[Path, str] = {}
@@ -117,7 +117,7 @@ def listing(parent: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
 
 
 def rename(run: Path | str, name: str, parent: Path | None = None) -> None:
-    """Give a run another name. The folder keeps its name.
+    """Rename a run. The folder's name does not change.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def rename(run: Path | str, name: str, parent: Path | None = None) -> None:
 
 
 def annotate(run: Path | str, note: str, parent: Path | None = None) -> None:
-    """Store a note on a run in its folder; an empty note removes the last one.
+    """Store a note on a run in the run's folder; an empty note removes the stored note.
 
     Raises
     ------
@@ -153,12 +153,12 @@ def annotate(run: Path | str, note: str, parent: Path | None = None) -> None:
 
 
 def note_of(run_dir: Path) -> str:
-    """Return the note on the run of a folder, on one line; empty if there is none or it cannot be read."""
+    """Return the note on the run of a folder, on one line; empty if there is no note or it cannot be read."""
     return untrusted_files.one_line(untrusted_files.read_end(run_dir / _NOTE_FILE, 4 * MOST_NOTE))
 
 
 def pin(run: Path | str, pinned: bool = True, parent: Path | None = None) -> None:
-    """Pin a run, to keep it and compare with it, or unpin it.
+    """Pin a run, which protects it from `delete`, or unpin it.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def delete(run: Path | str, parent: Path | None = None) -> None:
     Raises
     ------
     RunError
-        If it is pinned, is running, or cannot be removed.
+        If the run is pinned, has not ended, or cannot be removed.
     """
     folder = _find(run, parent)
     if is_pinned(folder):
@@ -216,7 +216,7 @@ def folders(parent: Path | None = None) -> list[Path]:
     try:
         with os.scandir(parent) as found:
             names = sorted(entry.name for entry in found)
-    except OSError:  # not created yet
+    except OSError:  # the folder of runs is not created yet
         return []
     return [parent / name for name in names if _is_run(parent / name)]
 
@@ -224,7 +224,7 @@ def folders(parent: Path | None = None) -> list[Path]:
 def _is_run(folder: Path) -> bool:
     try:
         os.lstat(folder / request.REQUEST_FILE)
-    except PermissionError:  # another user's run: listed, and marked
+    except PermissionError:  # a run of another user is listed, with a mark
         return True
     except (OSError, ValueError):
         return False

@@ -1,4 +1,4 @@
-"""Processes of a run: `Worker` represents one and ends it with all its children; their limits, and how they ended."""
+"""Processes of a run: `Worker` ends a worker's process with all its children. Also limits, and reasons of an end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KILL_TIMEOUT_S = 5.0
 def new_mark(run_dir: Path) -> str:
     """Return a mark for the environment of all processes of a run.
 
-    Other runs, and copies of the folder, have other marks.
+    Different runs, and copies of a run's folder, have different marks.
     """
     return f"{uuid.uuid4().hex}:{run_dir}"
 
@@ -52,11 +52,11 @@ class Note:
     ----------
     pid : int
     start_ticks : int
-        Start time, on the clock of its machine.
+        Start time of the process, on the clock of its machine.
     mark : str
         Mark in the environment of the process and of all its children.
     machine : str
-        The machine and its boot, because on another machine the same number belongs to another process.
+        The machine and its last boot. On another machine, or after a reboot, `pid` belongs to a different process.
     """
 
     pid: int
@@ -71,15 +71,15 @@ class Note:
         Raises
         ------
         OSError
-            If it does not.
+            If there is no such process.
         """
         return cls(pid, _start_ticks(pid), mark, _machine())
 
     @classmethod
     def read(cls, run_dir: Path) -> Note | None:
-        """Return the identity in a run's folder.
+        """Return the identity of the process that a run's folder names.
 
-        None if it is missing, cannot be read, or belongs to another folder.
+        None if the file is missing, cannot be read, or belongs to a different folder.
         """
         with contextlib.suppress(OSError, ValueError, RecursionError):
             record = json.loads(untrusted_files.read(run_dir / WORKER_FILE))
@@ -91,20 +91,20 @@ class Note:
         return None
 
     def write(self, run_dir: Path) -> None:
-        """Write it down.
+        """Write this identity into a run's folder.
 
         Raises
         ------
         OSError
-            If that cannot be.
+            If the file cannot be written.
         """
         untrusted_files.write(run_dir / WORKER_FILE, json.dumps(dataclasses.asdict(self)))
 
     @property
     def liveness(self) -> Literal["alive", "gone", "unknown"]:
-        """Return whether the process lives: it must have the same start time and the mark.
+        """Return whether the process is alive: process `pid` must have this start time and this mark.
 
-        ``unknown`` for a process of another machine, of a machine that was rebooted since, or of another user.
+        ``unknown`` for a process of another machine, of another user, or from before the machine's last boot.
         """
         if self.machine != _machine():
             return "unknown"
@@ -120,7 +120,7 @@ class Note:
 
 
 def _start_ticks(pid: int) -> int:
-    # Split after the name, which may contain anything; field 22 overall, see proc(5).
+    # Split after the process name, which may contain any character. The start time is field 22, see proc(5).
     state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     if state == b"Z":
         raise ProcessLookupError(f"process {pid} has ended")
@@ -128,7 +128,7 @@ def _start_ticks(pid: int) -> int:
 
 
 def _environment(pid: int) -> bytes:
-    # The environment is empty for a moment while the process begins its program.
+    # A process that is just starting its program has an empty environment for a moment.
     for _ in range(_LOOKS):
         if found := Path(f"/proc/{pid}/environ").read_bytes():
             return found
@@ -142,10 +142,10 @@ def _machine() -> str:
 
 
 def clear(run_dir: Path, note: Note) -> None:
-    """End the remaining processes of a run whose worker is gone and which no process followed to its end."""
+    """End the remaining processes of a run whose worker is gone, if nothing else has ended them."""
     try:
         left = bool(reaper.marked_processes(note.mark))
-    except OSError:  # there is no descriptor left: the next process that opens the run does it
+    except OSError:  # no file descriptor is left; the next process that opens the run ends the processes
         return
     if not left:
         shutil.rmtree(run_dir / SCRATCH, ignore_errors=True)
@@ -156,7 +156,7 @@ def clear(run_dir: Path, note: Note) -> None:
 
 
 class Worker:
-    """A worker's process, started by this process or by another.
+    """A worker's process, started by this process or by a different one.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class Worker:
     Raises
     ------
     OSError
-        If it is gone, or if no descriptor is left.
+        If the process is gone, or if no file descriptor is left.
     """
 
     def __init__(self, run_dir: Path, pid: int, mark: str, child: subprocess.Popen[bytes] | None = None) -> None:
@@ -194,7 +194,7 @@ class Worker:
     def of(cls, run_dir: Path, note: Note) -> Worker | None:
         """Return the process with this identity, if it is alive."""
         with contextlib.suppress(OSError):
-            # Hold it before looking at it, because from then on the number cannot silently become another process's.
+            # Open the process before checking its identity. From then on, no other process can take its number unseen.
             found = cls(run_dir, note.pid, note.mark)
             if note.liveness == "alive":
                 return found
@@ -203,11 +203,11 @@ class Worker:
 
     @property
     def is_child(self) -> bool:
-        """Return whether this process started it."""
+        """Return whether this process started the worker."""
         return self._child is not None
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether the process has ended, or ends within this time."""
+        """Return whether the process has ended, or ends within `timeout_s`."""
         with self._handle_lock:
             if self._handle is None:
                 return True
@@ -228,9 +228,9 @@ class Worker:
             self._close_handle()
 
     def _close_handle(self) -> None:
-        """Close the handle, unless another thread waits for the process.
+        """Close the handle, unless a thread waits for the process.
 
-        In that case its number could become another file's.
+        If the handle were closed while a thread waits, another file could get the handle's number.
         """
         if self._closed and not self._waiting and self._handle is not None:
             os.close(self._handle)
@@ -242,7 +242,7 @@ class Worker:
         Raises
         ------
         RunError
-            If it lives on.
+            If the process does not end.
         """
         with self._lock:
             self._reap()
@@ -252,9 +252,9 @@ class Worker:
             )
 
     def close(self) -> int | None:
-        """Return the exit status, if it is known, once the process has ended.
+        """Wait for the end of the process, end its children, and delete its temporary files.
 
-        By then all its children and temporary files are gone.
+        Return the exit status; None if this process did not start the worker.
         """
         with self._lock:
             if not self._closed:
@@ -267,7 +267,7 @@ class Worker:
                         self._child.stdin.close()
                 if self._drain is not None:
                     self._drain.join(KILL_TIMEOUT_S)
-                if self._reaped:  # otherwise the next process that opens the run finds the rest by it
+                if self._reaped:  # otherwise the file helps the next process that opens the run to find what is left
                     with contextlib.suppress(OSError):
                         (self._run_dir / WORKER_FILE).unlink()
                 self._let_go()
@@ -275,16 +275,16 @@ class Worker:
 
     def _reap(self) -> None:
         if not self._reaped:
-            # The id of a child that was not waited for still belongs to the child; any other id may be used again.
+            # The id of a child belongs to the child until this process waits for it. Other ids may be used again.
             group = self.pid if self.is_child or not self.wait(0) else None
             self._reaped = reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
 
     def output(self) -> str:
-        """Return the end of its output."""
+        """Return the last part of the worker's output."""
         return b"".join(tuple(self._output)).decode(errors="replace")
 
     def _read_output(self) -> None:
-        """Keep reading, so that a worker that prints a lot never blocks and never fills the disk."""
+        """Read the output all the time, so that a worker that prints a lot neither blocks nor fills the disk."""
         assert self._child is not None
         assert self._child.stdout is not None
         with self._child.stdout as pipe:
@@ -298,16 +298,17 @@ class Worker:
 def die_with_parent(*, keep_input: bool = False) -> None:
     """Make the system kill the process group when the parent closes its end of standard input.
 
-    A waiting thread is not enough, because one call that holds the interpreter's lock stops all threads.
-    PR_SET_PDEATHSIG is not enough, because it watches the thread of the parent that started the worker, not the parent.
+    A thread that waits would not suffice, because a call that holds the interpreter's lock stops all threads.
+    PR_SET_PDEATHSIG would not suffice, because it reacts to the end of the parent's thread, not of the parent.
 
     Parameters
     ----------
     keep_input : bool
-        Leave standard input as it is, for processes that will call this, too; if False, standard input is empty from
-        now on.
+        Whether child processes still get the parent's pipe as standard input, because they call this function, too. If
+        False, standard input is empty from now on.
     """
-    # Reopen it, because the signal's receiver belongs to the open file, which processes that inherit it share.
+    # Open standard input a second time. The receiver of the signal belongs to the open file, and processes that inherit
+    # an open file share it.
     parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
     fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
@@ -317,14 +318,14 @@ def die_with_parent(*, keep_input: bool = False) -> None:
     if poll.poll(0):  # standard input was closed before the signal was set up
         os._exit(1)
     if not keep_input:
-        # A program that reads standard input finds it empty.
+        # Replace standard input by an empty file, for programs that read it.
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)
         os.close(empty)
 
 
 def memory_bytes(pid: int) -> int:
-    """Return the resident memory of a process; 0 once it is gone."""
+    """Return the resident memory of a process; 0 if the process is gone."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:
@@ -332,7 +333,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def reason_over_limit(pid: int, limit_bytes: int | None) -> str:
-    """Return why a process must end because of its memory; empty if it is within its limit or has none."""
+    """Return the reason why a process must end if its memory is over the limit; otherwise return an empty text."""
     used = memory_bytes(pid) if limit_bytes is not None else 0
     if limit_bytes is None or used <= limit_bytes:
         return ""
@@ -351,7 +352,7 @@ def may_signal(pid: int) -> bool:
 
 
 def reason_over_time(begun_s: float, timeout_s: float | None) -> str:
-    """Return why a process must end because of its duration; empty if it may continue."""
+    """Return the reason why a process must end if its time is over the limit; otherwise return an empty text."""
     if timeout_s is None or time.monotonic() - begun_s <= timeout_s:
         return ""
     return f"timeout: not done after {timeout_s:g} s"

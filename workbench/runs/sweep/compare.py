@@ -16,25 +16,26 @@ type Verdict = Literal["faster", "slower", "less", "more", "same", "noise", "unk
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One figure of a run, compared with the first run's.
+    """One figure of a run, compared with the same figure of the first run.
 
     Attributes
     ----------
     run : str
         The run's name.
     figure : str
-        Such as ``step_s`` or ``measured_peak_bytes``.
+        Name of the figure, such as ``step_s`` or ``measured_peak_bytes``.
     value, base : float, optional
-        Values of this run and of the first run; None if not measured.
+        Values of this run and of the first run; None if a value was not measured.
     ratio, low, high : float, optional
-        Value divided by base, with its 95 % interval if there are samples.
+        `value` divided by `base`, with its 95 % interval if there are samples.
     verdict : str
-        For times: ``faster`` or ``slower`` only if the runs' own intervals do not overlap, and the difference exceeds
-        the drift and the noise of the machine together; else ``noise``. ``unknown`` if there are too few samples, or if
-        the drift is not known.
+        For step times ``faster``, ``slower``, ``noise`` or ``unknown``. ``faster`` and ``slower`` need two things: the
+        intervals of the two runs do not overlap, and the difference exceeds the drift and the noise of the machine
+        together. Otherwise ``noise``; but ``unknown`` if there are too few samples, or if the drift is not known. For
+        bytes ``less``, ``more`` or ``same``.
     drift : float, optional
-        Change of the machine's own speed between the two runs, as a share. None if a log lacks it, and for figures that
-        are not times.
+        Change of the machine's own speed between the two runs, as a share. None if a log lacks the machine's speed, and
+        for figures that are not step times.
     """
 
     run: str
@@ -59,9 +60,9 @@ class Comparison:
     noise : float
         Variation of the machine's own speed during the noisiest run.
     drift : float, optional
-        Largest change of that speed between the first run and another; None if no log has it.
+        Largest change of the machine's own speed between the first run and any other run; None if it is not known.
     differences : tuple of Difference
-        Run by run.
+        Differences of each run from the first run, in the order of the runs.
     warnings : tuple of str
         Reasons why the runs are hard to compare.
     """
@@ -93,9 +94,9 @@ class Comparison:
 def compare_runs(*runs: Run) -> Comparison:
     """Compare runs with the first one.
 
-    Runs of different processes are not interleaved. Besides the samples' intervals, changes of the machine add to their
-    differences. A time therefore wins only if the difference exceeds both runs' intervals, and the change of the
-    machine's own speed between and during the runs.
+    Separate runs are not interleaved, so changes of the machine add to the differences between their times. A run
+    therefore counts as faster or slower only under two conditions: the intervals of the two runs do not overlap, and
+    the difference exceeds the change of the machine's own speed between and during the runs.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def compare_runs(*runs: Run) -> Comparison:
     Raises
     ------
     RunError
-        If there are fewer than two.
+        If there are fewer than two runs.
     """
     if len(runs) < 2:
         raise RunError(f"a comparison needs at least two runs, given {len(runs)}")
@@ -125,7 +126,7 @@ def compare_runs(*runs: Run) -> Comparison:
 
 
 def step_times(run: Run, base: Run) -> Difference:
-    """Compare the step times of two runs of different times; see `Difference`."""
+    """Compare the step times of two separate runs; see `Difference`."""
     noise = max((times["noise"] for each in (run, base) if (times := each.times) is not None), default=0.0)
     return _step_times(run, base, noise)
 
@@ -157,13 +158,13 @@ def _step_times(run: Run, base: Run, noise: float) -> Difference:
 
 
 def _intervals_disjoint(samples: Sequence[float], base_samples: Sequence[float]) -> bool:
-    """Return whether the medians' intervals of two runs do not overlap."""
+    """Return whether the intervals of two runs' median times do not overlap."""
     first, second = interleaved_timing.estimate(samples), interleaved_timing.estimate(base_samples)
     return first.high < second.low or second.high < first.low
 
 
 def _compare_single(run: Run, base: Run, figure: str, value: float | None, of_base: float | None) -> Difference:
-    """Return the difference in a figure with one sample per run, which has no interval and no verdict."""
+    """Return the difference in a figure that each run measures once; it has no interval, and its verdict is unknown."""
     ratio = value / of_base if value is not None and of_base else None
     return Difference(
         run=run.name, figure=figure, value=value, base=of_base, ratio=ratio, low=None, high=None, verdict="unknown"
@@ -171,7 +172,7 @@ def _compare_single(run: Run, base: Run, figure: str, value: float | None, of_ba
 
 
 def _bytes(run: Run, base: Run, figure: str) -> Difference:
-    """Bytes are counted, not sampled, so any difference is real."""
+    """Return the difference in a figure in bytes. Bytes are counted and not sampled, so any difference is real."""
     value, of_base = run.memory[figure], base.memory[figure]
     verdict: Verdict = "unknown"
     if value is not None and of_base is not None:

@@ -23,21 +23,21 @@ _PREFIX, _HELD = "workbench-point-", ".held"
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder.
+    """Provide a temporary folder, and delete it afterwards.
 
-    If its process was killed, the folder is deleted when the next one is made on that machine.
+    If this process is killed, the folder stays, until a process on the same machine makes the next such folder.
     """
     _remove_orphans(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as made, (Path(made) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Lock before renaming: a folder with this kind of name and without a lock was left behind.
+        # Lock the file before renaming it: a renamed file without a lock means that its process was killed.
         os.rename(lock.name, Path(made) / _HELD)
         yield Path(made)
 
 
 def _remove_orphans(temporary: Path) -> None:
     for left in temporary.glob(f"{_PREFIX}*/{_HELD}"):
-        # Another process may remove it meanwhile.
+        # Another process may remove the folder meanwhile.
         with contextlib.suppress(OSError):
             if left.stat().st_uid != os.getuid():
                 continue
@@ -47,7 +47,7 @@ def _remove_orphans(temporary: Path) -> None:
 
 
 def pack(runs: Path) -> bytes:
-    """Return the folders of runs in compressed form; empty if there are none."""
+    """Return all folders in the folder `runs` as one compressed archive; the archive is empty if there are none."""
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w:gz") as archive:
         for run in sorted(runs.iterdir()) if runs.is_dir() else ():
@@ -56,7 +56,7 @@ def pack(runs: Path) -> bytes:
 
 
 def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
-    """Unpack into a new folder in `runs`.
+    """Unpack an archive of `pack` into a new folder in `runs`.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
     runs : Path
         The folder is created if it is missing.
     run_dir : str
-        The run's folder on the machine that ran it; empty if there is none.
+        The run's folder on the machine that executed the run; empty if there is none.
 
     Returns
     -------
     str
-        The run's folder here.
+        The run's folder on this machine.
     """
     if not run_dir:
         return ""
@@ -83,7 +83,7 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
 
 @contextlib.contextmanager
 def dask(address: str) -> Iterator[Executor]:
-    """Provide the workers of a Dask cluster as an executor; afterwards, pending work there is cancelled.
+    """Provide the workers of a Dask cluster as an executor; afterwards, cancel pending work on the cluster.
 
     Dask itself repeats the work of a worker that has died.
 
@@ -95,7 +95,7 @@ def dask(address: str) -> Iterator[Executor]:
     Raises
     ------
     RunError
-        If Dask is not installed, if no scheduler answers at the address, or if it has no workers.
+        If Dask is not installed, if no scheduler answers at the address, or if the scheduler has no workers.
     """
     try:
         from distributed import Client

@@ -1,6 +1,7 @@
-"""`Sweep`: a program with several values of settings and choices, each point in a separate cold process.
+"""`Sweep`: a program with several values of settings and choices.
 
-Points run one at a time, or on any `concurrent.futures.Executor`: Dask's, submitit's, MPI's, or a pool.
+A point is one combination of values. Each point runs in a separate process with empty caches. Points run one at a time,
+or on any `concurrent.futures.Executor`: that of Dask, submitit or MPI, or a pool.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ if TYPE_CHECKING:
 NOTE_FILE = "sweep.json"
 POINTS_FILE = "points.jsonl"
 FIT_FROM = 8
-"""Smallest value to which the exponent is fitted, because constant costs dominate below it."""
+"""Smallest value that is used to fit the exponent, because constant costs dominate for smaller values."""
 
 FIGURES = ("compile_s", "step_s", "measured_peak_bytes", "fusions", "fusions_unique")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Points to run.
+    """A program, and the values of its settings and choices. Every combination of values is a point.
 
     Attributes
     ----------
     program : str
         A built-in name or ``file.py:factory``.
     settings : mapping of str to sequence of str
-        Values of each setting. Every combination is a point; the first setting changes slowest.
+        Values of each setting; the first setting changes slowest.
     choices : mapping of str to sequence of str
-        Likewise, options of sites.
+        Options of each site.
     device, executor : str
     timeout_s : float
         A point that takes longer fails, and the sweep continues.
@@ -82,7 +83,7 @@ class Sweep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepOutcome:
-    """One point's outcome.
+    """Outcome of one point.
 
     Attributes
     ----------
@@ -92,9 +93,9 @@ class SweepOutcome:
     seconds : float
         Total time: opening, planning, compiling, running.
     figures : dict
-        Those figures of `FIGURES` that were measured.
+        Measured figures, by the names in `FIGURES`.
     stages : list of dict
-        As in a run.
+        Stages of the compilation, as in `workbench.runs.process.record.Record.stages`.
     run_dir : str
     """
 
@@ -112,7 +113,7 @@ class SweepOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class SweepProgress:
-    """Progress of a sweep: the number of points done, and an estimate of the remaining time from their mean time."""
+    """Progress of a sweep: the number of finished points, and the remaining time, estimated from their mean time."""
 
     done: int
     count: int
@@ -134,7 +135,7 @@ class SweepResult:
     points: tuple[SweepOutcome, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per point, for tables."""
+        """Return one flat row for each point, for tables."""
         return [
             {
                 **point.settings,
@@ -148,7 +149,7 @@ class SweepResult:
         ]
 
     def csv(self) -> str:
-        """The rows as comma-separated values, with a header."""
+        """Return the rows as comma-separated values, with a header."""
         rows = self.rows()
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]) if rows else ["ok"], lineterminator="\n")
@@ -157,9 +158,10 @@ class SweepResult:
         return text.getvalue()
 
     def exponents(self, figure: str = "compile_s") -> dict[str, float]:
-        """Exponent of the power law between a figure and the first setting, for each combination of everything else.
+        """Fit power laws of a figure in the first setting; return an exponent for each combination of other values.
 
-        A straight line is fitted to the logarithms of values from `FIT_FROM` on; at least two values are needed.
+        A straight line is fitted to the logarithms, for values of the first setting from `FIT_FROM` on. A fit needs at
+        least two values.
         """
         found = {}
         for label, series in self.series(figure).items():
@@ -170,7 +172,7 @@ class SweepResult:
         return found
 
     def series(self, figure: str = "compile_s") -> dict[str, list[tuple[float, float]]]:
-        """Values of the first setting with the values of a figure, for each combination of everything else."""
+        """Return pairs of the first setting and a figure, for each combination of the other values."""
         axis = next(iter(self.sweep.settings), None)
         found: dict[str, list[tuple[float, float]]] = {}
         for point in self.points:
@@ -193,7 +195,7 @@ class SweepResult:
 
 
 def check_sweep(sweep: Sweep) -> None:
-    """Refuse an unknown program or settings, before a cold process finds that out for each point.
+    """Refuse an unknown program or setting before any point runs.
 
     Raises
     ------
@@ -219,12 +221,12 @@ def run(
     out : Path
         Folder for the outcome and the run of each point; created if it is missing.
     on_progress : callable, optional
-        Called before the first point and after each.
+        Called before the first point and after each point.
     executor : concurrent.futures.Executor, optional
-        Executes the points, as many at once as it takes; by default they run here, one after another. Its workers need
-        this package and the program's file. All files of a point are brought back into `out`. If a worker dies, its
-        point fails, and the next call runs the point again. Points that run at the same time on one machine disturb
-        each other's times.
+        Executes the points, several at once if it has several workers. By default the points run in this process, one
+        after another. The executor's workers need this package and the program's file. All files of a point are
+        brought back into `out`. If a worker dies, its point fails, and the next call of this function runs the point
+        again. Points that run at the same time on one machine disturb each other's times.
 
     Returns
     -------
@@ -233,9 +235,9 @@ def run(
     Raises
     ------
     ProgramError
-        As `check_sweep` says.
+        As in `check_sweep`.
     RunError
-        If the folder cannot be written, or contains another sweep.
+        If the folder cannot be written, or contains a sweep of a different program, device or executor.
     """
     check_sweep(sweep)
     try:
@@ -293,7 +295,7 @@ def _run_points(
 
 
 def _run_packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[SweepOutcome, bytes]:
-    """Run one point on a worker; return it with its run's folder."""
+    """Run one point on a worker; return the outcome, and the folder of the point's run as an archive."""
     with dask_runs.folder() as out:
         done = _run_cold(sweep, point, out)
         return done, dask_runs.pack(out / "runs")
@@ -319,7 +321,7 @@ def _run_cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -
         json.dumps({"program": sweep.program, "device": sweep.device, "executor": sweep.executor, **point}),
     ]  # fmt: skip
     start = time.perf_counter()
-    # The system closes it when this process dies, which tells the point that it can end.
+    # When this process dies, the system closes its end of the pipe. The point's process notices this, and ends.
     its_end, alive = os.pipe()
     child = subprocess.Popen(
         command,
@@ -339,7 +341,7 @@ def _run_cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -
     except subprocess.TimeoutExpired:
         error = f"timeout: not done after {sweep.timeout_s:g} s"
     finally:
-        # The worker has its own session; it dies with the process that requested it.
+        # The run's worker has its own session, so the kill does not reach it. It dies with the process that is killed.
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
@@ -369,7 +371,7 @@ def _outcome(text: str, complaints: str, status: int) -> tuple[dict[str, Any], s
 
 
 def _claim(out: Path, sweep: Sweep) -> None:
-    """Record the sweep in the folder, so that points of another program are never taken for points of this one."""
+    """Record the sweep in its folder, so that points of a different program are never taken for points of this one."""
     mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
     note = out / NOTE_FILE
     if untrusted_files.exists(note):

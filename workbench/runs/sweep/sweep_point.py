@@ -1,4 +1,4 @@
-"""One point of a sweep as a process: opens the program, chooses, runs, and writes one line of JSON.
+"""One point of a sweep as a process: opens the program, makes the choices, runs it, and writes one line of JSON.
 
 ``python -m workbench.runs.sweep.sweep_point SPEC``, started by `workbench.runs.sweep.sweep`.
 """

@@ -1,7 +1,7 @@
-"""Process of one rank of a shared run: joins the other ranks, then does the work of a run's worker.
+"""Process of one rank of a shared run: it joins the other ranks, and then does the work of a run's worker.
 
 ``torchrun … -m workbench.runs.worker.rank_worker RUN_DIR``, started by `workbench.runs.process.rank_launcher` on this
-machine, and by the user's torchrun on other machines. Its log is in a separate folder inside the run's folder.
+machine, and by the user's torchrun on other machines. The rank's log is in a separate folder inside the run's folder.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def main(run_dir: Path) -> None:
             worker.run_program(run_dir, log, join=functools.partial(_join, run_dir))
         except BaseException:
             if (run_dir / rank_launcher.CANCEL_FILE).exists():
-                # If another rank obeyed the cancel first, this rank misses it here. That is not a failure of this rank,
-                # whose own thread ends it now.
+                # If another rank has already ended because of the cancel, this rank fails without it. Do not report
+                # that as a failure: the thread that looks for the cancel ends this rank, too.
                 obeying.join()
             raise
 
@@ -68,7 +68,7 @@ def _keep_output(path: Path) -> None:
 
 
 def _obey_cancel(run_dir: Path, folder: Path) -> None:
-    """End the process when another machine cancels the run; the only sign is a file in the folder."""
+    """End the process when the run is cancelled from another machine; the only sign of it is the cancel file."""
     begun_s = time.perf_counter()
     while not (run_dir / rank_launcher.CANCEL_FILE).exists():
         time.sleep(_CANCEL_INTERVAL_S)
@@ -79,7 +79,7 @@ def _obey_cancel(run_dir: Path, folder: Path) -> None:
 def keep_limits(folder: Path, options: request.RunOptions) -> None:
     """End the process when it takes more memory or time than allowed.
 
-    Without a launcher, each rank checks this itself.
+    Each rank checks its own limits if no launcher does.
     """
     begun_s, reason = time.monotonic(), ""
     while not reason:
@@ -93,7 +93,8 @@ def keep_limits(folder: Path, options: request.RunOptions) -> None:
 def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
     """Meet the other ranks.
 
-    On one machine, ranks meet through a file and communicate over the loopback; on several, at torchrun's address.
+    On one machine, ranks meet through a file and communicate over the loopback. On several machines, they meet at
+    torchrun's address.
     """
     import torch
     import torch.distributed as dist
@@ -117,7 +118,7 @@ def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
     if here and port is None:
         meeting = {"init_method": f"file://{run_dir / request.SCRATCH / 'ranks'}"}
     elif port is not None and reaper.MARK in os.environ:
-        # The process that started the ranks serves it; see `workbench.runs.process.rank_launcher.serve_store`.
+        # The process that started the ranks serves the store: `workbench.runs.process.rank_launcher.serve_store`.
         store = dist.TCPStore(rank_launcher.LOOPBACK, port, is_master=False)  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
         meeting = {"store": store}
     dist.init_process_group(
@@ -139,12 +140,12 @@ class _Ranks:
         self._data = rank if run_request.parallel != "tensor" else 0
 
     def options(self, options: request.RunOptions) -> request.RunOptions:
-        """With this rank's own seed and, by default, its share of the machine's cores."""
+        """Return the options with this rank's own seed and, by default, its share of the machine's cores."""
         share = max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"]))
         return dataclasses.replace(options, seed=options.seed + self._data, threads=options.threads or share)
 
     def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
-        """All ranks have the same parameters; each has its own inputs."""
+        """Return a builder of this rank's program: all ranks have the same parameters, and each has its own inputs."""
         device, seed = str(self._device), self._asked.program["seed"]
 
         def build_own() -> Parts:
@@ -169,7 +170,10 @@ class _Ranks:
         return fake_process_group.transforms(shared, self._device, dist.group.WORLD)
 
     def agree_options(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
-        """Limit samples only by number, which the slowest rank determines, because each step needs all ranks."""
+        """Return the options with the same number of samples on all ranks, because each step needs all ranks.
+
+        The slowest rank determines the number. There is no time limit for the samples.
+        """
         import torch
         import torch.distributed as dist
 
@@ -192,7 +196,7 @@ class _Ranks:
         log: event_log.EventLog,
         seed: int,
     ) -> None:
-        """Compare parameters and gradients after a few training steps."""
+        """Compare parameters and gradients after a few training steps with the references', and log the result."""
         from workbench.compiler import api
         from workbench.runs.measure import rank_training
 
@@ -211,7 +215,7 @@ class _Ranks:
         log.write(worker.check_event(outcome, log.now_s()))
 
     def leave(self) -> None:
-        """Wait for the other ranks, because a rank loses pending data when its sender ends."""
+        """Wait for the other ranks, because a rank loses data that it has not yet received when the sender ends."""
         import torch.distributed as dist
 
         dist.barrier()
@@ -219,13 +223,13 @@ class _Ranks:
 
 
 def random_rows[T](inputs: T, seed: int) -> T:
-    """Return inputs of the same shapes, with rows drawn at random from the given rows: a batch of the same data.
+    """Return inputs of the same shapes whose rows are drawn at random from the rows of `inputs`.
 
     Parameters
     ----------
     inputs
-        Any nesting. Rows are along the first dimension. All tensors with as many rows as the first tensor get the same
-        draws; other tensors stay.
+        Any nesting of tensors. Rows are along the first dimension. In all tensors that have as many rows as the first
+        tensor, the same rows are drawn; other tensors do not change.
     seed : int
     """
     import torch

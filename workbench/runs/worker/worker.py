@@ -1,8 +1,8 @@
-"""The process of one run: builds the program, compiles it, steps it, measures it, and logs everything.
+"""The process of one run: builds a program, compiles it, steps it, measures it, and logs everything.
 
 ``python -m workbench.runs.worker.worker RUN_DIR``, started by `workbench.runs.process.follow_run`. Standard input is a
-pipe to which nothing is written. When its other end closes, because the process that requested the run is gone, the
-system kills the worker's whole process group, whatever it is doing.
+pipe to which nothing is written. When the other end of the pipe closes, because the process that requested the run is
+gone, the system kills the worker's whole process group, whatever the worker is doing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RankGroup(Protocol):
     """The other ranks that share a program with this process; see `workbench.runs.worker.rank_worker`."""
 
     def options(self, options: request.RunOptions) -> request.RunOptions:
-        """The options, with this rank's own seed and number of threads."""
+        """Return the options with this rank's own seed and number of threads."""
 
     def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
         """Return the builder of this rank's program, from a builder for a device and a seed.
@@ -56,10 +56,10 @@ class RankGroup(Protocol):
         """Return new transforms that share the program among the ranks, for each compilation."""
 
     def agree_options(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
-        """The options of the shared run, with budgets that give all ranks the same number of steps."""
+        """Return the options with budgets that give all ranks the same number of steps."""
 
     def check(self, compile_program: Compiler, build: Callable[[], Parts], log: event_log.EventLog, seed: int) -> None:
-        """Compare the results of training with unmodified Thunder's and with eager's."""
+        """Compare the results of training with those of unmodified Thunder and of eager PyTorch, and log the result."""
 
     def leave(self) -> None:
         """Wait until all ranks are done."""
@@ -72,7 +72,7 @@ def main(run_dir: Path) -> None:
 
 
 def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoReturn:
-    """Do a worker's work with a log that begins and ends properly; ends the process."""
+    """Call `run` with a log that begins with a start event and ends with a terminal event; then end the process."""
     log = event_log.EventLog(log_dir / event_log.LOG_FILE)
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
     _report_warnings(log)
@@ -83,16 +83,16 @@ def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoRet
         end = events.Failed(t_s=log.now_s(), reason=explain(error), detail=traceback.format_exc())
     log.write(end)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the program may have closed it, or have put another file in its place
+        with contextlib.suppress(Exception):  # the program may have closed or replaced the file
             stream.flush()
-    # Exit at once, because threads and pools of the program or a compiler would keep the process from ending.
+    # Exit at once, because threads and pools of the program or of a compiler would delay the end of the process.
     os._exit(0 if isinstance(end, events.Finished) else 1)
 
 
 def compiler_of(config_text: str | None, name: str, transforms: Transforms = tuple) -> Compiler:
-    """The compiler of a program: a config, or unmodified Thunder if there is none.
+    """Return a function that compiles a program under a config, or with unmodified Thunder if there is no config.
 
-    The config is read at once; the compiler is imported when it is first needed.
+    The config is read at once. The compiler is imported when the function is first called.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _measure(
             log.write(events.Warned(t_s=log.now_s(), message=str(error)))
     if options.check_accuracy:
         _phase(log, "accuracy")
-        del stepper  # references need the room
+        del stepper  # the references need its memory
         with fusions.shared():
             if group is not None:
                 group.check(compile_program, build, log, options.seed)
@@ -217,17 +217,17 @@ def _measure(
 
 
 class SharedFusions(Protocol):
-    """Compiles fusions that occur several times in a run only once."""
+    """Compiles a fusion that occurs several times in a run only once."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, each fusion is compiled separately, to measure it, and is cached."""
+        """Return a context in which each fusion is compiled separately, so that it can be measured, and is cached."""
 
     def shared(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, cached fusions are not compiled again."""
+        """Return a context in which cached fusions are not compiled again."""
 
 
 class _NoFusions:
-    """Stand-in if nvFuser compiles nothing."""
+    """Stand-in for `SharedFusions` if nvFuser compiles nothing."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -236,7 +236,7 @@ class _NoFusions:
 
 
 def fusions_of(device: str) -> SharedFusions:
-    """Return the fusion compiler for programs on a device."""
+    """Return the object that shares compiled fusions in a run on a device."""
     from workbench.core.executor import why_no_nvfuser
 
     if not device.startswith("cuda") or why_no_nvfuser():
@@ -312,7 +312,7 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: event_log.EventLo
 
 
 def _threads(stepper: Stepper) -> int:
-    """Number of threads of this process that compute on the CPU in a step."""
+    """Return the number of threads of this process that compute on the CPU in a step."""
     import torch
 
     return torch.get_num_threads() if stepper.device.type == "cpu" else 1
@@ -326,7 +326,7 @@ def _variants(
     options: request.RunOptions,
     log: event_log.EventLog,
 ) -> dict[str, Stepper]:
-    """Compile the program as each other requested variant, and warm each up."""
+    """Compile each requested variant of the program, and warm it up."""
     from workbench.runs.measure import accuracy, cuda_graph
 
     others: dict[str, tuple[str | None, type[Stepper]]] = {
@@ -364,14 +364,14 @@ def _compile(
     *,
     stock: bool,
 ) -> tuple[dict[str, Any], dict[str, str], Stepper]:
-    """Do the first forward and backward; return its results, the kernels, and the program ready for more steps."""
+    """Do the first forward and backward; return the results, the kernels, and a stepper for further steps."""
     import torch
 
     from workbench.runs.measure import accuracy
 
     original, args, kwargs = build()
-    # Imported here, so that these seconds do not count as compile time, and a program that cannot be built fails
-    # without them.
+    # The imports take seconds. Here they do not count as compile time, and a program that cannot be built fails before
+    # them.
     from workbench.compiler.api import proofs_of
     from workbench.compiler.fastpath import install
 
@@ -401,8 +401,8 @@ def _compile(
             compile_s=end_s - start_s,
             attributed=attributed,
             stages=shares,
-            # A plan that differs from the stock plan does not run. The stock plan itself may differ from Thunder's
-            # trace.
+            # A plan runs only if it is proven equal to the program or to the stock plan. Only the stock plan may differ
+            # from the program.
             proven=all(proof.proven for proof in proofs) if proofs else None,
             rules=sorted({rule for proof in proofs for rule in proof.rules}),
         ),
@@ -417,10 +417,10 @@ def _compile(
 def _thunders_own_stages(
     jitted: Any, recorder: compile_stages.Recorder, log: event_log.EventLog, start_s: float, forward_s: float
 ) -> None:
-    """Attribute time that was not reported to the observer, by the time stamps that Thunder itself keeps.
+    """Attribute time that the compiler did not report to the observer, with the help of Thunder's own time stamps.
 
-    `thunder.compile_stats` contains readings of `time.perf_counter_ns`. They are coarser than the observer's reports,
-    but unmodified Thunder has no others.
+    `thunder.compile_stats` contains the time stamps, which are readings of `time.perf_counter_ns`. They are coarser
+    than the reports to the observer, but unmodified Thunder makes no such reports.
     """
     stats = getattr(jitted, "_lc_cs", None)
     if stats is None:
@@ -430,7 +430,7 @@ def _thunders_own_stages(
         return log.since_s(getattr(stats, name) / 1e9)
 
     traced_s, prologue_s = seconds_of("last_trace_tracing_stop"), seconds_of("last_prologue_transformation_stop")
-    # The last report to an observer before the first call is the last edit of the traces.
+    # The last report to the observer before the first call is about the last edit of the traces.
     called_s = seconds_of("last_prologue_execution_start")
     edited_s = max((i.end_s for i in recorder.intervals if i.end_s <= called_s), default=prologue_s)
     reported = edited_s > prologue_s
@@ -498,7 +498,7 @@ def _builder(run_dir: Path, run_request: request.RunRequest, group: RankGroup | 
     from workbench import programs
 
     def build(device: str, seed: int) -> Parts:
-        # A factory that draws without the seed of `programs.build` must also give the same values.
+        # Seed torch also for factories that draw without the seed of `programs.build`, so that values are the same.
         torch.manual_seed(run_request.options.seed)
         parts: Parts = programs.build({**run_request.program, "seed": seed}, device=device, folder=run_dir)
         return parts
@@ -509,7 +509,7 @@ def _builder(run_dir: Path, run_request: request.RunRequest, group: RankGroup | 
 
 
 def _report_warnings(log: event_log.EventLog) -> None:
-    """Write warnings about the config into the log, too; all still go to standard error."""
+    """Write warnings about the config into the log, too; all warnings still go to standard error."""
     show = warnings.showwarning
 
     def report(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
