@@ -1,6 +1,6 @@
 """`Workbench` and `open`: the whole product without a user interface.
 
-PyTorch is imported only at first use, so that a missing baseline is reported without it.
+PyTorch is imported only at first use, so that `thunder-workbench check` reports a missing baseline file without it.
 """
 
 from typing import TYPE_CHECKING

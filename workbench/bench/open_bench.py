@@ -19,7 +19,7 @@ from workbench.programs.modes import active_modes
 from workbench.programs.user_arguments import check_program, inputs_of
 
 DEFAULT_RANKS = 8
-"""Number of processes that share a program if no number is given: the GPUs of one machine."""
+"""Number of processes that share a program if the caller gives no number: as many as one machine usually has GPUs."""
 
 
 @paused_gc()
@@ -52,23 +52,25 @@ def open(
     executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
         Compiler of fusions. By default nvFuser on a GPU, PyTorch's own operators on a CPU.
     config : Config or path, optional
-        Initial choices. Choices that do not fit are left out, with a `ConfigWarning`. There is also a warning if the
-        config was made with other versions, or for a program with other statements.
+        Initial choices. Choices that do not fit are left out, with a `ConfigWarning`. A config that was made with
+        different versions, or for a program with different statements, also causes a warning.
     ranks : int, optional
-        Number of processes that share the program. A plan is that of rank 0 and needs no other rank; a run has all of
-        them. By default `DEFAULT_RANKS` for a shared program, and one for any other.
+        Number of processes that share the program. A plan is that of rank 0 and needs no other rank; a run starts all
+        ranks. By default `DEFAULT_RANKS` for a shared program, and one for any other program.
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
-        Kind of sharing: parameters sharded, and gathered once or again in the backward; replicated; or pairs of linear
-        layers split. By default that of the config, or of the built-in program.
+        How the ranks share the program. ``fsdp``: parameters are sharded, and gathered once for a step. ``fsdp_zero3``:
+        they are gathered again in the backward. ``ddp``: parameters are replicated. ``tensor``: pairs of linear layers
+        are split. By default that of the config, or of the built-in program.
     machine : str or Machine, optional
         Machine on which ranks are simulated: ``H100`` (the default), ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or
         a `workbench.analysis.cost.machines.Machine` of your own.
     capture : {'auto', 'dynamo', 'interpreter', 'parts'}, optional
-        Capture method: as one graph by Dynamo, which suits most models; by Thunder's bytecode interpreter; or by Dynamo
-        in parts, cut where Dynamo breaks the graph or Thunder does not know an operator. ``auto`` tries them in the
-        order dynamo, parts, interpreter; `Workbench.capture_reason` says which was used, and why. By default that of
-        the config, else ``auto``. For a program of one graph, ids and sites do not depend on the method. Those of parts
-        begin with ``part1:``, ``part2:``; `Workbench.parts` lists the parts.
+        Capture method. ``dynamo``: Dynamo captures one graph, which suits most models. ``interpreter``: Thunder's
+        bytecode interpreter captures it. ``parts``: Dynamo captures several graphs, with a cut where Dynamo breaks the
+        graph or Thunder does not know an operator. ``auto`` tries dynamo, then parts, then interpreter;
+        `Workbench.capture_reason` says which method was used, and why. By default the method of the config, or
+        ``auto``. For a program of one graph, site ids do not depend on the method. Site ids of parts begin with
+        ``part1:``, ``part2:``; `Workbench.parts` lists the parts.
     seed : int, optional
         Seed of a factory's parameters and inputs; 0 by default.
     settings : mapping, optional

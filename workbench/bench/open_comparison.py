@@ -37,12 +37,12 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
     ----------
     *subjects : Workbench, SavedPlan, Run, Config, str or path
         Two or more. A bench is compared with its present choices. A text is the path of a saved plan
-        (``NAME.plan.json``) or a config (``NAME.py``), or a run's folder or name. A config is planned, so its program
-        must have a name.
+        (``NAME.plan.json``) or of a config (``NAME.py``), or a run's folder or name. The program of a config is opened
+        and planned, so it must have a name.
     names : sequence of str, optional
-        Names of all columns; by default those of the program, file or run.
+        Names of all columns; by default the names of the programs, files and runs.
     base : str, optional
-        Name of the column with which the others are compared; by default the first.
+        Name of the column with which the other columns are compared; by default the first column.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
     ChoiceError
         If there are fewer than two subjects, or if the names or the baseline do not fit them.
     ConfigError, RunError, ProgramError
-        If a text names nothing that can be read.
+        If a text is not the path or name of a readable plan, config or run.
     """
     if names and (len(names) != len(subjects) or len(set(names)) < len(names)):
         raise ChoiceError(
@@ -67,7 +67,7 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
 
 
 def _open_subject(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
-    """Return the opened subject, and its own name if no name is given."""
+    """Return a default name for a subject's column, and the opened subject."""
     if isinstance(subject, Workbench):
         return subject.program.name, subject
     if isinstance(subject, SavedPlan):

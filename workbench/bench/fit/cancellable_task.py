@@ -20,12 +20,12 @@ class _TaskCancelled(Exception):
 
 
 class Background:
-    """A cancellable computation in a thread; it does not change the bench.
+    """A cancellable computation in a thread. The computation does not change the bench.
 
     Attributes
     ----------
     error : WorkbenchError or None
-        The error that ended it; a `DefectError` for an exception that the workbench does not raise on purpose.
+        The error that ended the computation; a `DefectError` for an exception that the workbench did not expect.
     """
 
     def __init__(self) -> None:
@@ -44,20 +44,20 @@ class Background:
         return "done" if self._whole else "cancelled"
 
     def observe(self, callback: Callable[[], None]) -> None:
-        """Call `callback` from the thread after each result, and at the end."""
+        """Call `callback` in the computation's thread, after each result and at the end."""
         self._observers.append(callback)
 
     def cancel(self) -> None:
-        """Stop; results so far are kept."""
+        """Stop the computation; its results so far stay available."""
         self._stop.set()
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Wait until it is done or cancelled.
+        """Wait until the computation is done or cancelled.
 
         Raises
         ------
         WorkbenchError
-            The error that ended it, if any.
+            The error that ended the computation, if there was one.
         """
         self._thread.join(timeout_s)
         if self.error is not None:
@@ -65,7 +65,7 @@ class Background:
         return self
 
     def _start(self, name: str, find: Callable[[], None], on_end: Callable[[], None] = lambda: None) -> None:
-        """Begin; `on_end` is called when the final state is set."""
+        """Start the thread, which calls `find`; `on_end` is called when the final state is set."""
 
         def work() -> None:
             try:
@@ -89,13 +89,13 @@ class Background:
         self._thread.start()
 
     def _go_on(self) -> None:
-        """Raise if the computation's own thread was cancelled; other threads continue."""
+        """Raise an exception in the computation's thread if the computation was cancelled; do nothing otherwise."""
         if self._stop.is_set() and threading.current_thread() is self._thread:
             raise _TaskCancelled
 
     def _notify(self) -> None:
         for callback in tuple(self._observers):
-            # An observer that fails ends neither the computation nor the calls of other observers. One may cancel the
-            # computation.
+            # A failing observer ends neither the computation nor the calls of other observers. An observer may cancel
+            # the computation.
             with contextlib.suppress(_TaskCancelled):
                 callbacks.call(callback, subject=self._thread.name, passes=_TaskCancelled)

@@ -31,25 +31,25 @@ _LEAST_S = 5e-7
 _MOST_WEIGHED = 400
 """Maximum number of choices evaluated for one ranking; each takes milliseconds."""
 _NAMED = 3
-"""Number of storages at the peak that are named."""
+"""Number of storages alive at the peak that a text names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Change of the whole plan by one more choice: new plan minus current one.
+    """Change of the whole plan by one further choice: the new plan minus the current plan.
 
     Attributes
     ----------
     choices : mapping of str to str
-        The option by site; several sites for identical layers.
+        The chosen option of each site; several sites for identical layers.
     peak_bytes, saved_bytes : int
     step_s : float
-        Computed from a machine's rates. For an offload it is the part of the transfers that compute does not hide, as
-        in `fit`.
+        Change of the step time, computed from a machine's rates. For an offload it is the part of the transfers' time
+        that does not overlap with compute, as in `fit`.
     estimated : bool
-        Whether the bytes come from arithmetic on the joint trace, although only a plan would be exact.
+        Whether the bytes are only an estimate: they come from arithmetic on the joint trace, and a plan may differ.
     why : str
-        Reason why the peak does not change, and what is alive there; empty if it changes.
+        Reason why the peak does not change, and the values alive at the peak; empty if the peak changes.
     """
 
     choices: Mapping[str, str]
@@ -98,13 +98,13 @@ class Worth:
     ----------
     captured : Capture
     in_force : mapping of str to str
-        Choices.
+        The current choices.
     plan : Plan
-        The plan under them.
+        The plan under the current choices.
     machine : Machine
         Machine model for the times.
     planned : callable
-        Returns the plan under a complete set of other choices.
+        Returns the plan under a complete set of choices.
 
     Attributes
     ----------
@@ -131,14 +131,14 @@ class Worth:
         return f"effect of one further choice, sorted by peak; steps by {self.machine.name}'s rates\n{ranked!r}"
 
     def ranked(self, most: int = 10) -> Gains:
-        """Return the best single choices by lowest peak, then saved bytes, then time.
+        """Return the best single choices, sorted by peak, then by saved bytes, then by time.
 
         In very large programs only the choices for the largest storages are evaluated.
 
         Parameters
         ----------
         most : int
-            How many at most.
+            Maximum number of choices to return.
         """
         sites = sorted(self.plan.sites, key=lambda site: -site.bytes)
         able = [choices for site in sites if site.values for choices in options_of([site])]
@@ -146,7 +146,7 @@ class Worth:
         return Gains(sorted(weighed, key=lambda gain: (gain.peak_bytes, gain.saved_bytes, gain.step_s))[:most])
 
     def quick(self, choices: Mapping[str, str]) -> Gain | None:
-        """Return the effect of choices in milliseconds; None if it needs a plan."""
+        """Return the effect of choices, computed in milliseconds; None if only a plan can tell the effect."""
         stage = self._captured.stage
         check_choices(choices, self.plan.site_of)
         if not stage.has_backward or any(id not in self._storage_of for id in choices):
@@ -198,13 +198,13 @@ class Worth:
 
     @cached_property
     def statement_s(self) -> NDArray[np.float64]:
-        """Seconds of each statement of the plan's graph, except members of fusions and collectives."""
+        """Seconds of each statement of the plan's graph; 0 for members of fusions and for collectives."""
         cost = costs(self.plan.graph, self.machine, self._ranks)
         return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
 
     @cached_property
     def _storage_of(self) -> dict[str, int]:
-        """Storages of the joint graph, by the site that controls each."""
+        """For each site that controls a storage, the storage of the joint graph."""
         stage, sites = self._captured.stage, {}
         values = stage.graph.values
         by_values = {site.values: site.id for site in self.plan.sites if site.lever == "saved" and site.values}
@@ -229,7 +229,7 @@ class Worth:
         return self._step_s(self.plan)
 
     def _weigh(self, options: Mapping[int, str]) -> tuple[Prediction, float]:
-        """Return memory of the joint graph under options by storage, and the seconds of a step."""
+        """Return the memory of the joint graph and the seconds of a step, if each storage has the given option."""
         stage, known = self._captured.stage, self.plan.site_of
         again = [storage for storage, option in options.items() if option == RECOMPUTE]
         away = [storage for storage, option in options.items() if option == OFFLOAD]
@@ -247,7 +247,7 @@ class Worth:
 
     @cached_property
     def _hidden_s(self) -> tuple[float, float]:
-        """Seconds of transfers that compute hides, in each direction."""
+        """Seconds of transfers that can overlap with compute, for each of the two directions."""
         return hidden_s(self._captured.stage.graph, self._row_s, hides=self._on_gpu)
 
     @cached_property
@@ -261,7 +261,7 @@ class Worth:
         return self._captured.ranks.count if self._captured.ranks is not None else 1
 
     def _step_s(self, plan: Plan) -> float:
-        """Return the seconds of a plan's step; for ranks the simulated step, with collectives beside compute."""
+        """Return the seconds of a plan's step; for ranks simulate how collectives overlap with compute."""
         transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden_s)
         overlap = plan.overlap_on(self.machine)
         if overlap is not None:
@@ -271,14 +271,14 @@ class Worth:
         return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
-        """Describe why the peak does not change: the statement at the peak and the values alive there."""
+        """Describe why choices do not change the peak: the statement at the peak, and the values alive there."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
         instead = f", with {', '.join(sorted(values & held))} still alive" if values & held else ""
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _reason(self, choices: Mapping[str, str], saved_bytes: int) -> str:
-        """Reason why the peak does not change."""
+        """Return the reason why choices do not change the peak, in a sentence or two."""
         where, held, largest = self._peak
         values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()
         if not values:
@@ -291,7 +291,7 @@ class Worth:
 
     @cached_property
     def _peak(self) -> tuple[str, frozenset[str], str]:
-        """Statement at the plan's peak, the values alive there, and a description of the largest."""
+        """The statement at the plan's peak in words, the values alive there, and a description of the largest ones."""
         graph, at = self.plan.graph, self.plan.timeline.peak_statement
         if at < 0:
             return "that of parameters and inputs alone", frozenset(), ""
@@ -314,7 +314,7 @@ class Worth:
 
 
 def options_of(sites: Sequence[Site]) -> list[dict[str, str]]:
-    """Return the choices for sites that are set together, by site, for each legal option other than the current one."""
+    """Return choices that set all `sites` to the same option: one dict for each legal option that is not chosen now."""
     first = sites[0]
     legal = (option for option in first.options if option != first.choice and option not in first.illegal)
     return [{site.id: option for site in sites} for option in legal]

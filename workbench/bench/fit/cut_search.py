@@ -1,4 +1,4 @@
-"""`cuts`: alternatives of values that pass between fusions or are recomputed, with the number of compilations."""
+"""`cuts`: alternatives for the values that pass between fusions, and the number of compilations of each."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 SHARED = {"sharing.identical": "shared"}
 """Choice that compiles fusions of equal structure once."""
 BY_CUTS = ("remat.", "remat:", "sharing.")
-"""Prefixes of the choices that `cuts` makes."""
+"""Prefixes of the site ids for which `cuts` makes choices."""
 _AGAIN, _SAVE = "recompute", "save"
 _PERIODS = (1, 2, 4, 8, 16, 32)
 _PLANS = 160
 _TRIED = 3
 """Maximum number of cuts under which a fit chooses storages."""
 _PLANNED = 120_000
-"""Limit of statements in all plans for one table; after these, or after the maximum number of plans, the table is
-final.
+"""Limit of the statements in all plans for one table. After this number, or after the maximum number of plans, the
+table is final.
 """
 _HEADS = ("compilations", "largest", "peak", "saved", "step", "choices")
 _NUMBER = re.compile(r"\.\d+")
@@ -56,12 +56,12 @@ class Cut:
     compilations : int
         Fusions to compile.
     fusions, largest : int
-        Number of fusions, and number of operations in the largest.
+        Number of fusions, and number of operations in the largest fusion.
     peak_bytes, saved_bytes : int
     step_s : float
-        Compute of a step by a machine's rates.
+        Seconds of a step's compute, by a machine's rates.
     choices : mapping of str to str
-        Choices in addition to those made by hand.
+        Choices in addition to the choices made by hand.
     """
 
     compilations: int
@@ -79,7 +79,7 @@ class Cut:
 
     @property
     def figures(self) -> tuple[float, ...]:
-        """Figures to minimize."""
+        """The figures that a search minimizes."""
         return self.compilations, self.peak_bytes, self.saved_bytes, self.step_s
 
     def to_json(self) -> dict[str, Any]:
@@ -88,18 +88,18 @@ class Cut:
 
 
 class Cuts(tuple[Cut, ...]):
-    """Pareto front of plans by compilations, peak, saved bytes and step; a table."""
+    """Table of the Pareto front of plans, with the figures compilations, peak, saved bytes and step."""
 
     stock: Cut
-    """Thunder's plan for the program; identical fusions are compiled once, as in all plans here."""
+    """Thunder's plan for the program, except that identical fusions are compiled once, as in all plans of the table."""
     machine: str
     """Name of the machine model for the times."""
     planned: int
-    """Number of plans that were made to find them."""
+    """Number of plans that were made to find the front."""
 
     @classmethod
     def of(cls, cuts: Iterable[Cut], stock: Cut, machine: str, plan_count: int) -> Cuts:
-        """A table."""
+        """Return a table of cuts."""
         made = cls(cuts)
         made.stock, made.machine, made.planned = stock, machine, plan_count
         return made
@@ -119,12 +119,12 @@ class Cuts(tuple[Cut, ...]):
 
     @property
     def every(self) -> tuple[Cut, ...]:
-        """Thunder's plan, followed by all others."""
+        """Thunder's plan, followed by the plans of the front."""
         return (self.stock, *(cut for cut in self if cut is not self.stock))
 
     @property
     def best(self) -> str:
-        """Describe the least value of each figure; each may belong to another plan."""
+        """Describe the least value of each figure; these values may belong to different plans."""
         stock = self.stock
         peak = _byte_difference(min(cut.peak_bytes for cut in self), stock.peak_bytes)
         saved = _byte_difference(min(cut.saved_bytes for cut in self), stock.saved_bytes)
@@ -141,7 +141,7 @@ class Cuts(tuple[Cut, ...]):
         return html_columns(_HEADS, self.rows())
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the cells of `every`: those of Thunder's plan, and the differences of the others from it."""
+        """Return the cells of `every`: the figures of Thunder's plan, and the other plans' differences from them."""
         stock = self.stock
 
         def row(cut: Cut) -> tuple[str, ...]:
@@ -170,7 +170,7 @@ def time_difference(duration: float, stock_duration: float) -> str:
 
 
 def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
-    """Return a few rows that are faster or lower than stock, or have at most `most` compilations, best first."""
+    """Return the choices of a few rows, best first: with at most `most` compilations, else better than stock."""
     stock = cuts.stock
     good = [
         cut
@@ -190,7 +190,7 @@ def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
 
 
 class CutSearch:
-    """Searches for cuts in addition to choices made by hand, plan by plan; it changes no choice.
+    """Searches for cuts in addition to the choices made by hand, by making plans. The search changes no choice.
 
     Parameters
     ----------
@@ -198,9 +198,9 @@ class CutSearch:
     machine : Machine
         Machine model for the times.
     go_on : callable
-        Called before each plan; an exception that it raises ends the work.
+        Called before each plan; if it raises an exception, the search ends.
     keep : bool
-        Whether the plans are cached.
+        Whether to cache the plans.
 
     Raises
     ------
@@ -227,7 +227,7 @@ class CutSearch:
 
     @paused_gc()
     def table(self) -> Cuts:
-        """Return the Pareto front of all plans that were found, those with the fewest compilations first."""
+        """Return the Pareto front of all plans that were found; plans with the fewest compilations come first."""
         first = self._weigh(frozenset())
         assert first is not None
         singles = (frozenset(made.items()) for made in (*self._presets, *self._kinds))
@@ -253,7 +253,7 @@ class CutSearch:
 
     @property
     def done(self) -> int:
-        """Plans weighed so far."""
+        """Number of plans evaluated so far."""
         return len(self._weighed)
 
     @property
@@ -268,7 +268,7 @@ class CutSearch:
         return len(self._weighed) < self.most
 
     def _front(self) -> dict[_Made, Cut]:
-        """Return the Pareto front; of equal entries, the one with the fewest choices."""
+        """Return the Pareto front; of plans with equal figures, it has the plan with the fewest choices."""
         known = {key: cut for key, cut in self._weighed.items() if cut is not None}
         front: dict[_Made, Cut] = {}
         for key, cut in sorted(known.items(), key=lambda item: (len(item[0]), sorted(item[0]))):
@@ -277,7 +277,7 @@ class CutSearch:
         return front
 
     def _weigh(self, choice_set: _Made) -> Cut | None:
-        """Return the figures of choices; None if they are refused."""
+        """Return the figures of the plan under choices; None if the choices are refused."""
         if choice_set not in self._weighed:
             self._go_on()
             choices = {**self._shares, **dict(sorted(choice_set))}
@@ -299,19 +299,19 @@ class CutSearch:
 
 
 def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
-    """Return the seconds of a step's statements by a machine's rates, without transfers to the host and back."""
+    """Return the seconds of a step's statements by a machine's rates, without the transfers of offloading."""
     cost, kind = costs(plan.graph, machine, bench.ranks), plan.graph.statements.kind
     seconds = cost.compute_s + (cost.host_s if bench.program.device == "cpu" else 0.0)
     return float(seconds[~np.isin(kind, (Kind.OFFLOAD, Kind.RELOAD))].sum())
 
 
 def is_beaten(cut: Cut, rival: Cut) -> bool:
-    """Return whether another entry is not worse in any figure."""
+    """Return whether `rival` is not worse than `cut` in any figure."""
     return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, rival.figures, strict=True))
 
 
 def _can_combine(first: _Made, second: _Made) -> bool:
-    """Return whether at least one of the two is not a preset."""
+    """Return whether two sets of choices can be combined: two presets cannot."""
     return not all(any(id.startswith("remat.") for id, _ in one) for one in (first, second))
 
 
@@ -321,13 +321,13 @@ _PRESETS: tuple[dict[str, str], ...] = (
     {"remat.weight": "0.0"},
     *({"remat.weight": "0.0", "remat.preset": f"every={k}"} for k in _PERIODS),
 )
-"""Return cuts of the whole program."""
+"""Choices of presets, each of which changes the cuts of the whole program."""
 
 
 def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
-    """Return choices that recompute, in all layers at once, values that cross between fusions.
+    """Return choices that change the same kind of value in all layers at once, for each kind of value.
 
-    Or save recomputed ones.
+    A value that crosses between fusions is then recomputed; a recomputed value is then saved.
     """
     of_kind: dict[tuple[str, str], dict[str, str]] = {}
     for site in sites:
@@ -340,7 +340,7 @@ def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, 
 
 
 def describe_cuts(choices: Mapping[str, str]) -> str:
-    """Describe cuts: presets, then values that cross between fusions, each kind once with its number."""
+    """Describe cuts in words: first the presets, then each kind of chosen value with the number of such values."""
     presets = [f"{id}={option}" for id, option in choices.items() if id.startswith("remat.")]
     counts = Counter(
         (option, site_kind(id).partition(":")[2]) for id, option in choices.items() if id.startswith("remat:")
@@ -351,7 +351,7 @@ def describe_cuts(choices: Mapping[str, str]) -> str:
 
 @functools.lru_cache(maxsize=1 << 15)
 def site_kind(id: str) -> str:
-    """Return a site's id without its layer; outside of layers without numbers, so that repeats are one kind."""
+    """Return a site's id with a wildcard for the layer's number; outside of layers, return the id without numbers."""
     layer = layer_of(id.partition(":")[2].partition("/")[0])
     if not layer:
         return _NUMBER.sub("", id)

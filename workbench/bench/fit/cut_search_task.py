@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CutSearchTask(Background):
-    """A table of cuts that a thread makes; it changes no choice. Made by `Workbench.weigh_cuts`.
+    """A thread that makes a table of cuts and changes no choice. `Workbench.weigh_cuts` returns it.
 
     Parameters
     ----------
@@ -38,17 +38,17 @@ class CutSearchTask(Background):
 
     @property
     def done(self) -> int:
-        """Plans weighed so far."""
+        """Number of plans evaluated so far."""
         return 0 if self._cutter is None else self._cutter.done
 
     @property
     def most(self) -> int:
-        """Maximum number of plans; the search ends earlier if further plans gain nothing."""
+        """Maximum number of plans; the search ends earlier if further plans improve nothing."""
         return 0 if self._cutter is None else self._cutter.most
 
     @property
     def table(self) -> Cuts | None:
-        """Pareto front of all results so far; None before the first."""
+        """Pareto front of all results so far; None before the first result."""
         return self._table
 
     def __repr__(self) -> str:

@@ -18,13 +18,13 @@ _OWN = ("why", "bound", *_STEPS)
 
 
 def gap_text(gap: float, other_choices: Mapping[str, str]) -> str:
-    """Return the gap in words, rounded up; another order or other cuts than `other_choices` may allow a better plan."""
+    """Return the gap in words, rounded up. Orders and cuts that differ from `other_choices` may allow a better plan."""
     among = " for this order and these cuts" if other_choices else ""
     return f"optimal within {max(1, math.ceil(1e3 * gap)) / 10:.1f} %{among}"
 
 
 def moves_text(other_choices: Mapping[str, str]) -> str:
-    """Orders and cuts that are chosen in addition to storages; empty if none."""
+    """Describe the orders and cuts that are chosen in addition to storages; empty if there are none."""
     order = ", ".join(f"{id}={option}" for id, option in other_choices.items() if not id.startswith(BY_CUTS))
     cuts = describe_cuts(other_choices)
     parts = (f"in another order ({order})" if order else "", f"with other cuts ({cuts})" if cuts else "")
@@ -40,13 +40,13 @@ class UnsavedStorage:
     id, option, source : str
         The site, its option, and the user's source line.
     bytes : int
-        Of the storage.
+        Size of the storage.
     seconds : float
-        Time that it adds by itself: of recomputed statements, or of transfers without hiding.
+        Time of the recomputed statements, or of the whole transfers.
     peak_bytes : int
-        Rise of the peak if it were saved; zero if the peak would rise only with several others.
+        Rise of the peak if this storage were saved; zero if the peak would rise only if others were saved, too.
     saves_s : float
-        Seconds per step that saving it would gain.
+        Seconds that a step would be shorter if this storage were saved.
     """
 
     id: str
@@ -76,8 +76,9 @@ class NextChoice:
     ----------
     id, option, source : str
     peak_bytes : int
-        Computed on the joint trace, like
+        Change of the peak, computed on the joint trace.
     step_s : float
+        Change of the step time, computed on the joint trace.
     """
 
     id: str
@@ -91,7 +92,7 @@ class NextChoice:
 
     @property
     def label(self) -> str:
-        """What it does to the peak, in words."""
+        """Effect of the choice on the peak, in words."""
         if not self.peak_bytes:
             return "Keep the peak"
         size = human_bytes(abs(self.peak_bytes))
@@ -99,7 +100,7 @@ class NextChoice:
 
     @property
     def effect(self) -> str:
-        """The choice, and what it does to the step, in words."""
+        """The choice, and its effect on the step, in words."""
         step = human_seconds(abs(self.step_s))
         return f"{self.id}={self.option}, step {'+' if self.step_s >= 0 else '−'}{step}"
 
@@ -112,35 +113,35 @@ class Fit:
     ----------
     limit_bytes, peak_bytes, saved_bytes : int
     before_peak_bytes : int
-        Without these choices.
+        Peak before the fit.
     choices : mapping of str to str
-        Choices made by the fit; the earlier choices stay.
+        Choices made by the fit, in addition to the choices made by hand.
     why : tuple of UnsavedStorage
-        The dearest first.
+        Reason for each storage that is not saved, the most expensive storage first.
     step_s, added_s : float
-        Compute of a step before the fit, and the time that recomputation and offloading add.
+        Seconds of a step's compute before the fit, and the seconds that recomputation and offloading add.
     bound : Bound
-        Lower bound on the step of all other storage options within the limit, with fusions and order fixed.
+        Lower bound on the step for all sets of storage options within the limit, with the same fusions and order.
     machine : str
         Name of the machine model for the times.
     binding : str
-        The user's line at which the peak now is; empty if unknown.
+        The user's line at which the peak is after the fit; empty if unknown.
     held : tuple of str
-        The largest values alive there, with their lines, apart from parameters and inputs.
+        The largest values alive at this peak, with their lines, apart from parameters and inputs.
     looser, tighter : NextChoice or None
-        Cheapest next step in each direction: the storage whose saving gains most time, and the one whose release costs
-        least.
+        Cheapest next choice in each direction. `looser` saves the storage with the largest gain of time for its bytes;
+        `tighter` releases the storage with the lowest cost of time for its bytes.
     using : tuple of str
         Kinds of choices that the fit could use.
     beside : mapping of str to str
-        Those of `choices` that move statements and collectives, and those that set cuts between fusions.
+        The entries of `choices` that move statements and collectives, or set cuts between fusions.
     beside_peak_bytes : int
-        Rise of the peak without these choices.
+        Rise of the peak without the choices in `beside`.
     before_waiting_s, waiting_s : float
-        Simulated seconds of a step in which compute waits for collectives or the host, before and now. Zero without
-        collectives.
+        Simulated seconds of a step in which compute waits for collectives or the host, before and after the fit. Zero
+        without collectives.
     before_compilations, compilations : int
-        Number of fusions to compile, before and now.
+        Number of fusions to compile, before and after the fit.
     """
 
     limit_bytes: int
@@ -167,12 +168,12 @@ class Fit:
 
     @property
     def gap(self) -> float:
-        """Largest possible distance of the step from the best, as a share above `bound`."""
+        """Distance of the step from `bound`, as a share: no plan with this order and cuts is faster by more."""
         return max(0.0, self.added_s - self.bound.added_s) / (self.step_s + self.added_s)
 
     @property
     def s_per_gib(self) -> float:
-        """Added seconds per further GiB saved, at the bound."""
+        """Seconds added to a step for each further GiB by which the peak is lowered, at the bound."""
         return self.bound.s_per_byte * 2**30
 
     def to_json(self) -> dict[str, Any]:
@@ -191,7 +192,7 @@ class Fit:
 
     @property
     def lines(self) -> list[str]:
-        """The result in words, without the next steps."""
+        """The result in words, without the next choices."""
         if not self.choices:
             return [f"Nothing to change: peak {human_bytes(self.peak_bytes)}, limit {human_bytes(self.limit_bytes)}"]
         counts = {o: sum(c.option == o for c in self.why) for o in (RECOMPUTE, OFFLOAD, SAVE)}
@@ -217,7 +218,7 @@ class Fit:
 
     @property
     def _price_text(self) -> str:
-        """Price of a lower peak, in words."""
+        """Describe how much time a lower peak costs."""
         if self.s_per_gib <= 0:
             return ""
         unit, size = next(

@@ -1,4 +1,4 @@
-"""`fit`: a fitter of storages for each of a few cuts between fusions, used like a single one."""
+"""`fit`: one fitter of storages for each of a few cuts between fusions, with the interface of a single fitter."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 class FitterWithCuts:
-    """Has the interface of `Fitter`, and equals it without ``cuts``.
+    """A fitter that also tries a few cuts between fusions. Without ``cuts``, it gives the results of `Fitter`.
 
-    All figures are relative to the plan without any choice.
+    The added seconds of all results are relative to the plan with only the choices made by hand.
 
     Parameters
     ----------
     bench, captured, machine, go_on, keep, using, compilations
-        As for `Fitter`. With `compilations`, identical fusions are compiled once.
+        As in `Fitter`. With `compilations`, identical fusions are compiled once.
     reused : FitterWithCuts, optional
-        Instance for the same program, machine and choices by hand, whose plans are reused.
+        Instance for the same program, machine and choices made by hand. Its plans are reused.
 
     Raises
     ------
@@ -102,13 +102,13 @@ class FitterWithCuts:
         return fitter.step_s - self.step_s
 
     def _from_stock(self, fitter: Fitter, point: PresetPlan) -> PresetPlan:
-        """Return a fitter's result relative to the plan without any choice."""
+        """Return a fitter's result with its cuts, and with seconds relative to the plan before any fit."""
         return dataclasses.replace(
             point, recompute_s=point.recompute_s + self._lead_s(fitter), beside={**fitter.base, **point.beside}
         )
 
     def _split_result(self, point: PresetPlan) -> tuple[Fitter, PresetPlan]:
-        """Return the fitter of a result, and the result as that fitter returned it."""
+        """Return the fitter that made a result, and the result in the form in which that fitter returned it."""
         fitter = max(
             (fitter for fitter in self._fitters.values() if fitter.base.items() <= point.beside.items()),
             key=lambda fitter: len(fitter.base),
@@ -117,17 +117,17 @@ class FitterWithCuts:
         return fitter, dataclasses.replace(point, recompute_s=point.recompute_s - self._lead_s(fitter), beside=beside)
 
     def choices(self, point: PresetPlan) -> dict[str, str]:
-        """Return its options by site, including those for other sites than storages."""
+        """Return a result's choices by site, for storages and for other sites."""
         fitter, own = self._split_result(point)
         return {**fitter.base, **fitter.choices(own)}
 
     def plan(self, point: PresetPlan) -> Plan:
-        """Return its plan, in addition to the pinned choices."""
+        """Return the plan of a result, together with the pinned choices."""
         fitter, own = self._split_result(point)
         return fitter.plan(own)
 
     def bound(self, point: PresetPlan, limit_bytes: int) -> Bound:
-        """Return the bound for all other storages within a limit, with cuts and order fixed."""
+        """Return the bound on the step for all storage options within a limit, with the result's cuts and order."""
         fitter, _ = self._split_result(point)
         return self._bound(fitter, limit_bytes)
 
@@ -136,7 +136,7 @@ class FitterWithCuts:
         return dataclasses.replace(bound, added_s=bound.added_s + self._lead_s(fitter))
 
     def start(self) -> None:
-        """Plan with everything saved, under each of the cuts."""
+        """Make a plan that saves everything, for each of the cuts."""
         for fitter in self._all_fitters():
             fitter.plan(fitter.chooser.stock)
 
@@ -148,7 +148,7 @@ class FitterWithCuts:
         )
 
     def lowest_peak(self) -> tuple[PresetPlan, Plan]:
-        """Return the lowest peak that was found, whatever its time."""
+        """Return the result with the lowest peak that was found, whatever its time."""
         lowest = min(
             (self._from_stock(fitter, fitter.lowest_peak()[0]) for fitter in self._all_fitters()),
             key=lambda found: (found.planned_bytes, found.whole_s),
@@ -156,20 +156,20 @@ class FitterWithCuts:
         return lowest, self.plan(lowest)
 
     def fit_peak(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
-        """Return the fastest point found whose plan is within a limit.
+        """Return the fastest result found whose plan is within a limit.
 
         Raises
         ------
         PlanError
-            If no plan that was found is within it; the message has the least peak.
+            If no plan that was found is within the limit; the message has the least peak.
         """
         first, best = self._fitter(0), None
 
         def hoped_s(fitter: Fitter) -> float:
             return self._lead_s(fitter) + fitter.chooser.hoped_s(limit_bytes)
 
-        # The best candidate comes first. Fitters that cannot beat the best result so far are skipped, or stopped when
-        # that turns out.
+        # The fitter with the best prospect comes first. A fitter that cannot beat the best result so far is skipped, or
+        # stopped when this turns out.
         for fitter in sorted(self._all_fitters(), key=hoped_s):
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
@@ -182,12 +182,12 @@ class FitterWithCuts:
         return best, self.plan(best)
 
     def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
-        """Return the lowest peak of all plans whose step takes at most `step_s`.
+        """Return the result with the lowest peak, of all plans whose step takes at most `step_s`.
 
         Raises
         ------
         PlanError
-            If every plan that was found takes longer.
+            If the step of every plan that was found takes longer.
         """
         return self._best(
             lambda fitter: fitter.fit_time(step_s)[0], lambda found: (found.planned_bytes, *fastest_first(found))
@@ -196,7 +196,7 @@ class FitterWithCuts:
     def _best(
         self, find: Callable[[Fitter], PresetPlan], key: Callable[[PresetPlan], tuple[float, ...]]
     ) -> tuple[PresetPlan, Plan]:
-        """Return the best of all results; if all fitters refuse, raise the refusal with the least possible value."""
+        """Return the best result of all fitters; if all refuse, raise the error that is nearest to the request."""
         found, refused = [], []
         for fitter in self._all_fitters():
             try:
@@ -214,7 +214,7 @@ class FitterWithCuts:
         Raises
         ------
         PlanError
-            If all plans that were found have more; the message has the fewest.
+            If all plans that were found have more compilations; the message has the least number.
         """
         assert self._most is not None
         self.start()
@@ -233,19 +233,19 @@ class FitterWithCuts:
         return fitter.step_s + own_s
 
     def plan_of_choices(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
-        """Return the cost of choices for sites, and their plan."""
+        """Return the cost of choices for sites, and the plan under these choices."""
         fitter, others = self._fitter_for(choices)
         found, plan = fitter.plan_of_choices(others)
         return self._from_stock(fitter, found), plan
 
     def _fitter_for(self, choices: Mapping[str, str]) -> tuple[Fitter, dict[str, str]]:
-        """Return the fitter for the cuts among some choices, and the other choices."""
+        """Return the fitter for the cuts that `choices` contain, and the remaining choices."""
         bases = [at for at, base in enumerate(self._bases) if base.items() <= choices.items()]
         fitter = self._fitter(max(bases, key=lambda at: len(self._bases[at]), default=0))
         return fitter, {id: option for id, option in choices.items() if id not in fitter.base}
 
     def explain(self, point: PresetPlan, plan: Plan, limit_bytes: int) -> Fit:
-        """Return the result with its reasons."""
+        """Return a result in the form for users, with the reasons for its choices."""
         fitter, own = self._split_result(point)
         fit = fitter.explain(own, plan, limit_bytes)
         if not fitter.base:
@@ -276,7 +276,7 @@ def fit(
     using: Sequence[str] = STORAGES,
     compilations: int | None = None,
 ) -> Fit:
-    """Return the choices of a fit, in addition to the pinned ones, without making them.
+    """Return the choices of a fit, in addition to the pinned choices. The fit does not make the choices.
 
     Parameters
     ----------
@@ -288,21 +288,21 @@ def fit(
     peak : int or str, optional
         A size, or a share of the stock peak.
     step_s : float, optional
-        Time of a step, given instead of a peak.
+        Limit of the step time, instead of a peak.
     using : sequence of str
-        As for `Fitter`.
+        As in `Fitter`.
     compilations : int, optional
-        Maximum number, given with a peak or a step, or alone. If it is given alone, the result is the fastest plan
-        within it that saves everything.
+        Maximum number of fusions to compile, together with `peak` or `step_s`, or alone. Alone, the result is the
+        fastest plan within this number that saves everything.
 
     Raises
     ------
     ChoiceError
-        If `peak` is not a size or share, or `step_s` not a time; if both are given, or neither; if `using` has an
-        unknown name; if `compilations` is not a valid number.
+        If `peak` is not a size or share, or `step_s` is not a time; if both limits are given, or no limit is given; if
+        `using` has an unknown name; if `compilations` is not a valid number.
     PlanError
-        If no plan that was found is within it (the message has the least possible value), or if the program has no
-        backward.
+        If no plan that was found is within the limit (the message has the least possible value), or if the program has
+        no backward.
     """
     asked = (peak is not None) + (step_s is not None)
     if asked > 1 or (not asked and compilations is None):

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 _TRIES = 8
 _TRIES_BESIDE = 4
-"""Maximum number of plans to find storages for one limit under one order of statements."""
+"""Maximum number of plans to find the storages for one limit and one order of statements."""
 _PLANNED_BESIDE = 4_000
-"""Limit of statements in all plans that are made to lower the peak under one order; at least the number of plans
-above.
+"""Limit of the statements in all plans that are made to lower the peak in one order. At least `_TRIES_BESIDE` plans are
+made in any case.
 """
 _HALVINGS = 12
 _TIGHTER = 16
@@ -58,9 +58,9 @@ class _How(TypedDict):
 
 
 class Fitter:
-    """Fits one program to one limit after another, and reuses results of earlier limits.
+    """Fits a program to one limit after another, and reuses the results for earlier limits.
 
-    Choices of `bench.pinned` stay as they are. Nothing is made.
+    The choices in `bench.pinned` do not change. The fitter finds choices but does not make them.
 
     Parameters
     ----------
@@ -70,15 +70,15 @@ class Fitter:
     machine : Machine
         Machine model for the time of recomputation.
     go_on : callable, optional
-        Called before long work; an exception that it raises ends the work.
+        Called before long work; if it raises an exception, the work ends.
     keep : bool
-        Whether the plans are cached.
+        Whether to cache the plans.
     using : sequence of str
         Allowed kinds of choices, from `workbench.bench.session.fit_request.USING`.
     known_points : iterable of PresetPlan
-        Results of another fitter for the same program, machine and choices by hand.
+        Results of an earlier fitter for the same program, machine and choices made by hand.
     base : mapping of str to str
-        Choices that do not change, which are cuts between fusions; see `workbench.bench.fit.fit_with_cuts`.
+        Choices of cuts between fusions, which do not change; see `workbench.bench.fit.fit_with_cuts`.
     compilations : int, optional
         Maximum number of compilations of a plan.
 
@@ -196,7 +196,7 @@ class Fitter:
                 fixed,
                 quick=False,
                 go_on=go_on,
-                # The guide closest to a plan comes first, but the last one reaches lower peaks.
+                # The first guide is closest to a plan, but the last guide reaches lower peaks.
                 guides=(make_nearest_guide, make_nearer_guide, make_further_guide)
                 if remade
                 else (make_nearest_guide, make_further_guide),
@@ -208,7 +208,7 @@ class Fitter:
         )
 
     def _sort_sites(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
-        """Return sites by storage, options of the storages to choose for, and options of other unsaved storages."""
+        """Return three maps from storages: to sites; to legal options, if free; to the fixed option, if unsaved."""
         stage, sites = self._stage, {}
         free: dict[int, tuple[str, ...]] = {}
         fixed: dict[int, str] = {}
@@ -227,15 +227,15 @@ class Fitter:
 
     @property
     def points(self) -> tuple[PresetPlan, ...]:
-        """All points that were planned so far."""
+        """All points for which a plan was made so far."""
         return tuple(self._found.values())
 
     def choices(self, point: OptionCost) -> dict[str, str]:
-        """Return a point's options by site, including those for other sites than storages."""
+        """Return a point's choices by site, for storages and for other sites."""
         return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_other_choices(point)}
 
     def plan(self, point: OptionCost) -> Plan:
-        """Return the plan of a point, in addition to the pinned choices."""
+        """Return the plan of a point, together with the pinned choices."""
         self._go_on()
         return self._planned_point(point)[1]
 
@@ -264,9 +264,9 @@ class Fitter:
         return found
 
     def _may_choose(self, point: PresetPlan) -> bool:
-        """Return whether a point contains only options that may be chosen here.
+        """Return whether this fitter may choose all options of a point.
 
-        Otherwise it is evaluated, but is not a candidate.
+        If not, the point is evaluated, but it is no candidate for a result.
         """
         levers = {ORDER, WAITS}.intersection(self.using)
         return all(option in self._free.get(storage, ()) for storage, option in point.options.items()) and all(
@@ -282,7 +282,7 @@ class Fitter:
 
     @paused_gc()
     def lowest_peak(self) -> tuple[PresetPlan, Plan]:
-        """Return the lowest point that was found, whatever its time."""
+        """Return the point with the lowest peak that was found, whatever its time."""
         if self._least is None:
             self._least = self.chooser.least()
             self.plan(self._least)
@@ -292,7 +292,7 @@ class Fitter:
         return lowest, self.plan(lowest)
 
     def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest of all planned points so far within a limit."""
+        """Return the fastest point within a limit, of all points planned so far; None if there is none."""
         within = (
             found
             for found in self._found.values()
@@ -304,7 +304,7 @@ class Fitter:
         return self._most is None or point.compilations <= self._most
 
     def _plan_in_order(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:
-        """Return a point in another order of statements, with collectives moved or not, whichever is lowest."""
+        """Plan a point in an order of statements, with several orders of collectives; return that of lowest peak."""
         key = _key(point.options, order)
         if key not in self._found:
             self.plan(_with_other_choices(point, order))
@@ -318,7 +318,7 @@ class Fitter:
         return min(found, key=lambda one: (one.planned_bytes, one.whole_s))
 
     def _try_orders(self, limit_bytes: int) -> None:
-        """Look for faster plans within a limit in other orders, from storages that exceed it in the present order."""
+        """Look for faster plans within a limit in other orders, with storages that exceed it in the present order."""
         for order in self._orders:
             self._plan_in_order(self.chooser.stock, order)
             gained = (found.peak_bytes - found.planned_bytes for found in self.points if found.beside == order)
@@ -337,14 +337,15 @@ class Fitter:
                     break
 
     def _lower_peak(self, order: Mapping[str, str]) -> None:
-        """Look for a lower peak in an order: plan one storage after another, first those that free bytes there."""
+        """Look for a lower peak in an order: release storages one by one, first those that free bytes at the peak."""
         assert self._least is not None
         starts = (self._plan_in_order(point, order) for point in (self._least, self.chooser.stock))
         lowest = min(starts, key=lambda found: found.planned_bytes)
         tries_left = max(_TRIES_BESIDE, _PLANNED_BESIDE // max(1, self._places.count))
         while True:
             start, at = lowest, int(np.argmax(self._peaks(self.plan(lowest))))
-            # In this order, other storages may free bytes there than in the original order; try the largest first.
+            # Storages that free no bytes at the peak of the original order may do so in this order. Try the largest
+            # first.
             others = ((s, o) for s in self._by_bytes for o in self._free[s] if o != SAVE and s not in start.options)
             turns = dict.fromkeys((*self.chooser.helpful_choices(start, at), *others))
             for storage, option in [*turns][: max(0, tries_left)]:
@@ -361,7 +362,7 @@ class Fitter:
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
 
     def plan_of_choices(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
-        """Return the point with the choices of `order` and `waits`, and its plan."""
+        """Return the point of choices for storages, orders and collectives, and its plan; ignore other choices."""
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
         self._go_on()
@@ -392,7 +393,7 @@ class Fitter:
         Raises
         ------
         Unmet
-            If no plan that was found is within it; the message has the least peak.
+            If no plan that was found is within the limit; the message has the least peak.
         """
         found = self.find(limit_bytes)
         if found is None:
@@ -404,16 +405,17 @@ class Fitter:
 
     @paused_gc()
     def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> PresetPlan | None:
-        """Find the best within a limit, None if there is none; search for the least peak only if `hard`.
+        """Return the fastest point found within a limit; None if no point was found.
 
-        With `below_s`, the search ignores options that add at least this time; see `Chooser.fit`.
+        Only with `hard`, a search for the least peak follows if no point was found at first. The search ignores options
+        that add `below_s` or more; see `Chooser.fit`.
         """
         if not self._moves_waits:
             for order in self._orders:
                 self._plan_in_order(self.chooser.stock, order)
             found = self.fastest_planned(limit_bytes)
             if found is not None and not found.options and self.before.peak_bytes > limit_bytes:
-                return found  # nothing is faster than zero
+                return found  # nothing is faster than a point that adds no time
         aim = limit_bytes
         for _ in range(_TRIES):
             point = self.chooser.fit(aim, below_s=below_s)
@@ -424,7 +426,7 @@ class Fitter:
             plan = self.plan(point)
             if plan.peak_bytes <= limit_bytes:
                 break
-            # A plan may differ a little from the arithmetic.
+            # The plan's peak may exceed the computed peak a little, so aim lower.
             aim -= plan.peak_bytes - limit_bytes
         self._try_orders(limit_bytes)
         found = self.fastest_planned(limit_bytes) or self._fastest_uniform(limit_bytes)
@@ -435,7 +437,7 @@ class Fitter:
         return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
     def _fastest_uniform(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest point with few enough compilations; each value is recomputed in all layers or none."""
+        """Return the fastest point with few enough compilations, after recomputing values in all layers alike."""
         if self._most is None:
             return None
         of_kind: dict[str, list[int]] = {}
@@ -452,18 +454,18 @@ class Fitter:
 
     @paused_gc()
     def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
-        """Return the point with the least peak found whose step takes no longer than this.
+        """Return the point with the least peak, of all points found whose step takes at most `step_s`.
 
         Raises
         ------
         PlanError
-            If every plan that was found takes longer.
+            If the step of every plan that was found takes longer.
         """
         self.plan(self.chooser.stock)
         for order in self._orders:
             self._plan_in_order(self.chooser.stock, order)
         saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
-        # With fusions, some plans are faster than the one that saves everything.
+        # With fusions, a plan that does not save everything may be faster than the plan that does.
         if step_s < saved_s and not self._stage.fuses:
             raise step_too_short(self._bench, step_s, saved_s, self.machine)
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
@@ -490,7 +492,7 @@ class Fitter:
 
     @paused_gc()
     def explain(self, point: OptionCost, plan: Plan, limit_bytes: int) -> Fit:
-        """Return a point with the reasons for its choices."""
+        """Return a point in the form for users, with the reasons for its choices."""
         beside = _other_choices(point)
         still = {id: option for id, option in self.choices(point).items() if id not in beside}
         higher_bytes = self._planned({**self.pinned, **still}).peak_bytes - plan.peak_bytes if beside else 0
@@ -552,7 +554,7 @@ class Fitter:
         )
 
     def _best_to_save(self, point: OptionCost) -> NextChoice | None:
-        """Return the unsaved storage whose saving gains the most time for its bytes; with fusions, by a plan."""
+        """Return the unsaved storage whose saving gains the most time for its bytes; with fusions, plans decide."""
         steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
         gains = [storage for storage, step in steps.items() if step.step_s < 0]
         gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
@@ -563,7 +565,7 @@ class Fitter:
         return None
 
     def _best_to_release(self, point: OptionCost) -> NextChoice | None:
-        """Return the saved storage whose release lowers the peak for the least time."""
+        """Return the saved storage whose release lowers the peak at the lowest cost of time."""
         at = int(np.argmax(self._predict_memory(point.options).peaks))
         steps = [self._step(point, *tried) for tried in self.chooser.helpful_choices(point, at)[:_TIGHTER]]
         lower = [step for step in steps if step.peak_bytes < 0]
@@ -582,7 +584,7 @@ def _other_choices(point: OptionCost) -> Mapping[str, str]:
 
 
 def _with_other_choices(point: OptionCost, other_choices: Mapping[str, str]) -> PresetPlan:
-    """Return a point with choices for other sites than storages; it is not planned yet."""
+    """Return a point with choices for sites other than storages; no plan is made for it."""
     of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(OptionCost)}
     return PresetPlan(**of_point, beside=other_choices)
 

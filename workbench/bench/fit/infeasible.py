@@ -24,8 +24,8 @@ class Unmet(PlanError):
     Attributes
     ----------
     nearest : tuple of int and float
-        Key to compare the distance from the request with others': 0 if there are too many compilations within the
-        limit, 1 for a peak or a step; and the least possible value.
+        Sort key for several such errors, the nearest to the request first. It begins with 0 if only the number of
+        compilations is too large, and with 1 for a peak or a step. The least possible value follows.
     """
 
     def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:
@@ -51,7 +51,7 @@ def peak_line(plan: Plan) -> str:
 
 
 def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
-    """Return the error that every plan's step takes longer."""
+    """Return the error that the step of every plan takes longer than `step_s`."""
     message = (
         f"no plan of {bench.program.name} has a step of {human_seconds(step_s)} or less by the rates of "
         f"{machine.name}; if everything is saved, a step takes {human_seconds(saved_s)}"
@@ -60,7 +60,7 @@ def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Mac
 
 
 def peak_too_low(bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, using: Sequence[str]) -> Unmet:
-    """Return the error that every plan's peak is higher, with the least peak and the values alive there."""
+    """Return the error that every plan's peak is above the limit, with the least peak and the values alive there."""
     least_bytes = min(stock.peak_bytes, least.peak_bytes)
     stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
     if stated == human_bytes(least_bytes):
@@ -81,7 +81,7 @@ def peak_too_low(bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, u
 
 
 def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> Advice | None:
-    """Return a request that may reach a lower peak; None if it already uses everything."""
+    """Return advice to use more kinds of choices; None if the request already uses all kinds that could help."""
     none = {WAITS: stock.overlap is None, CUTS: not stock.census.count, OFFLOAD: bench.program.device == "cpu"}
     others = [name for name in USING if name not in using and not none.get(name)]
     if not others:
@@ -94,7 +94,7 @@ def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> A
 
 
 def too_few_compilations(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
-    """Return the error that every plan has more fusions to compile, with the fewest."""
+    """Return the error that every plan has more fusions to compile than requested, with the least number."""
     within = "" if limit_bytes is None else f" and a peak of {human_bytes(limit_bytes)} or less"
     message = f"no plan of {bench.program.name} with {compilations} compilations or less{within} was found"
     by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)

@@ -1,4 +1,4 @@
-"""Presets of statement and collective order that a fit may choose in addition to storages."""
+"""Preset orders of statements and of collectives, which a fit may choose in addition to storages."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _AT_ONCE = ("order.gradients", "order.updates")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PresetPlan(OptionCost):
-    """A point with choices for other sites than storages.
+    """Options of storages together with choices for sites other than storages.
 
     Attributes
     ----------
     beside : mapping of str to str
-        Choices of `order`, of `wait_orders` and of `cuts`.
+        Choices of the order of statements, of the order of collectives, and of cuts.
     planned_bytes : int
-        Peak of the plan; equal to `peak_bytes` if nothing is fused and nothing else is chosen.
+        Peak of the plan. It equals `peak_bytes` if nothing is fused and `beside` is empty.
     waiting_s : float
         Simulated seconds of a step in which compute is idle: it waits for collectives, or for the host to launch the
         next statement. Zero without collectives.
     compilations : int
-        Fusions to compile.
+        Number of fusions to compile.
     """
 
     beside: Mapping[str, str]
@@ -40,16 +40,15 @@ class PresetPlan(OptionCost):
 
     @property
     def whole_s(self) -> float:
-        """Seconds of a step in addition to its compute with everything saved."""
+        """Seconds that a step takes longer than its compute alone with everything saved."""
         return self.added_s + self.waiting_s
 
 
 def orders_to_try(plan: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
-    """Return orders of statements to try in addition to storages.
+    """Return choices for the orders of statements to try in addition to storages.
 
-    The present order comes first if only collectives move in it.
-
-    A lever with a choice made by hand is not tried.
+    If collectives may be moved, the first order is the present order of statements. If a choice for the order of
+    statements was made by hand, no other order is tried.
     """
     found: list[dict[str, str]] = [{}] if may_move_waits(plan, using, pinned) else []
     if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):
@@ -65,7 +64,7 @@ def may_share(plan: Plan, pinned: Collection[str]) -> bool:
 
 
 def may_move_waits(plan: Plan, using: Collection[str], pinned: Collection[str]) -> bool:
-    """Return whether collectives may be moved, and there are any."""
+    """Return whether the plan has collectives, and a fit may move them."""
     by_hand = any(id.startswith(("waits.", "waits:")) for id in pinned)
     return WAITS in using and not by_hand and plan.overlap is not None
 
@@ -73,9 +72,9 @@ def may_move_waits(plan: Plan, using: Collection[str], pinned: Collection[str]) 
 def wait_orders(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
-    """Yield orders of collectives on top of other choices.
+    """Yield orders of collectives in addition to other choices.
 
-    Yields the choices, the plan's peak in bytes, and the seconds in which compute waits.
+    For each order, yield its choices, the plan's peak in bytes, and the seconds in which compute waits.
     """
     from workbench.levers import reorder_collectives as known
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 POINTS = 24
 POINTS_FUSED = 8
-"""Number of points if each needs a plan that takes seconds, instead of arithmetic."""
+"""Number of points if each point needs a plan that takes seconds, because arithmetic does not suffice."""
 _BETWEEN_S = 0.01
 
 
@@ -38,17 +38,17 @@ class CurvePoint:
     ----------
     peak_bytes, saved_bytes : int
     step_s : float
-        By a machine's rates.
+        Step time by a machine's rates.
     gap : float
-        Largest possible distance of the step from the best, as a share above the lower bound.
+        Distance of the step from its lower bound, as a share of the step.
     s_per_gib : float
-        Added seconds per further GiB saved.
+        Seconds added to a step for each further GiB by which the peak is lowered.
     choices : mapping of str to str
-        Beside those pinned.
+        Choices in addition to the pinned choices.
     recomputed, offloaded : int
-        Storages.
+        Number of recomputed storages, and of offloaded storages.
     beside : mapping of str to str
-        Those of `choices` that move statements and collectives, and those that set cuts between fusions.
+        The entries of `choices` that move statements and collectives, or set cuts between fusions.
     """
 
     peak_bytes: int
@@ -73,19 +73,19 @@ class CurvePoint:
 
     @property
     def moves_text(self) -> str:
-        """Describe its order and its cuts, to append to the description of recomputation and offloading."""
+        """Describe the point's order and cuts, to append to a description of recomputation and offloading."""
         words = moves_text(self.beside)
         return f", {words}" if words else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FractionalCurve:
-    """A curve with some of the kinds of choices.
+    """One line of a curve: its points use only some kinds of choices.
 
     Attributes
     ----------
     using : tuple of str
-        What may be chosen.
+        The allowed kinds of choices.
     points : tuple of CurvePoint
         Lowest peak first; no point is beaten by another in both peak and time.
     """
@@ -95,7 +95,7 @@ class FractionalCurve:
 
     @property
     def name(self) -> str:
-        """Kind of choices that it adds to the previous line."""
+        """Kind of choices that this line has in addition to the previous line."""
         return f"{'with ' if len(self.using) > 1 else ''}{self.using[-1]}"
 
     def to_json(self) -> dict[str, Any]:
@@ -104,9 +104,9 @@ class FractionalCurve:
 
 
 class Curve(Background):
-    """Plans from stock to the least peak.
+    """Fastest plans for limits from the stock peak down to the least peak. `Workbench.curve` returns one.
 
-    Made by `Workbench.curve`. A thread computes the points, in an order that fills the curve evenly.
+    A thread computes the points, in an order that fills the curve evenly.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Curve(Background):
     using : sequence of str
         Allowed kinds of choices; see `Workbench.fit`.
     by_lever : bool
-        Whether each kind of choices gets a line that shows what it adds to the previous kinds.
+        Whether to compute a line for each kind of choices, with this kind and the previous kinds.
 
     Attributes
     ----------
@@ -160,19 +160,19 @@ class Curve(Background):
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """Points found so far with all kinds of choices, lowest peak first; see `FractionalCurve`."""
+        """Points found so far on the last line, lowest peak first; see `FractionalCurve`."""
         lines = self.lines
         return lines[-1].points if lines else ()
 
     @property
     def lines(self) -> tuple[FractionalCurve, ...]:
-        """Points found so far, by the kinds of choices allowed; each line allows one kind more than the one before."""
+        """The lines with their points so far. Each line allows one kind of choices more than the previous line."""
         with self._changed:
             return self._lines
 
     @property
     def done(self) -> int:
-        """Limits tried so far."""
+        """Number of limits tried so far."""
         return self._done
 
     def to_json(self) -> dict[str, Any]:
@@ -208,9 +208,9 @@ class Curve(Background):
             self._find(fitter, tried)
 
     def fit(self, peak: int | str) -> Fit:
-        """Return choices for a peak from the points that are already known, without making them.
+        """Return choices for a peak, reusing the plans that the curve already has. This does not make the choices.
 
-        See `Workbench.choose_found`.
+        `Workbench.choose_found` makes them.
 
         Raises
         ------
@@ -223,19 +223,19 @@ class Curve(Background):
             return fitter.explain(*fitter.fit_peak(limit_bytes), limit_bytes)
 
     def explain(self, choices: Mapping[str, str]) -> Fit:
-        """Return the reasons for choices in addition to the pinned ones, such as a point's."""
+        """Return the reasons for choices, such as those of a point, in addition to the pinned choices."""
         with self._turn_with_fitter() as fitter:
             point, plan = fitter.plan_of_choices(choices)
             return fitter.explain(point, plan, plan.peak_bytes)
 
     def step_s(self, choices: Mapping[str, str]) -> float:
-        """Return the seconds of a step under choices in addition to the pinned ones."""
+        """Return the seconds of a step under `choices` and the pinned choices."""
         with self._turn_with_fitter() as fitter:
             return fitter.step_under(choices)
 
     @contextlib.contextmanager
     def _turn_with_fitter(self) -> Iterator[FitterWithCuts]:
-        """The fitter, used between two limits of the curve."""
+        """Provide the fitter while the curve's thread pauses between two limits."""
         self._prepared.wait()
         if self._fitter is None:
             raise self.error or PlanError("the curve was cancelled before its first point was found: request it again")
@@ -247,7 +247,7 @@ class Curve(Background):
             self._waiting -= 1
 
     def _find(self, fitter: FitterWithCuts, tried_limits: list[int]) -> None:
-        """Compute one line; `tried_limits` has the limits of earlier lines, and receives its own."""
+        """Compute one line. `tried_limits` has the limits of earlier lines; add the limits of this line."""
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.lowest_peak()
         fitter.start()
         for part in _bisecting_shares(self._each_of):
@@ -261,7 +261,7 @@ class Curve(Background):
             self._keep(fitter, tried_limits)
 
     def _keep(self, fitter: FitterWithCuts, tried_limits: Iterable[int]) -> None:
-        """Take over points; each is the best that is now known under its limit."""
+        """Store the line's points so far: for each tried limit, the fastest plan that is now known."""
         front: list[CurvePoint] = []
         for limit_bytes in sorted(tried_limits):
             found = fitter.fastest_planned(limit_bytes)

@@ -1,4 +1,4 @@
-"""Any number of plans and runs side by side: one table of figures against a named baseline, sites, and statements."""
+"""Any number of plans and runs side by side: their figures, sites and statements, compared with a named baseline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
 """Figures that every plan has."""
 
 _SHOWN_STATEMENTS = 40
-"""Number of differing statements that are printed as text; a page has all."""
+"""Maximum number of differing statements that are printed as text; a page has all of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Statement:
     Attributes
     ----------
     key : str
-        Equal for the same statement in each plan: side, the user's line, symbol, ordinal among equals.
+        Text that is equal for the same statement in each plan: side, the user's line, symbol, ordinal among equals.
     side : str
         ``forward`` or ``backward``.
     name, source : str
@@ -49,7 +49,7 @@ class Statement:
     position : int
         Position among the plan's statements, from 0; members of fusions are left out.
     peak_bytes : int
-        Predicted maximum of bytes alive during it.
+        Predicted maximum of bytes alive during the statement.
     """
 
     key: str
@@ -74,9 +74,9 @@ class Column:
     predicted, measured : mapping of str to float or None
         Figures by name, with units in the names; None if a figure is missing.
     sites : mapping of str to str
-        The choice of each site; for a run, only the choices made.
+        The choice of each site; for a run, only choices that were made.
     statements : tuple of Statement or None
-        None if there is no graph; a run keeps none.
+        None if there is no graph; a run does not store its graph.
     notes : tuple of str
         Reasons for missing figures, and errors.
     """
@@ -101,10 +101,10 @@ class ComparisonRow:
     kind : str
         ``predicted`` or ``measured``; ``site``; ``forward`` or ``backward``.
     values : tuple
-        By column; None if a column has no value.
+        For each column, its value; None if the column has no value.
     differs : tuple of bool
-        By column, whether it differs from the baseline's value. A statement differs if only one of the two has it, or
-        if its position among the common statements differs.
+        For each column, whether its value differs from the baseline's value. A statement differs if only one of the two
+        columns has it, or if its position among the common statements differs.
     source : str
         For a statement, the user's line.
     """
@@ -118,18 +118,17 @@ class ComparisonRow:
 
 @dataclasses.dataclass(frozen=True)
 class SideBySide:
-    """Plans and runs side by side; made by `workbench.compare`.
+    """Plans and runs side by side; `workbench.compare` returns one.
 
     Attributes
     ----------
     columns : tuple of Column
     base : str
-        Name of the column with which the others are compared.
+        Name of the column with which the other columns are compared.
     figures, sites, statements : tuple of ComparisonRow
-        All figures; sites with different choices; all statements of the plans, in one order that keeps equal statements
-        in one row.
+        All figures; sites with different choices; all statements of the plans, with equal statements in one row.
     runs : workbench.runs.sweep.compare.Comparison or None
-        Comparison of the runs among them, with intervals and verdicts; None if there are fewer than two.
+        Comparison of the runs among the columns, with intervals and verdicts; None if there are fewer than two runs.
     """
 
     columns: tuple[Column, ...]
@@ -177,7 +176,7 @@ class SideBySide:
         }
 
     def cells(self, row: ComparisonRow) -> list[str]:
-        """Return the table cells of a row, by column; a figure includes its change from the baseline."""
+        """Return the table cells of a row, one for each column; a figure has its difference from the baseline."""
         of_base = row.values[self.base_index]
         found = []
         for value, differs in zip(row.values, row.differs, strict=True):
@@ -192,7 +191,7 @@ class SideBySide:
         return found
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
-        """Return tables of figures, sites and statements that differ, by title; the first row holds the headings."""
+        """Return tables by title: figures, sites that differ, statements that differ. The first row has headings."""
         names = tuple(f"{c.name} (baseline)" if c.name == self.base else c.name for c in self.columns)
         found = {
             "Figures": [("figure", "", *names), *((_words(r.name), r.kind, *self.cells(r)) for r in self.figures)],
@@ -231,7 +230,7 @@ class SideBySide:
         Raises
         ------
         ConfigError
-            If it cannot be written, or exists and is another kind of file.
+            If the page cannot be written, or `path` exists and is a different kind of file.
         """
 
         def text() -> str:
@@ -250,7 +249,7 @@ class ColumnState:
     ----------
     column : Column
     sites : sequence of Site
-        Sites of its plan; empty if only a run is known.
+        Sites of the column's plan; empty if only a run is known.
     run : Run or None
     """
 
@@ -265,7 +264,7 @@ def compare_columns(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
     Raises
     ------
     ChoiceError
-        If there are fewer than two, or no column is called `base`.
+        If there are fewer than two columns, or no column is called `base`.
     """
     if len(sides) < 2:
         raise ChoiceError(f"a comparison needs at least two plans or runs, given {len(sides)}")
@@ -295,7 +294,7 @@ def compare_columns(sides: Sequence[ColumnState], base: str = "") -> SideBySide:
 
 
 def unique_name(name: str, sides: Sequence[ColumnState]) -> str:
-    """Return the name, with a number if another column has the same name."""
+    """Return `name`, followed by a number if a column already has this name."""
     taken, number, found = {side.column.name for side in sides}, 1, name
     while found in taken:
         number += 1
@@ -322,7 +321,7 @@ def column_of_run(name: str, run: Run) -> ColumnState:
 
 
 def column_of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> ColumnState:
-    """Return the column of a plan, or of a run with the statements and sites of the plan that its choices have."""
+    """Return the column of a plan. With `run`, return the column of the run, with the plan's statements and sites."""
     column = Column(
         name=name,
         kind="plan",
@@ -336,14 +335,14 @@ def column_of_plan(name: str, program: str, plan: Plan, run: Run | None = None) 
     if run is None:
         return ColumnState(column, plan.sites)
     ran = column_of_run(name, run).column
-    # Use the prediction at the time of the run, not the present prediction for its choices.
+    # Show the prediction that was made for the run, because the present version may predict something else.
     predicted = {**column.predicted, **{n: value for n, value in ran.predicted.items() if value is not None}}
     merged = dataclasses.replace(ran, predicted=predicted, sites=column.sites, statements=column.statements)
     return ColumnState(merged, plan.sites, run)
 
 
 def known_figures(plan_record: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a plan, in the form of `Plan.to_json` and saved plans."""
+    """Return the figures that a plan's record contains, in the form of `Plan.to_json` or of a saved plan."""
     found: dict[str, float | None] = {name: plan_record[name] for name in PREDICTED}
     fusions = plan_record["fusions"]
     if isinstance(fusions, Mapping):
@@ -352,7 +351,7 @@ def known_figures(plan_record: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _fill_defaults(column: Column, columns: Sequence[Column], defaults: Mapping[str, str]) -> Column:
-    """Fill in a run's sites that were not chosen with the stock option, if a plan in the comparison shows it."""
+    """Add the stock options of sites without a choice to a run's column, if a plan in the comparison has the sites."""
     if column.kind != "run":
         return column
     chosen = dict.fromkeys(id for other in columns if other.kind == "run" for id in other.sites)
@@ -361,7 +360,7 @@ def _fill_defaults(column: Column, columns: Sequence[Column], defaults: Mapping[
 
 
 def statements_of(graph: Graph, over: Timeline | None = None) -> tuple[Statement, ...]:
-    """Return the statements of a graph, without members of fusions, each with a key that is the same in other plans."""
+    """Return the statements of a graph without members of fusions. Their keys are the same in different plans."""
     over = over or timeline(graph)
     table, found, seen = graph.statements, list[Statement](), Counter[str]()
     for row in range(len(table)):
@@ -369,7 +368,8 @@ def statements_of(graph: Graph, over: Timeline | None = None) -> tuple[Statement
             continue
         origin = graph.origins[table.origin[row]] if table.origin[row] >= 0 else None
         side = "backward" if table.side[row] == BACKWARD else "forward"
-        # The number at the end of a fusion's name depends on the order of creation, which differs between plans.
+        # Leave out the number at the end of a fusion's name: it depends on the order of creation, which differs
+        # between plans.
         name = (
             table.name[row].rstrip("0123456789")
             if table.executor[row] in ("nvfuser", "torchcompile")
@@ -399,7 +399,7 @@ def _figures(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
 def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) -> tuple[ComparisonRow, ...]:
     """Return sites with different choices.
 
-    A site that some columns lack counts only if someone chose an option for it.
+    A site that some columns lack is included only if an option was chosen for it.
     """
     found = []
     for id in dict.fromkeys(id for column in columns for id in column.sites):
@@ -411,9 +411,9 @@ def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) ->
 
 
 def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
-    """Return all statements in one order: the baseline's.
+    """Return all statements in the baseline's order.
 
-    Statements that only others have follow the same statement as there.
+    A statement that the baseline lacks follows the statement that it follows in its own column.
     """
     tables = [{each.key: each for each in column.statements or ()} for column in columns]
     order: list[str] = []
@@ -434,7 +434,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ..
             column.statements is not None and columns[base].statements is not None and key not in kept
             for column, kept in zip(columns, stands, strict=True)
         )
-        # Two missing values do not differ.
+        # If both columns lack the statement, they do not differ.
         differs = tuple(
             d and (value is not None or values[base] is not None) for d, value in zip(differs, values, strict=True)
         )
@@ -444,7 +444,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ..
 
 
 def _align_statements(table: Mapping[str, Statement], base: Mapping[str, Statement]) -> set[str]:
-    """Return the statements in baseline order: the longest common subsequence of both."""
+    """Return the keys of statements in the same order as in the baseline: the longest common subsequence."""
     keys = [key for key in table if key in base]
     ends: list[int] = []
     last: list[int] = []

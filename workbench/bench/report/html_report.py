@@ -1,4 +1,4 @@
-"""A bench as one HTML page to attach to an issue: output of `Workbench.report`, with its commands."""
+"""A bench as one HTML page, to attach to an issue: the page that `Workbench.report` writes, and the commands in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEGIN = b"<!doctype html><!-- thunder-workbench report -->"
 
 
 def commands(bench: Workbench) -> list[str]:
-    """Return the command lines that plan and run the same again; empty if a program's name cannot be typed.
+    """Return command lines that plan and run the bench's program again; empty if the program's name cannot be typed.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def write_report(bench: Workbench, path: str | os.PathLike[str], *, overwrite: b
     Raises
     ------
     ConfigError
-        If it cannot be written; the message has the reason, and the old content stays.
+        If the page cannot be written; the message has the reason, and the old content stays.
     """
 
     def text() -> str:

@@ -1,7 +1,7 @@
-"""A plan that somebody saved, opened without its program, without a GPU and without Thunder.
+"""A saved plan, opened without its program, without a GPU and without Thunder.
 
-The document can be inspected and compared. A choice is checked against the document's list of legal options. Its effect
-on memory is predicted if arithmetic on the saved graph suffices; otherwise a message names the needed tool.
+The plan can be inspected and compared. A choice is checked against the saved list of legal options. The effect of a
+choice on memory is predicted if arithmetic on the saved graph suffices; otherwise a message says what is needed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class MemoryEstimate:
     ----------
     peak_bytes, saved_bytes : int
     exact : bool
-        Whether the owner's plan has the same figures, to the byte; if False, they may differ slightly.
+        Whether the plan of the program's owner has the same figures, to the byte. If False, its figures may differ
+        slightly.
     """
 
     peak_bytes: int
@@ -54,14 +55,14 @@ class MemoryEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class SavedPlan:
-    """A saved plan, and choices made on it.
+    """A saved plan, and choices made after it was opened.
 
     Attributes
     ----------
     document : mapping of str to Any
-        As `Workbench.save` wrote it.
+        Content of the file that `Workbench.save` wrote.
     changed : mapping of str to str
-        Choices made here, by site.
+        Choices made after opening, by site.
     """
 
     document: Mapping[str, Any]
@@ -69,7 +70,7 @@ class SavedPlan:
 
     @cached_property
     def graph(self) -> Graph:
-        """The plan's graph, in the order chosen here if that can be predicted."""
+        """The plan's graph. If an order of statements was chosen here and can be predicted, it is in that order."""
         saved = Graph.from_json(json.dumps(self.document["graph"]))
         way = _WAYS.get(self.changed.get(_ORDER, ""))
         if way is None or not self.has_statements:
@@ -80,12 +81,12 @@ class SavedPlan:
 
     @property
     def choices(self) -> dict[str, str]:
-        """All choices: the saved ones, and those made here."""
+        """All choices: the saved choices, and the choices made here."""
         return {**self.document["choices"], **self.changed}
 
     @cached_property
     def unpredicted(self) -> dict[str, str]:
-        """For each choice made here that arithmetic on the saved graphs cannot predict, the reason."""
+        """The choices made here whose effect arithmetic on the saved graphs cannot predict, each with the reason."""
         return {id: reason for id, option in self.changed.items() if (reason := self._why_unpredicted(id, option))}
 
     def _why_unpredicted(self, id: str, option: str) -> str:
@@ -118,7 +119,7 @@ class SavedPlan:
 
     @cached_property
     def _storages(self) -> dict[str, int]:
-        """Storages of the joint graph by site; -1 for all if the document has no such graph."""
+        """For each site that controls a storage, the storage of the joint graph; -1 if there is no joint graph."""
         of_saved = {
             tuple(s["values"]): s["id"] for s in self.document["sites"] if s["lever"] == "saved" and s["values"]
         }
@@ -154,7 +155,7 @@ class SavedPlan:
         )
 
     def _weigh(self, changed: Mapping[str, str]) -> Prediction:
-        """Memory of the joint graph under the saved choices and those made here."""
+        """Return the memory of the joint graph under the saved choices together with `changed`."""
         joint, chosen = self._joint, {site["id"]: site["choice"] for site in self.document["sites"]} | dict(changed)
         assert joint is not None
         again = [storage for id, storage in self._storages.items() if chosen[id] == "recompute"]
@@ -205,7 +206,7 @@ class SavedPlan:
         return alive_at(self.graph, self.timeline.peak_statement)
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
-        """Return sites of the plan, of one lever or all, under the choices made here."""
+        """Return all sites of the plan, or those of one lever, under the choices made here."""
         names = {field.name for field in dataclasses.fields(Site)} - {"effect", "choice"}
         found = []
         for site in self.document["sites"]:
@@ -234,7 +235,7 @@ class SavedPlan:
         return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
 
     def compare(self, saved: SavedPlan) -> dict[str, tuple[Any, Any]]:
-        """Return figures and choices that differ from another saved plan's: values here and there; None if missing."""
+        """Return the figures and choices that differ from those of `saved`: two values each; None if one is missing."""
         mine, others = self._comparable_figures(), saved._comparable_figures()
         names = dict.fromkeys((*mine, *others))
         return {n: (mine.get(n), others.get(n)) for n in names if mine.get(n) != others.get(n)}
@@ -260,7 +261,7 @@ class SavedPlan:
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the config, as `Workbench.export` does.
 
-        The owner of the program replays it, and the plan is then proven.
+        If the owner of the program replays the config, the plan is also proven.
         """
         return self.config.write(path, overwrite=overwrite)
 
@@ -270,9 +271,9 @@ class SavedPlan:
         Raises
         ------
         ChoiceError
-            If choices were made here, because the page has the saved figures.
+            If choices were made here, because the page shows the saved figures.
         ConfigError
-            If it cannot be written, or exists and is another kind of file.
+            If the page cannot be written, or `path` exists and is a different kind of file.
         """
         if self.changed:
             raise ChoiceError(
@@ -288,7 +289,7 @@ class SavedPlan:
         return write_document(path, text, begin=BEGIN, kind="report", overwrite=overwrite)
 
     def run(self, **_: Any) -> None:
-        """Refused, because a document has no program.
+        """Refuse a run, because a saved plan does not contain the program.
 
         Raises
         ------
@@ -324,7 +325,7 @@ def read_saved_plan(path: str | os.PathLike[str]) -> SavedPlan:
     Raises
     ------
     ConfigError
-        If it cannot be read, or is something else.
+        If the file cannot be read, or is not a saved plan.
     """
     named = one_line(str(path))
     try:

@@ -1,4 +1,4 @@
-"""A gate against regressions: figures of a plan compared with a baseline, and how much each may grow."""
+"""A gate against regressions: figures of a plan are compared with a baseline, and may grow by a given amount."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "thunder-workbench baseline"
 FORMAT_VERSION = 1
-"""Increased when a reader of the old form would be wrong."""
+"""Version of a baseline's form. It increases with each change after which an old reader would misread a baseline."""
 MOST_BYTES = 1 << 20
 """Maximum size of a baseline file."""
 
@@ -35,7 +35,7 @@ class CheckedKind:
     Attributes
     ----------
     name, title : str
-        Its key in a baseline, and its name for users.
+        Key of the figure in a baseline, and its name for users.
     """
 
     name: str
@@ -43,11 +43,11 @@ class CheckedKind:
 
     @property
     def in_bytes(self) -> bool:
-        """Return whether it is a number of bytes."""
+        """Return whether the figure is a number of bytes."""
         return self.name.endswith("_bytes")
 
     def text(self, value: int) -> str:
-        """A value for people."""
+        """Format a value for users."""
         return human_bytes(value) if self.in_bytes else str(value)
 
     def change(self, difference: int) -> str:
@@ -65,7 +65,7 @@ FIGURES = (
     CheckedKind("fusions_unique", "unique fusions"),
     CheckedKind("inversions", "inversions of collectives"),
 )
-"""All of them are predicted, so the same program gives the same figures on any machine."""
+"""The checked figures. All are predicted, so the same program has the same figures on any machine."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Growth:
     Attributes
     ----------
     text : str
-        Text as it was given: ``1%``, ``16MiB``, ``2``.
+        The user's text: ``1%``, ``16MiB``, ``2``.
     share, amount : float, int
-        Share of the baseline, or amount in the figure's own unit; one of them is 0.
+        Growth as a share of the baseline, or as an amount in the figure's unit; one of the two is 0.
     """
 
     text: str
@@ -91,7 +91,7 @@ class Growth:
         Raises
         ------
         ConfigError
-            If it has none of these forms.
+            If the text has none of these forms.
         """
         found = _AMOUNT.fullmatch(text.strip())
         unit = (found[2] or "") if found else ""
@@ -130,7 +130,7 @@ class CheckedFigure:
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:
-        """Return one line with all of it."""
+        """Return one line for users, with both values and the limit."""
         head = f"{'ok  ' if self.ok else 'GREW'}  {self.figure.title:<25}  "
         if self.baseline is None or self.now is None:
             return head + ("none, as in the baseline" if self.baseline == self.now else self._one_sided())
@@ -196,7 +196,7 @@ def compare_with_baseline(
 
 
 def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
-    """Describe other differences from the time of the baseline, because they may explain changed figures."""
+    """Describe what else has changed since the baseline was written, because it may explain changed figures."""
     here = baseline_document(bench)
     found = [
         f"{name} was {short_repr(baseline.get(name))}, is {short_repr(here[name])}"
@@ -213,12 +213,12 @@ def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
 
 
 def write_baseline(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Store the figures of a bench; an old baseline is replaced, and any other file only with `overwrite`.
+    """Write the figures of a bench to a file. A baseline is replaced; any other file is replaced only with `overwrite`.
 
     Raises
     ------
     ConfigError
-        If it cannot be written; the message has the reason.
+        If the file cannot be written; the message has the reason.
     """
 
     def why_not(target: Path) -> str:
@@ -239,7 +239,7 @@ def write_baseline(bench: Workbench, path: str | os.PathLike[str], *, overwrite:
 
 
 def read_baseline(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a baseline.
+    """Return the baseline in a file.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def read_baseline(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _parse_baseline(content: bytes) -> dict[str, Any]:
-    """Return the document; empty if it is not valid."""
+    """Return the baseline in a file's content; empty if the content is not a valid baseline."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

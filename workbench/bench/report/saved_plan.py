@@ -1,6 +1,6 @@
-"""A plan as one JSON document, ``*.plan.json``: output of `Workbench.save`, shown by `extensions/trace-view`.
+"""A plan as one JSON document, ``*.plan.json``, which `Workbench.save` writes and `extensions/trace-view` shows.
 
-It contains graph, sites, choices, figures and the canvas's layout; it contains no weights and no data of a run.
+The document contains the graph, sites, choices, figures and the canvas's layout, but no weights and no data of a run.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
 
 MIME_TYPE = "application/vnd.thunder-workbench.plan+json"
-"""MIME type of such a document in a notebook's output."""
+"""MIME type of a saved plan in a notebook's output."""
 FORMAT = "thunder-workbench plan"
 FORMAT_VERSION = 1
-"""Increased when a reader of the old form would be wrong."""
+"""Version of the document's form. It increases with each change after which an old reader would misread a document."""
 
 _BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
 """First bytes of every saved plan."""
@@ -35,9 +35,9 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
     dict
         ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
         ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, all predicted, with units in
-        their names, and ``stock``, the same of the plan without choices; ``sites`` with the reasons for illegal
-        options; ``graph``, for `Graph.from_json`; ``view``, the drawn graph. If nothing is fused, also ``joint``: the
-        graph before Thunder splits it, from which further saving or recomputing is predicted.
+        their names; ``stock``, the figures of the plan without choices; ``sites`` with the reasons for illegal options;
+        ``graph``, for `Graph.from_json`; ``view``, the drawn graph. If nothing is fused, also ``joint``: the graph
+        before Thunder splits it. From ``joint``, the effect of further saving or recomputing is predicted.
     """
     from workbench.ui.html_pages import saved_view
 
@@ -72,7 +72,7 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
 
 
 def _joint(bench: Workbench) -> dict[str, Any]:
-    """Return the joint graph, if arithmetic on it predicts the split graph."""
+    """Return the entry ``joint`` if arithmetic on the joint graph predicts the split graph; otherwise an empty dict."""
     stage = bench.stage
     if stage.fuses or not stage.has_backward or bench.ranks > 1:
         return {}
@@ -111,13 +111,13 @@ def write_document(
     ----------
     path : path
     text : callable
-        Makes the document; called only if it can be written.
+        Makes the document; called only if `path` can be written.
     begin : bytes
         First bytes of every document of this kind.
     kind : str
-        In words.
+        The kind of document in words, for messages.
     overwrite : bool
-        Also replace a file of another kind.
+        Whether to replace also a file of a different kind.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def write_document(
 
     failed = f"cannot write {one_line(str(path))}"
     try:
-        # Refuse before the text is computed.
+        # Check this before the text is computed, which may take long.
         paths.check_writable(path)
         # A program's name may contain half of a surrogate pair, which UTF-8 cannot encode.
         return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)

@@ -22,27 +22,28 @@ _NO_WORK = (Kind.ARGUMENT, Kind.GET_GRAD, Kind.RETURN)
 
 @dataclasses.dataclass(kw_only=True)
 class OutlineNode:
-    """A module, a line of it, or a statement that Thunder made from the line; figures include everything inside it.
+    """A module, a line of a module, or a statement of a line. Its figures include all parts inside it.
 
     Attributes
     ----------
     key : str
-        Its own and lasting.
+        Unique in the outline, and the same in each plan.
     kind : {'module', 'line', 'statement'}
     label, source : str
         The module's path, the line's text or the statement's name; for a line ``file.py:12``.
     depth, parent : int
-        0 at the top; the index of the enclosing part, or -1.
+        Depth, 0 at the top; and index of the enclosing part, -1 at the top.
     statement : int
-        The first of the graph's statements in it, or -1.
+        The first of the graph's statements in this part, or -1.
     backward : bool
-        Whether it is a statement of the backward.
+        Whether this part is a statement of the backward.
     saved_bytes, peak_bytes : int
-        Bytes made here and saved for the backward, or alive at the predicted peak.
+        Bytes made in this part that are saved for the backward, and bytes made in it that are alive at the predicted
+        peak.
     step_s : float
-        Predicted.
+        Predicted time of this part in a step.
     sites : list of str
-        Ids.
+        Ids of the sites in this part.
     """
 
     key: str
@@ -60,13 +61,14 @@ class OutlineNode:
 
 
 def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[OutlineNode, ...]:
-    """Return the parts of a program, each before those inside it, in the order of the program.
+    """Return the parts of a program in the order of the program, each part before the parts inside it.
 
     Parameters
     ----------
     plan : Plan
     seconds : (statements,) float64, optional
-        Seconds of each top-level statement of the plan's graph; a fusion's are divided equally among its members.
+        Seconds of each top-level statement of the plan's graph. The seconds of a fusion are divided equally among its
+        members.
     """
     graph = plan.graph
     tree = _OutlineTree(graph)
@@ -91,7 +93,7 @@ def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Out
 
 
 def _rows(graph: Graph) -> list[int]:
-    """Statements that compute something; members take the place of their fusion."""
+    """Return the statements that compute something: the members of a fusion, but not the fusion itself."""
     statements = graph.statements
     fused = np.unique(statements.parent[statements.parent >= 0])
     works = ~np.isin(statements.kind, _NO_WORK) & (statements.origin >= 0)
@@ -100,7 +102,7 @@ def _rows(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph, rows: list[int]) -> dict[int, int]:
-    """The statement that makes each value; a member and not its fusion."""
+    """Return, for each value, the statement in `rows` that makes it."""
     starts, made = graph.statements.outputs.offsets.tolist(), graph.statements.outputs.items.tolist()
     maker: dict[int, int] = {}
     for row in rows:
@@ -110,7 +112,7 @@ def _makers(graph: Graph, rows: list[int]) -> dict[int, int]:
 
 
 def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds of each statement; a fusion's are divided equally among its members."""
+    """Return the seconds of each statement. The seconds of a fusion are divided equally among its members."""
     parent = graph.statements.parent
     member = parent >= 0
     members = np.bincount(parent[member], minlength=len(parent))
@@ -120,7 +122,7 @@ def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _OutlineTree:
-    """Parts by their keys; a part is made when it is first requested."""
+    """The parts of an outline, found by their keys. A part is made when it is first requested."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -152,7 +154,7 @@ class _OutlineTree:
             number = part.parent
 
     def site(self, site: Site) -> None:
-        """Add a site to its line, or to the nearest enclosing module that exists."""
+        """Add a site's id to its line, or to the nearest existing module around it, and to all enclosing parts."""
         scope = site.id.partition(":")[2].rpartition("/")[0].partition("/")[0]
         number = self._number.get(f"{scope}|{site.source.partition(' ')[0]}", -1)
         while number < 0 and scope:
@@ -163,7 +165,7 @@ class _OutlineTree:
             number = self._parts[number].parent
 
     def parts_in_order(self) -> tuple[OutlineNode, ...]:
-        """Return all parts, each before those inside it; a module that contains only one module is merged with it."""
+        """Return all parts, each before the parts inside it. If a module contains only a module, the two are merged."""
         found: list[OutlineNode] = []
 
         def add_in_order(number: int, parent: int, depth: int) -> None:
@@ -183,7 +185,7 @@ class _OutlineTree:
         return tuple(found)
 
     def _line(self, origin: int) -> int:
-        """Return the index of the part for the line of a program's statement."""
+        """Return the index of the part for the source line with index `origin`."""
         if origin not in self._line_of:
             source = self._graph.origins[origin]
             place, text = f"{source.file}:{source.line}" if source.file else "", source.text.strip()
@@ -208,7 +210,7 @@ class _OutlineTree:
 
 
 def count_turns(sites: Sequence[Site]) -> dict[str, int]:
-    """Return the number of sites for which `choices_to_turn` finds a choice, for each of their options and stock."""
+    """Return, for each option of the sites and for ``'stock'``, how many choices `choices_to_turn` returns."""
     found = dict.fromkeys((option for site in sites for option in site.options), 0)
     found["stock"] = 0
     for site in sites:
@@ -220,9 +222,9 @@ def count_turns(sites: Sequence[Site]) -> dict[str, int]:
 
 
 def choices_to_turn(sites: Sequence[Site], option: str) -> dict[str, str]:
-    """Return choices that set sites to an option where it is legal and not yet chosen.
+    """Return choices that set each site to `option`, if the option is legal there and not yet chosen.
 
-    With ``'stock'``, to their defaults.
+    ``'stock'`` stands for each site's default.
     """
     wanted = {site.id: (site.default if option == "stock" else option) for site in sites}
     return {

@@ -12,12 +12,12 @@ from workbench.errors import ChoiceError, short_repr
 
 CUTS, ORDER, WAITS = "cuts", "order", "waits"
 USING = (RECOMPUTE, OFFLOAD, CUTS, ORDER, WAITS)
-"""All means that a fit may use, in the order in which a curve adds them."""
+"""All kinds of choices that a fit may use, in the order in which a curve adds them."""
 STORAGES = (RECOMPUTE, OFFLOAD)
-"""Options of storages; see `default_using`."""
+"""Kinds of choices that are options of storages; see `default_using`."""
 _UNITS = {"": 1, "b": 1, **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
 _UNITS |= {f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
-"""In lower case, whatever the case of the input; nobody means bits by a small b."""
+"""Bytes of each unit. Units are read in any case and are listed in lower case; a small b also means bytes, not bits."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
@@ -28,7 +28,7 @@ def check_peak(peak: int | str) -> int | str:
     Raises
     ------
     ChoiceError
-        If it is neither a size above zero nor a share above zero of the stock peak.
+        If `peak` is neither a size above zero nor a share of the stock peak above zero.
     """
     if _percent(peak) is None:
         size_bytes(peak)
@@ -36,7 +36,7 @@ def check_peak(peak: int | str) -> int | str:
 
 
 def peak_bytes(peak: int | str, stock_bytes: Callable[[], int]) -> int:
-    """Bytes of a peak.
+    """Return the bytes of a peak.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def peak_bytes(peak: int | str, stock_bytes: Callable[[], int]) -> int:
     Raises
     ------
     ChoiceError
-        As `check_peak`.
+        As in `check_peak`.
     """
     percent = _percent(peak)
     return size_bytes(peak) if percent is None else max(1, math.floor(stock_bytes() * percent / 100))
@@ -66,12 +66,12 @@ def _percent(peak: object) -> float | None:
 
 
 def size_bytes(size: int | str) -> int:
-    """Return bytes from a number, or from a text such as ``24 GiB``.
+    """Return the bytes of a size: a number, or a text such as ``24 GiB``.
 
     Raises
     ------
     ChoiceError
-        If it is not a size above zero.
+        If `size` is not a size above zero.
     """
     found = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     if found is not None and found[2].lower() in _UNITS:
@@ -85,12 +85,12 @@ def size_bytes(size: int | str) -> int:
 
 
 def step_seconds(value: object) -> float:
-    """Return seconds of a step from a number, or from a text with a number.
+    """Return the seconds of a step time: a number, or a text with a number.
 
     Raises
     ------
     ChoiceError
-        If it is not a time above zero.
+        If `value` is not a time above zero.
     """
     number: object = value
     if isinstance(value, str):
@@ -102,12 +102,12 @@ def step_seconds(value: object) -> float:
 
 
 def check_points(points: object) -> int:
-    """Points of a curve.
+    """Check the number of points of a curve and return it.
 
     Raises
     ------
     ChoiceError
-        If there are fewer than the two ends.
+        If `points` is not an integer of at least two; a curve has two ends.
     """
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise ChoiceError(f"a curve has at least 2 points; given {short_repr(points)}")
@@ -115,12 +115,12 @@ def check_points(points: object) -> int:
 
 
 def check_compilations(compilations: object) -> int:
-    """The most compilations.
+    """Check a maximum number of compilations and return it.
 
     Raises
     ------
     ChoiceError
-        If it is not an integer above zero.
+        If `compilations` is not an integer above zero.
     """
     if isinstance(compilations, bool) or not isinstance(compilations, int) or compilations < 1:
         raise ChoiceError(f"compilations is a whole number above zero; given {short_repr(compilations)}")
@@ -128,9 +128,9 @@ def check_compilations(compilations: object) -> int:
 
 
 def default_using(device: str) -> tuple[str, ...]:
-    """Return the default kinds of choices.
+    """Return the kinds of choices that a fit uses by default.
 
-    On a CPU, offloading only imitates a GPU's and frees no memory of the machine.
+    On a CPU, offloading is left out: it only imitates offloading from a GPU, and frees no memory of the machine.
     """
     return (RECOMPUTE,) if device == "cpu" else STORAGES
 
@@ -141,7 +141,7 @@ def check_using(using: Sequence[str]) -> tuple[str, ...]:
     Raises
     ------
     ChoiceError
-        If it is empty, or contains anything else.
+        If `using` is empty, or contains a name that is not in `USING`.
     """
     names = (using,) if isinstance(using, str) else tuple(using)
     other = next((name for name in names if name not in USING), None)

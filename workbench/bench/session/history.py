@@ -6,21 +6,21 @@ import itertools
 from collections.abc import Collection, Mapping
 
 _STAMPS = itertools.count()
-"""Sequence numbers of changes, across all programs."""
+"""Source of sequence numbers for changes. They are unique across all programs."""
 
 
 class History:
-    """Choices in the order in which they were made; the last, or the one returned to, is current.
+    """States of the choices, in the order in which they were made. One of the states is current.
 
     Parameters
     ----------
     choices : mapping of str to str
-        To begin with.
+        The first state.
 
     Attributes
     ----------
     at : int
-        Index of the current ones.
+        Index of the current state.
     """
 
     def __init__(self, choices: Mapping[str, str]) -> None:
@@ -32,12 +32,12 @@ class History:
 
     @property
     def choices(self) -> dict[str, str]:
-        """Choices in force."""
+        """The current choices."""
         return dict(self._made[self.at])
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Current choices that the user made."""
+        """The current choices that the user made; a search made the others."""
         return {id: option for id, option in self.choices.items() if id not in self._found[self.at]}
 
     def make(self, choices: Mapping[str, str], by_hand: Collection[str] = (), found: Collection[str] = ()) -> None:
@@ -61,13 +61,13 @@ class History:
             self._found[self.at] = searched
 
     def can_go(self, steps: int) -> bool:
-        """Return whether this number of steps is possible; negative numbers are steps back."""
+        """Return whether `steps` steps through the history are possible; negative numbers are steps back."""
         return 0 <= self.at + steps < len(self._made)
 
     def go(self, steps: int) -> None:
-        """Go this number of steps; negative numbers are steps back."""
+        """Go `steps` steps through the history; negative numbers are steps back."""
         self.at += steps
 
     def stamp(self, steps: int) -> int:
-        """Return when the change was made that a step forward would redo or, if negative, a step back would undo."""
+        """Return the sequence number of the change that a step forward would redo, or a step back would undo."""
         return self._stamps[self.at + max(steps, 0)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def resolve_machine(machine: str | Machine, ranks: int) -> Machine:
-    """Return a machine, given as an object or by its name; see `workbench.runs.measure.measured_rates.machine_by_name`.
+    """Return `machine` itself, or the machine of that name; see `workbench.runs.measure.measured_rates.machine_by_name`.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def resolve_machine(machine: str | Machine, ranks: int) -> Machine:
 
 
 def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine:
-    """Return the given machine model; by default this machine on the CPU, and `Workbench.machine` on other devices.
+    """Return the machine model `machine`. By default, return this machine on the CPU, else `Workbench.machine`.
 
     Raises
     ------

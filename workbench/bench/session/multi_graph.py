@@ -30,19 +30,20 @@ class Part(Workbench):
     Attributes
     ----------
     name : str
-        ``part1``, ``part2``, …; in the whole program, the ids of its sites begin with it; here they do not.
+        ``part1``, ``part2``, …. In the whole program, the ids of the part's sites begin with this name; in the part
+        they do not.
     cut : str
-        The reason for the graph break after it, following the user's line; empty after the last.
+        The user's line of the graph break after this part, and the reason for the break; empty after the last part.
     source : str
-        The user's lines.
+        The user's lines in this part.
     calls : int
-        Number of times that a call of the program runs it.
+        Number of times that one call of the program runs this part.
     operators : int
         Number of operators in Dynamo's graph.
     opaque : bool
-        Whether PyTorch runs it without Thunder: False.
+        Whether PyTorch runs this part without Thunder: False.
     refusal : str
-        Reason for that: empty.
+        Reason why Thunder does not compile this part: empty.
     """
 
     opaque, refusal = False, ""
@@ -59,7 +60,7 @@ class Part(Workbench):
 
     @property
     def words(self) -> str:
-        """Return its predicted figures and its number of sites."""
+        """Return the predicted figures of the part and the number of its sites, in words."""
         plan, stock = self.plan, self.stock_plan
         count = sum(not site.id.startswith(f"{site.lever}.") for site in plan.sites)
         return (
@@ -70,7 +71,7 @@ class Part(Workbench):
 
     @property
     def inside(self) -> PartMemory:
-        """Memory inside the part under the current choices, to be combined with other parts."""
+        """Memory inside the part under the current choices; `PartsBench.memory` combines the parts."""
         plan = self.plan
         if self._inside is None or self._inside[0] is not plan:
             self._inside = plan, memory_inside(plan.graph, plan.timeline, self._arguments)
@@ -78,7 +79,7 @@ class Part(Workbench):
 
     @property
     def config(self) -> Config:
-        """All choices of this part, under the ids that they have here."""
+        """All choices of this part, under ids without the part's name."""
         return self._whole.config.of_part(self.name)
 
     def prepare(self, **given: Any) -> Path:
@@ -101,11 +102,11 @@ class OpaquePart:
     Attributes
     ----------
     name, cut, source, calls, operators
-        As of a `Part`.
+        As in `Part`.
     refusal : str
-        The reason why Thunder cannot compile it.
+        The reason why Thunder cannot compile this part.
     opaque : bool
-        True.
+        Whether PyTorch runs this part without Thunder: True.
     """
 
     name: str
@@ -124,11 +125,11 @@ class OpaquePart:
         return f"{self.operators} operators, run by PyTorch as they are"
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
-        """None, because there is nothing to choose."""
+        """Return no sites, because there is nothing to choose."""
         return ()
 
     def choose(self, choices: Mapping[str, str]) -> NoReturn:
-        """Refuse.
+        """Refuse all choices.
 
         Raises
         ------
@@ -139,15 +140,15 @@ class OpaquePart:
 
 
 class PartsBench(Workbench):
-    """A program of several graphs. Made by `workbench.open`.
+    """A program of several graphs. `workbench.open` returns one.
 
-    Ids of sites and choices begin with their part's name: ``part2:saved:…``. Each part has the members for one plan,
-    such as `plan`, `fit` and `save`; `run` and `export` apply to the whole program.
+    Ids of sites begin with the name of their part: ``part2:saved:…``. What concerns one plan, such as `plan`, `fit` and
+    `save`, is a member of each part. `run` and `export` are for the whole program.
 
     Attributes
     ----------
     parts : tuple of Part or OpaquePart
-        In the order of their first runs.
+        The parts, in the order in which a call of the program first runs them.
     """
 
     def __init__(
@@ -226,12 +227,12 @@ class PartsBench(Workbench):
 
     @property
     def capture_reason(self) -> str:
-        """Reason why it was captured in this way."""
+        """Reason why the program was captured in parts."""
         return self._parts_captured.why
 
     @property
     def on_disk(self) -> str:
-        """Cache status: programs in parts are traced each time."""
+        """Cache status: programs in parts are not cached, but traced each time."""
         return "not kept on disk: the program has several parts"
 
     @property
@@ -266,7 +267,7 @@ class PartsBench(Workbench):
 
     @property
     def plan(self) -> Plan:
-        """Refused, because each part has its own.
+        """Refused, because each part has a plan of its own.
 
         Raises
         ------
@@ -277,7 +278,7 @@ class PartsBench(Workbench):
 
     @property
     def stock_plan(self) -> Plan:
-        """Refused, because each part has its own.
+        """Refused, because each part has a plan of its own.
 
         Raises
         ------
@@ -294,7 +295,7 @@ class PartsBench(Workbench):
         )
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Refused, as `plan` is."""
+        """Refused, because each part has a plan of its own; see `plan`."""
         self._refuse("plan")
 
     def overlap(self, plan: Plan | None = None) -> None:
@@ -309,7 +310,7 @@ class PartsBench(Workbench):
         )
 
     def _part_with(self, id: str) -> tuple[Part, str]:
-        """Return the part with whose name an id begins, and the id in that part."""
+        """Return the part whose name is the beginning of `id`, and the rest of the id."""
         name, _, own = id.partition(":")
         for part in self.parts:
             if part.name == name:
@@ -343,7 +344,7 @@ class PartsBench(Workbench):
         Returns
         -------
         PlanDiff
-            Combined over the parts: sums, and for `peak_bytes` the change of the largest peak of a part.
+            Sums over the parts; for `peak_bytes` the change of the largest peak of any part.
         """
         by_part = self._choices_by_part(choices)
         before = self.largest_peak_bytes
@@ -405,7 +406,7 @@ class PartsBench(Workbench):
         return part.predict(own)
 
     def effects(self, id: str) -> dict[str, Effect]:
-        """Return the effect on its part's plan of each other legal option of a site."""
+        """Return, for each other legal option of a site, its effect on the plan of the site's part."""
         part, own = self._part_with(id)
         return part.effects(own)
 
@@ -418,27 +419,27 @@ class PartsBench(Workbench):
         return part.effect(own)
 
     def worth(self) -> Any:
-        """Refused, as `plan` is: each part has its own."""
+        """Refused, because this is a member of each part; see `plan`."""
         self._refuse("ranking of choices")
 
     def search_waits(self, **given: Any) -> Any:
-        """Refused, as `plan` is: each part has its own."""
+        """Refused, because this is a member of each part; see `plan`."""
         self._refuse("search")
 
     def fit(self, *given: Any, **named: Any) -> Any:
-        """Refused, as `plan` is: each part has its own."""
+        """Refused, because this is a member of each part; see `plan`."""
         self._refuse("fit")
 
     def curve(self, **given: Any) -> Any:
-        """Refused, as `plan` is: each part has its own."""
+        """Refused, because this is a member of each part; see `plan`."""
         self._refuse("curve")
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Refused, as `plan` is: each part has its own."""
+        """Refused, because this is a member of each part; see `plan`."""
         self._refuse("saved plan")
 
     def undo(self) -> None:
-        """Undo the last change of choices, in whichever part it was made."""
+        """Undo the last change of choices in any part."""
         if (part := self._part_to_go(-1)) is not None:
             part.undo()
 
@@ -458,7 +459,7 @@ class PartsBench(Workbench):
         return self._part_to_go(1) is not None
 
     def _part_to_go(self, steps: int) -> Part | None:
-        """Return the part with the next change to undo, or to redo."""
+        """Return the part with the next change to redo or, for negative `steps`, to undo; None if there is none."""
         ready = [part for part in self.benches if part._history.can_go(steps)]
         return (max if steps < 0 else min)(ready, key=lambda part: part._history.stamp(steps), default=None)
 
@@ -472,7 +473,7 @@ class PartsBench(Workbench):
         return {f"{part.name}:{id}": note for part in self.benches for id, note in part.notes().items()}
 
     def to_json(self, lever: str | None = None) -> dict[str, Any]:
-        """Return all parts as plain data for JSON, with their sites together, or those of one lever.
+        """Return all parts as plain data for JSON, with one list of all their sites, or of the sites of one lever.
 
         Every figure is predicted.
         """

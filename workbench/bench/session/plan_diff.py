@@ -23,13 +23,13 @@ class PlanDiff:
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops, fusions, unique_fusions, largest_fusion : int
-        ``largest_fusion`` in operations.
+        Change of each figure of the plan; ``largest_fusion`` counts operations.
     counts : mapping of str to int
-        The plan's `counts` that changed.
+        Changes of the plan's `counts`, without those that did not change.
     changed : tuple of str
-        Ids of all sites with another choice, outcome or legality, and of added and removed sites.
+        Ids of all sites whose choice, outcome or legality changed, and of added and removed sites.
     overlap : OverlapChange or None
-        Simulated; None if no ranks share the program.
+        Simulated change of the overlap of collectives; None if no ranks share the program.
     """
 
     peak_bytes: int
@@ -62,7 +62,7 @@ class Effects(dict[str, Effect]):
 
 
 def change_rows(change: PlanDiff | Effect) -> list[tuple[str, str]]:
-    """Describe changes by name: only the figures that change, or that none does."""
+    """Return the name and the change of each figure that changes; if no figure changes, one row says so."""
     named = (
         ("predicted peak", change.peak_bytes, human_bytes),
         ("saved", change.saved_bytes, human_bytes),
@@ -107,13 +107,13 @@ def diff(old_plan: Plan, new_plan: Plan, machine: Machine = H100) -> PlanDiff:
 def effect_of(
     current: Prediction | Plan, changed: Prediction | Plan, chosen: Collection[str], machine: Machine
 ) -> Effect:
-    """Return the change of the whole plan: new minus current; figures other than bytes only if both are plans.
+    """Return the change of the whole plan: new minus current. It has figures other than bytes only for two plans.
 
     Parameters
     ----------
     current, changed : Prediction or Plan
     chosen : collection of str
-        Ids of the changed sites; they are not listed among sites that change as a consequence.
+        Ids of the sites for which choices were made; they are left out of the sites that change as a consequence.
     machine : Machine
         Machine on which collectives are simulated.
     """
@@ -139,7 +139,7 @@ def effect_of(
 
 
 def changed_sites(old_plan: Plan, new_plan: Plan) -> tuple[str, ...]:
-    """Return the ids of all sites with another choice, outcome or legality, and of those that only one plan has."""
+    """Return the ids of all sites whose choice, outcome or legality differs, and of sites that only one plan has."""
     if len(old_plan.sites) == len(new_plan.sites):
         both = [(was, now) for was, now in zip(old_plan.sites, new_plan.sites, strict=True) if was is not now]
         if all(was.id == now.id for was, now in both):
@@ -154,6 +154,6 @@ def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
 
 
 def changed_counts(old_plan: Plan, new_plan: Plan) -> dict[str, int]:
-    """Return the plans' counts that differ, with the differences."""
+    """Return the differences of the two plans' counts, without those that are equal."""
     moved = {name: new_plan.counts[name] - old_plan.counts[name] for name in new_plan.counts}
     return {name: by for name, by in moved.items() if by}

@@ -1,4 +1,4 @@
-"""Plans made without holding the bench's lock: one at a time, and a newer choice stops the current planning."""
+"""Planning without holding the bench's lock: one plan is made at a time, and a newer choice stops the planning."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Capture, Plan
 
 PLANS_KEPT = 16
-"""Number of plans that are kept, so that undoing and comparing effects takes no time."""
+"""Number of cached plans. With them, undoing and comparing effects takes no time."""
 
 
 @dataclasses.dataclass(eq=False)
 class ChoiceRequest:
-    """Choices waiting to be made, and their result: the effect on the plan, or the reason for a refusal.
+    """Choices that wait to be made, and later their result: the effect on the plan, or the reason for a refusal.
 
     `found` says whether a search made them, and not the user.
     """
@@ -43,7 +43,7 @@ class ChoiceRequest:
         Raises
         ------
         WorkbenchError
-            The reason why they are not made.
+            The reason why the choices are not made.
         """
         if self.error is not None:
             raise self.error
@@ -52,7 +52,7 @@ class ChoiceRequest:
 
 
 class Planner:
-    """The plans of one program; the last few are kept.
+    """Makes the plans of one program, and caches the last few plans.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Planner:
     def plan(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
         """Return the plan under `choices`; requests that arrive meanwhile are planned first.
 
-        `keep` is as for `plan_unless_newer`.
+        `keep` says whether to cache the plan.
 
         Raises
         ------
@@ -86,14 +86,14 @@ class Planner:
                     self._changed.wait_for(lambda: not self._waiting)
 
     def plan_unless_newer(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Return the plan under `choices`, unless a request arrives while it is made.
+        """Return the plan under `choices`, unless a request arrives during planning.
 
-        Without `keep`, a new plan is not kept, because nobody goes back to it.
+        `keep` says whether to cache the plan; plans to which nobody goes back need no caching.
 
         Raises
         ------
         Superseded
-            If one has come.
+            If a request arrived during planning.
         ChoiceError, PlanError
             As `workbench.compiler.api.plan`.
         """
@@ -115,7 +115,7 @@ class Planner:
         return made
 
     def split_by_fit(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the choices that fit, and the others, each with the reason."""
+        """Return the choices that fit the program, and the reason for each choice that does not fit."""
         fitting, unmatched = dict(choices), {}
         known = self.plan({}).site_of
         for id, option in choices.items():
@@ -146,10 +146,10 @@ class Planner:
     def ask(
         self, choices: Mapping[str, str], make: Callable[[list[ChoiceRequest]], None], *, found: bool = False
     ) -> tuple[PlanDiff, bool]:
-        """Have choices made.
+        """Request that choices are made, and wait for the result.
 
         If a newer request arrives during planning, planning stops, and both requests are planned together. The newer
-        one then does not wait for a plan that nobody would see.
+        request then does not wait for a plan that nobody would see.
 
         Parameters
         ----------
@@ -162,14 +162,14 @@ class Planner:
         Returns
         -------
         PlanDiff
-            Effect on the plan of the choices and of those that were made together with them.
+            Effect on the plan of the choices, together with the choices of other requests that were made with them.
         bool
-            Whether this call made them.
+            Whether this call made any choices.
 
         Raises
         ------
         WorkbenchError
-            The reason why they are not made.
+            The reason why the choices are not made.
         """
         request, made_here = ChoiceRequest(dict(choices), found), False
         with self._changed:
@@ -180,7 +180,7 @@ class Planner:
         return request.result, made_here
 
     def _take_turn(self, own: ChoiceRequest, make: Callable[[list[ChoiceRequest]], None]) -> bool:
-        """Make all waiting requests, unless another thread has made `own` meanwhile; return whether any was made."""
+        """Fulfil all waiting requests, unless another thread has answered `own`; return whether any was fulfilled."""
         from workbench.util.planning_lock import Superseded
 
         if own.is_answered:
@@ -200,7 +200,7 @@ class Planner:
                 self._waiting[:0] = [each for each in taken if not each.is_answered]
 
     def _serve(self, requests: list[ChoiceRequest], make: Callable[[list[ChoiceRequest]], None]) -> bool:
-        """Make requests together or, if that is refused, one after another; return whether any was made."""
+        """Fulfil requests together or, if that is refused, one after another; return whether any was fulfilled."""
         if len(requests) > 1:
             try:
                 make(requests)

@@ -27,7 +27,8 @@ def prepare(
     from workbench.runs.process import request, run_store
 
     plan, config = None if bench.parts else bench.plan, bench.config
-    # For a program in parts, a lower bound is not a prediction that could be checked.
+    # If the memory of a program in parts is only a lower bound, the run gets no prediction, because a bound cannot be
+    # compared with a measurement.
     memory: StepMemory | None = getattr(bench, "memory", None)
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
     options = options or request.RunOptions()

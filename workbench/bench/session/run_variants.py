@@ -1,4 +1,4 @@
-"""Variants of a program's run, given by name, to be timed with the current choices: their configs."""
+"""Configs of a run's variants, which are timed interleaved with the run under the current choices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Config | None]) -> dict[str, str | None]:
-    """Return the text of a config for each other way to run the program; see `Workbench.run`.
+    """Return the text of a config for each variant, None for unmodified Thunder; see `Workbench.run`.
 
     Raises
     ------
     ChoiceError
-        If choices are refused.
+        If the choices of a variant are refused.
     RunError
-        If one has no name.
+        If a variant has no name.
     """
     found: dict[str, str | None] = {}
     for name, way in against.items():

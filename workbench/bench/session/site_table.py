@@ -1,4 +1,4 @@
-"""Sites as a table, for a prompt and a notebook's cell; the object is still a tuple."""
+"""A tuple of sites that a prompt and a notebook's cell show as a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.core.lever import Site
 from workbench.summary import html_columns, human_bytes, text_columns
 
 MOST_SHOWN = 60
-"""Maximum number of rows of a table; further sites are only counted."""
+"""Maximum number of rows of a table; the table only counts further sites."""
 _HEADS = ("site", "size", "choice", "legal", "source", "refused", "notes")
 _WIDEST = {"source": 60, "refused": 70, "notes": 80}
 

@@ -81,7 +81,7 @@ class Workbench:
         self.show()
 
     def show(self, *, tab: bool = False) -> None:
-        """Display the app in a notebook. With `tab`, JupyterLab also opens it in a tab; other pages keep the cell."""
+        """Display the app in the notebook's cell. With `tab`, JupyterLab also opens the app in a tab."""
         from workbench.ui.html_pages.notebook_picture import show_bench
 
         show_bench(self, tab=tab)
@@ -90,17 +90,17 @@ class Workbench:
 
     @property
     def capture(self) -> str:
-        """Front end that captured the program: ``dynamo``, ``interpreter`` or ``parts``."""
+        """Method that captured the program: ``dynamo``, ``interpreter`` or ``parts``."""
         return self._captured.way
 
     @property
     def capture_reason(self) -> str:
-        """Reason why that front end was used."""
+        """Reason why this capture method was used."""
         return self._captured.why
 
     @property
     def on_disk(self) -> str:
-        """``from disk`` if tracing was skipped; otherwise whether the trace is cached for the next time, or why not."""
+        """``from disk`` if tracing was skipped; otherwise whether the trace is now cached on disk, or why not."""
         return self._captured.planned.on_disk
 
     # Choices.
@@ -124,9 +124,9 @@ class Workbench:
 
     @property
     def machine(self) -> Machine:
-        """The machine on which ranks are simulated; set it to a `Machine` or a name.
+        """The machine on which ranks are simulated. It can be set to a `Machine` or to a name.
 
-        The names are `workbench.runs.measure.measured_rates.MACHINE_NAMES`.
+        `workbench.runs.measure.measured_rates.MACHINE_NAMES` lists the names.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Workbench:
 
     @property
     def stage(self) -> LeverContext:
-        """The joint trace with its graph, in the form that levers get."""
+        """The joint trace with its graph, in the form that is passed to levers."""
         return self._captured.stage
 
     @property
@@ -187,7 +187,7 @@ class Workbench:
         return self._planner.plan({})
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Return the plan under `choices` instead of the current choices, which do not change. `keep` caches the plan.
+        """Return the plan under `choices`; the current choices do not change. With `keep`, cache the plan.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class Workbench:
         return plan
 
     def check_choices(self, choices: Mapping[str, str]) -> None:
-        """Raise `ChoiceError` if `plan_under` refuses `choices`, a complete set."""
+        """Raise a `ChoiceError` if `plan_under` refuses `choices`, which are a complete set of choices."""
         self.plan_under(choices)
 
     def plan_with(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
@@ -260,7 +260,7 @@ class Workbench:
         Returns
         -------
         PlanDiff
-            Gain or loss of the whole plan, and every site that changed as a consequence.
+            Change of the whole plan's figures, and every site that changed as a consequence.
 
         Raises
         ------
@@ -291,7 +291,7 @@ class Workbench:
                             del wanted[id]
             after = self._settle(wanted, given, self._planner.plan_unless_newer)
             with self._lock:
-                # After an undo in the meantime, make the choices on top of its result.
+                # If choices changed in the meantime, for example by an undo, start again from the changed choices.
                 if self._history.choices == in_force:
                     # Of several requests for a site, the last one counts.
                     searched = {id: request.found for request in requests for id in request.choices}
@@ -345,13 +345,13 @@ class Workbench:
         return quick if quick is not None else self._settle(wanted, choices, self._planner.plan)
 
     def effects(self, id: str) -> dict[str, Effect]:
-        """Return the gain or loss of the whole plan under each other legal option of a site."""
+        """Return the change of the whole plan's figures under each other legal option of a site."""
         site = self.site(id)
         options = (option for option in site.options if option != site.choice and option not in site.illegal)
         return Effects({option: self.effect({id: option}) for option in options})
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """Return the gain or loss of the whole plan if `choices` were added to the current ones."""
+        """Return the change of the whole plan's figures if `choices` are added to the current choices."""
         from workbench.compiler.api import Plan
 
         now, then = self.predict({}), self.predict(choices)
@@ -360,9 +360,9 @@ class Workbench:
         return effect_of(now, then, choices, self.machine)
 
     def worth(self) -> Worth:
-        """Rank further choices in addition to the current ones; the display shows the best ten.
+        """Rank choices that could be added to the current choices; the display shows the best ten.
 
-        Times use the device's rates.
+        Times are computed from the rates of the device.
         """
         from workbench.bench.fit.choice_ranking import Worth
 
@@ -373,14 +373,14 @@ class Workbench:
     def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
         """Make a table of cuts between fusions: compilations, peak, saved bytes and step. Changes nothing.
 
-        A cut recomputes values that cross between fusions, or saves recomputed ones, in the same way in all layers.
-        Presets of cuts are included. Identical fusions are compiled once in all plans, which include the choices made
-        by hand.
+        A cut recomputes values that cross between fusions, or saves values that are now recomputed, in the same way in
+        all layers. Presets of cuts are included. All plans have the choices made by hand, and compile identical fusions
+        once.
 
         Parameters
         ----------
         machine : str or Machine, optional
-            As for `fit`.
+            As in `fit`.
 
         Raises
         ------
@@ -394,7 +394,7 @@ class Workbench:
     def weigh_cuts(self, *, machine: str | Machine | None = None) -> CutSearchTask:
         """Make the table of `cuts` in the background.
 
-        This can be cancelled, and reports progress and the best cut so far.
+        The search can be cancelled, and reports its progress and the best cuts so far.
 
         Parameters
         ----------
@@ -413,7 +413,7 @@ class Workbench:
         Parameters
         ----------
         limit_bytes : int, optional
-            Maximum bytes of results in flight that a statement will read.
+            Limit of the bytes of collectives' results that are in flight and that a statement will read.
         machine : str or Machine, optional
             Machine to simulate; the default is `machine`.
         buckets : sequence of str
@@ -422,7 +422,7 @@ class Workbench:
         Returns
         -------
         Search
-            Pass its ``choices`` to `choose`; it also has the lower bound.
+            Its ``choices`` can be passed to `choose`; it also has a lower bound on the step.
 
         Raises
         ------
@@ -454,21 +454,22 @@ class Workbench:
     ) -> Fit:
         """Choose what to save, recompute, offload and move: least time under a peak, or least peak within a time.
 
-        Choices made by hand stay; choices of an earlier `fit` are replaced. One `undo` reverts the fit.
+        Choices made by hand do not change; choices of an earlier `fit` are replaced. One `undo` reverts the fit.
 
         Parameters
         ----------
         peak, peak_bytes : int or str, optional
-            Bytes, or a text such as ``'24 GiB'`` or ``'80%'``, a share of the stock peak; parameters and inputs count.
+            Limit of the peak: bytes, or a text such as ``'24 GiB'`` or ``'80%'`` (a share of the stock peak). The peak
+            includes parameters and inputs.
         step_s : float, optional
             Limit of the step time in seconds, instead of a peak.
         compilations : int, optional
-            Maximum number of fusions to compile, given with a peak or a time, or alone. In that case identical fusions
-            are compiled once, and ``cuts`` is used.
+            Maximum number of fusions to compile, together with a peak or a time, or alone. With this argument,
+            identical fusions are compiled once, and ``cuts`` is used.
         using : sequence of str, optional
-            Means that `fit` may use: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of statements,
-            ``waits`` of collectives. By default the first two. On the device ``cpu`` only ``recompute``, because
-            offloading there imitates a GPU's and frees nothing.
+            Kinds of choices that `fit` may make: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of
+            statements, ``waits`` of collectives. By default ``recompute`` and ``offload``. On the device ``cpu`` only
+            ``recompute``, because offloading there only imitates a GPU and frees nothing.
         machine : str or Machine, optional
             Machine model for the time of recomputation; the default is `machine`, but on the CPU this machine.
 
@@ -502,7 +503,7 @@ class Workbench:
         using : sequence of str, optional
             As for `fit`.
         each : bool
-            Whether to compute also a line for each entry of `using`, which shows what it adds to the entries before it.
+            Whether to compute one more line for each entry of `using`, with this entry and the entries before it.
         machine : str or Machine, optional
             As for `fit`.
 
@@ -517,7 +518,7 @@ class Workbench:
         return Curve(self, self._captured, of_device(self, machine), points, using=using, by_lever=each)
 
     def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
-        """Replace earlier choices of `fit` by those of `fit` or of a `curve` point; choices made by hand stay."""
+        """Replace choices of an earlier `fit` by `choices`, found by `fit` or a curve; choices made by hand stay."""
         pinned, known = self.pinned, self.plan.site_of
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
@@ -534,12 +535,12 @@ class Workbench:
 
     @property
     def can_undo(self) -> bool:
-        """True if there is a change to undo."""
+        """Whether there is a change to undo."""
         return self._history.can_go(-1)
 
     @property
     def can_redo(self) -> bool:
-        """True if there is a change to redo."""
+        """Whether there is a change to redo."""
         return self._history.can_go(1)
 
     def _go(self, steps: int) -> None:
@@ -554,8 +555,7 @@ class Workbench:
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after every change of choices or runs; return a function that stops this.
 
-        Errors of a callback are logged. In that case the change is still made, and the other callbacks are still
-        called.
+        If a callback fails, its error is logged. The change is made nevertheless, and the other callbacks are called.
         """
         self._observers.append(callback)
 
@@ -594,9 +594,9 @@ class Workbench:
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
         against : mapping, optional
-            Variants of the program by name, timed interleaved with the run in the same process. Each is a complete set
-            of choices (``{}`` is the same executor without any), a config, or None for unmodified `thunder.jit`.
-            `Run.against` has their times.
+            Variants of the run, by name, which are timed interleaved with the run, in the same process. A variant is a
+            complete set of choices (``{}`` means no choices), a config, or None for unmodified `thunder.jit`.
+            `Run.against` has the times of the variants.
 
         Returns
         -------
@@ -605,7 +605,7 @@ class Workbench:
         Raises
         ------
         ChoiceError
-            If choices to compare with are refused.
+            If the choices of a variant are refused.
         RunError
             If the run cannot be started.
         """
@@ -636,7 +636,7 @@ class Workbench:
     ) -> Path:
         """Make the folder of a run under the current choices, but start nothing.
 
-        A machine needs only the folder to execute the run; see `workbench.runs.process.follow_run.Run.command`.
+        Any machine can execute the run from the folder alone; see `workbench.runs.process.follow_run.Run.command`.
 
         Parameters
         ----------
@@ -650,7 +650,7 @@ class Workbench:
         Raises
         ------
         ChoiceError
-            If choices to compare with are refused.
+            If the choices of a variant are refused.
         RunError
             If the folder cannot be written, or a requested measurement is not supported by the device.
         """
