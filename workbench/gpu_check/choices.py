@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SEED = 3
 SETS, SETS_REHEARSED = 300, 4
 FIRST = 9
-"""Number of sets that come before the rest of all parts: of three built-in programs and one or two random ones."""
+"""Number of sets of choices that run before the rest of all parts. They are for a few built-in and random programs."""
 _SETTINGS: dict[str, dict[str, str]] = {
     "residual_chain": {"grad": "true"},
     "llama": {"layers": "1"},
@@ -39,17 +39,17 @@ _NOT_HELD = ("checkpoint_dropout", "lost_update", "swap", "return_source", "two_
 """Programs that demonstrate errors of unmodified Thunder, which is therefore not a reference for them."""
 _MOST_AT_ONCE = 6
 _RANDOM_SHARE = 3
-"""One in this many sets is for a random program."""
+"""One of so many sets of choices is for a random program."""
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield one set of choices after another, for the programs in turn, and then the sum."""
+    """Yield a step for each set of choices, for the programs in turn, and then a step that sums up the results."""
     count = conditions.size(SETS, SETS_REHEARSED)
     named = _REHEARSED if conditions.rehearse else tuple(_built_in_names())
     drawn = random_programs()
     for i in range(count):
         if drawn is not None and i % _RANDOM_SHARE == _RANDOM_SHARE - 1:
-            # A random program is used with two sets.
+            # Each random program is used with two sets of choices.
             subject = functools.partial(_random_subject, conditions, i // (2 * _RANDOM_SHARE))
             name = f"random program {i // (2 * _RANDOM_SHARE)}"
         else:
@@ -77,7 +77,7 @@ class Unusable(Exception):
 
 
 class Subject:
-    """Return a bench, and the results of unmodified Thunder.
+    """A bench, and the results of unmodified Thunder for its program.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Subject:
         self.unsteady = tensor_diff.tensors_with_other_bits(other, self.expected)
 
     def run(self) -> tuple[dict[str, RecordedTensor], tuple[str, ...]]:
-        """Return the results of the exported choices, and the kernels that differ from unmodified Thunder's."""
+        """Run under the exported choices; return the results, and the kernels that unmodified Thunder does not run."""
         function, args, kwargs = self.build()
         jitted = self.bench.config.jit(function)
         with self._fusions.shared():
@@ -170,7 +170,7 @@ def _run_choices(subject: Callable[[], Subject], seed: int, _: Known) -> Figures
 
 
 def _choose_randomly(bench: Workbench, random: Random) -> str:
-    """Make some legal choices at random; return a description of the refused ones."""
+    """Make some legal choices at random; return a description of the refused choices."""
     sites = [site for site in bench.sites() if _options(site)]
     if not sites:
         return ""
@@ -182,7 +182,7 @@ def _choose_randomly(bench: Workbench, random: Random) -> str:
             bench.choose(wanted)
             break
         except ChoiceError as error:
-            # It is legal alone, but not together with the others.
+            # The choice is legal alone, but not together with the other choices.
             refused = [*refused, error.site]
             if error.site not in wanted:
                 break

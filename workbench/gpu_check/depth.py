@@ -12,7 +12,7 @@ from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
 from workbench.runs.sweep.sweep import FIT_FROM
 
 LAYERS = (8, 32, 16, 64, 4, 2, 1, 128)
-"""Depths in the order of their measurement. The exponent uses those from 8 on, and the deepest takes the longest."""
+"""Depths in the order of measurement. Depths from 8 on determine the exponent. The greatest depth takes longest."""
 _FIRST = 8
 _REHEARSED = (8,)
 POLICIES: Mapping[str, Mapping[str, str]] = {
@@ -28,7 +28,7 @@ _REHEARSED_POLICIES = ("stock", "weight 0, cut every 4, shared")
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield a step for each depth, and then the exponents."""
+    """Yield a step for each depth, and then a step that computes the exponents."""
     layers = conditions.size(LAYERS, _REHEARSED)
     for count in layers:
         for name in conditions.size(tuple(POLICIES), _REHEARSED_POLICIES):

@@ -1,4 +1,4 @@
-"""A part as a process: executes its steps one after another, and stores the results of each.
+"""A part as a process: it executes the part's steps one after another, and stores the results of each step.
 
 ``python -m workbench.gpu_check.execute_steps PART CONDITIONS TURN``, started by `workbench.gpu_check.suite`.
 """
@@ -33,7 +33,7 @@ _LOST = ("CUDA error", "CUDA driver error", "device-side assert", "INTERNAL ASSE
 
 
 def execute_turn(part: CheckPart, conditions: Conditions, turn: CheckTurn) -> int:
-    """Execute the steps of a turn that are not done; return the exit status."""
+    """Execute the steps of a turn that are not done yet; return the exit status for the process."""
     log = Log(conditions.folder, part.name)
     known: dict[str, Figures] = {line["step"]: line["figures"] for line in log.lines()}
     left = False
@@ -74,7 +74,7 @@ def _execute_step(step: CheckStep, results: dict[str, Figures]) -> tuple[dict[st
 
 
 def main(part: str, conditions: str, turn: str) -> None:
-    """Execute a part; ends the process."""
+    """Execute a turn of a part, then end the process."""
     die_with_parent()
     given = json.loads(conditions)
     status = execute_turn(

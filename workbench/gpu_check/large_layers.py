@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 LLAMA_7B: dict[str, Any] = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "dtype": "bfloat16"}
 _REHEARSED: dict[str, Any] = {"width": 64, "hidden": 128}
-"""Size of `mlp` for a rehearsal, in which attention would take minutes."""
+"""Settings of `mlp`, which replaces the 7B model in a rehearsal, because attention would take minutes there."""
 _AHEAD = ("0", "8")
 _OFFLOADED = 4
 _ABOUT_LAYERS = 6
-"""For the largest depth, the batch is chosen so that about this many layers fit, because planning a hundred takes
-minutes.
+"""For the largest depth, the batch is chosen so that about this many layers fit, because planning a hundred layers
+takes minutes.
 """
 _KEPT_SHARE = 0.04
 """Share of the free memory that is left for the allocator, libraries and kernels, which no prediction includes."""
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield depths and contexts without choices, then recomputed and offloaded, then the largest depth.
+    """Yield steps for depths and contexts: first without choices, then with recomputation and offloading.
 
-    The largest depth is both predicted and run.
+    The last steps predict and run the largest depth that fits.
     """
     sequences = conditions.size((4096, 16384), (32,))
     for sequence in sequences:
@@ -105,7 +105,7 @@ def _run_offloaded(conditions: Conditions, sequence: int, ahead: str, _: Known) 
 
 
 def _find_depth(conditions: Conditions, sequence: int, _: Known) -> Figures:
-    """Return a batch and the depth that fits by the predicted peak, found only by plans; and whether it fits."""
+    """Return a batch, the depth whose predicted peak fits, and whether that depth fits; only plans are made."""
     peaks = {
         (layers, batch): _bench(conditions, layers, sequence, batch).plan.peak_bytes
         for layers in (1, 2)
@@ -150,7 +150,7 @@ def _free_bytes(conditions: Conditions, peaks: Mapping[tuple[int, int], int]) ->
 
 
 def _run_deeper(conditions: Conditions, sequence: int, results: Known) -> Figures:
-    """Beyond what fits: how far the prediction is from the limit."""
+    """Run a depth that should not fit, and return how far the prediction is from the limit."""
     found = results.get("depth that fits", {})
     if not found.get("layers"):
         raise RunError("the depth that fits is not known")

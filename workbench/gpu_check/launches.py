@@ -1,4 +1,4 @@
-"""Part `launches`: host, wall and device time by size, and a benchmark that misleads without synchronization."""
+"""Part `launches`: host, wall and device time of several sizes, and a benchmark that needs synchronization."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from workbench.runs.process.request import RunOptions
 
 WIDTHS = (64, 256, 1024, 4096)
 _FIRST = (64, 1024)
-"""One size that is launch-bound, and one that is not."""
+"""A launch-bound size, and a size that is not launch-bound."""
 _CLOCKS_ALLOWED_SHARE = 0.05
 _CHUNKS = 64
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield sizes from launch-bound to device-bound.
+    """Yield a step for each size, from launch-bound to device-bound.
 
-    Then two ways to compute one product, ranked with and without synchronization.
+    The last step ranks two ways to compute the same product, with and without synchronization.
     """
     for width in conditions.size(WIDTHS, WIDTHS[:1]):
         yield CheckStep(f"mlp, width {width}", functools.partial(_sizes, conditions, width), first=width in _FIRST)
@@ -39,7 +39,7 @@ def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
         bench, RunOptions(samples=conditions.size(20, 5), cuda_graph=not conditions.rehearse, check_accuracy=False)
     )
     times, clocked = run.times or {}, run.statements
-    # A CPU has no kernels apart from the host's statements.
+    # On a CPU there are no kernels other than the host's statements.
     on_device = clocked if conditions.device == "cuda" else None
     device_s, busy_s = times.get("device_s"), on_device.device_busy_s if on_device is not None else None
     off = busy_s / device_s - 1 if busy_s and device_s else None
@@ -69,9 +69,10 @@ def _rank_variants(conditions: Conditions) -> Figures:
 
 
 def _stream_variants() -> dict[str, Callable[[], object]]:
-    """Make two variants: gathered and multiplied as a whole, with the host reading a figure of it.
+    """Return two ways to multiply gathered shards.
 
-    Or in chunks on streams, without a wait.
+    ``whole`` gathers and multiplies all shards, and the host reads a number of the result, which is a wait.
+    ``chunked`` works shard by shard on two streams, and does not wait.
     """
     rows, width, hidden = 256, 1024, 1024
     weight = torch.randn(width, hidden, device="cuda")

@@ -21,7 +21,7 @@ LOCK_FILE = "lock"
 def record_of(
     step: str, *, seconds: float, timestamp: str, figures: Figures | None = None, error: str = ""
 ) -> dict[str, Any]:
-    """One step's record; `error` is the reason if it has no figures."""
+    """Return the record of one step; `error` is the reason if the step has no figures."""
     return {"step": step, "seconds": round(seconds, 3), "at": timestamp, "error": error, "figures": figures or {}}
 
 
@@ -36,7 +36,7 @@ class Log:
     Parameters
     ----------
     folder : Path
-        The check's.
+        Folder of the check.
     part : str
     """
 
@@ -46,7 +46,7 @@ class Log:
         self._first = folder / f"{part}.first"
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the complete records, in order; an incomplete one is ignored, and its step runs again."""
+        """Return the complete records, in order. An incomplete record is ignored, so that its step runs again."""
         if not untrusted_files.exists(self.path):
             return []
         found: dict[str, dict[str, Any]] = {}
@@ -58,7 +58,7 @@ class Log:
         return list(found.values())
 
     def append(self, line: dict[str, Any]) -> None:
-        """Store a record; after that its step counts as done."""
+        """Store a record; its step then counts as done."""
         event_log.append_line(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
         self._begun.unlink(missing_ok=True)
 
@@ -72,39 +72,39 @@ class Log:
     def is_first_done(self) -> bool:
         """Return whether the log says that all first steps are done.
 
-        Checking this in another way would take a process seconds.
+        Without this note, a new process would need seconds to find that out.
         """
         return untrusted_files.exists(self._first)
 
     def note_first_done(self) -> None:
-        """Note that."""
+        """Note in the log that all first steps are done."""
         untrusted_files.write(self._first, "")
 
     def begin(self, step: str) -> None:
-        """Record the step in progress, so that a step that ends its process is known."""
+        """Record that a step has begun, so that the step is known if it ends its process."""
         untrusted_files.write(self._begun, step)
 
     def step_in_progress(self) -> str:
-        """Return the step that is in progress, or that was when the process ended; empty if there is none."""
+        """Return the step that is in progress, or that was in progress when the process ended; empty if none was."""
         try:
             return untrusted_files.read(self._begun).decode(errors="replace")
         except FileNotFoundError:
-            # There is none, or it has just ended; the process that executes it removes the record.
+            # No step is in progress, or the step has just ended: the process that executes a step removes the record.
             return ""
 
     def forget_begun(self) -> None:
-        """Forget the step that a killed check had begun, so that it begins again."""
+        """Remove the record of a begun step, so that the step of a killed check begins again."""
         self._begun.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def claim_folder(folder: Path, note: dict[str, Any]) -> Iterator[None]:
-    """Take exclusive use of the folder, for a check of exactly this.
+    """Lock a folder for the check that `note` describes.
 
     Raises
     ------
     RunError
-        If it cannot be written, is in use, or contains a check of something else.
+        If the folder cannot be written, is in use, or contains a different check.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ _CANCEL_AT_S = 120.0
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Plan, run, cancel, choose and run again, in single precision; then with a larger size in bfloat16."""
+    """Yield steps that plan, run, cancel, and run with choices, in float32; then a run of a larger size in bfloat16."""
     small: dict[str, Any] = conditions.size({"layers": 2, "dim": 512, "heads": 8, "sequence": 256}, {"layers": 1})
     yield CheckStep("plan", lambda _: _plan(conditions, small), first=True)
     yield CheckStep("run, float32", lambda _: _run(conditions, small, {}), first=True)
@@ -30,7 +30,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def _program(conditions: Conditions) -> str:
-    """A rehearsal has no time for attention, which takes minutes."""
+    """Return the program's name. A rehearsal uses a program without attention, which would take minutes."""
     return conditions.size("llama", "mlp")
 
 
@@ -76,7 +76,7 @@ def _run(conditions: Conditions, settings: dict[str, Any], choices: dict[str, st
 
 
 def _run_recomputed(conditions: Conditions, settings: dict[str, Any]) -> Figures:
-    """Return the largest storages, recomputed if that is legal."""
+    """Run with the two largest storages recomputed for which this is legal; return the figures."""
     bench = runs.open_program(conditions, _program(conditions), **settings)
     legal = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
     return _run(conditions, settings, {site.id: "recompute" for site in legal[:2]})

@@ -20,7 +20,7 @@ _COLLECTED = 5
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Run each test; in a rehearsal, or without a checkout, only list the tests."""
+    """Yield a step that runs each test; in a rehearsal, or without a checkout, yield a step that lists the tests."""
     if not (_ROOT / "tests").is_dir():
         yield CheckStep(
             "tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True

@@ -1,4 +1,4 @@
-"""Part `ranks`: collectives on several GPUs, measured against simulated; in a rehearsal on the CPU with gloo."""
+"""Part `ranks`: measured and simulated times of collectives on several GPUs; in a rehearsal, with gloo on the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REHEARSED = {"layers": 1, "dim": 32, "vocab": 32, "sequence": 8}
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield each order of collectives, on all GPUs of this machine."""
+    """Yield a step for each order of collectives, on all GPUs of this machine."""
     ranks = 2 if conditions.rehearse else torch.cuda.device_count()
     if ranks < 2:
         yield CheckStep(

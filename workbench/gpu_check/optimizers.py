@@ -13,15 +13,16 @@ from workbench.runs.process.request import RunOptions
 POLICIES = ("always", "never", "direct_only", "alias_aware")
 FENCES = ("keep", "drop")
 _FIRST = (("always", "keep"), ("alias_aware", "drop"))
-"""Thunder's default, and the option that leaves out as many as is legal."""
+"""Options of the first steps: Thunder's default, and the options that leave out as many sets and fences as is legal.
+"""
 _ALIASES = ("return_source", "two_destinations", "swap")
 _OPTIONS = RunOptions(samples=20, clocks=False)
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield Adam and SGD, large enough that a step is more than launches.
+    """Yield steps for Adam and SGD, so large that a step is not only launches.
 
-    Then programs that return or share what they write.
+    Steps for programs that return or share the tensors that they write follow.
     """
     size, parameters = conditions.size((2048, 8), (64, 2))
     programs = conditions.size(("torch_adam", "torch_sgd"), ("torch_sgd",))
@@ -72,7 +73,7 @@ def _optimizer(
 
 
 def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Figures:
-    """Check values that are returned, or read after a write, because they show a missing `set`."""
+    """Check values that are returned, or read after a write, because a missing `set` changes such values."""
     try:
         bench = runs.open_planned(conditions, program, _choices(policy, "drop"))
     except ChoiceError as error:

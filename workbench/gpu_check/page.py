@@ -1,4 +1,4 @@
-"""Results as a readable Markdown page: figures with their units, errors first."""
+"""Results as a Markdown page: figures with their units, with errors first."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _RATE = "_per_s"
 
 
 def results_page(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return all results as Markdown, each under its machine.
+    """Return all results as Markdown, each under the name of its machine.
 
     Parameters
     ----------
     results : sequence of mapping
-        As `workbench.gpu_check.suite.run_check` gives them.
+        Results that `workbench.gpu_check.suite.run_check` returned.
     """
     lines: list[str] = []
     for result in results:
@@ -69,7 +69,7 @@ def _part(outcome: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _tables(lines: Sequence[Mapping[str, Any]]) -> Iterable[tuple[list[str], list[Mapping[str, Any]]]]:
-    """Consecutive steps with the same figures share a table."""
+    """Yield tables, each with its columns and lines. Consecutive steps with the same names of figures share a table."""
     group: list[Mapping[str, Any]] = []
     columns: list[str] = []
     for line in lines:

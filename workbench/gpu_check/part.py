@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 type Figures = dict[str, Any]
-"""Plain JSON data by name, with units in the names; ``wrong``, if it is present, says what is not as required."""
+"""Figures as plain JSON data, by name, with units in the names. ``wrong``, if present, says what is not as required."""
 
 type Known = Mapping[str, Figures]
-"""Return the figures of those steps of a part that are done."""
+"""Figures of the finished steps of a part, by the step's id."""
 
 WRONG = "wrong"
 
@@ -24,9 +24,10 @@ class Conditions:
     Attributes
     ----------
     device, executor : str
-        As `workbench.open` takes them.
+        As in `workbench.open`.
     rehearse : bool
-        Small sizes and no GPU: GPU results are planned if possible, and the rest runs on the CPU.
+        Whether this is a rehearsal with small sizes and without a GPU. GPU results are then planned if possible, and
+        the rest runs on the CPU.
     folder : Path
         Folder of the check, with the files of its parts.
     """
@@ -43,16 +44,16 @@ class Conditions:
 
 @dataclasses.dataclass(frozen=True)
 class CheckStep:
-    """A piece of a part.
+    """A piece of a part, which is executed once.
 
     Attributes
     ----------
     id : str
-        Unique in its part, and the same in each process, so that a step that is done is not done again.
+        Unique in the part, and the same in each process, so that no step is executed twice.
     act : callable
-        Takes the figures of earlier steps, and returns its own.
+        Receives the figures of earlier steps, and returns the figures of this step.
     first : bool
-        Whether it is one of the most informative steps of its part, which run before the rest of all parts.
+        Whether this is one of the most informative steps of the part; these run before the other steps of all parts.
     """
 
     id: str
@@ -67,9 +68,9 @@ class CheckTurn:
     Attributes
     ----------
     first : bool
-        Whether to run only the steps that come before the rest of all parts.
+        Whether to run only the steps with `CheckStep.first`.
     until_s : float
-        Time from which on no step is begun, by `time.monotonic`, which all processes of a machine share.
+        Time after which no step begins, by `time.monotonic`, which all processes of a machine share.
     """
 
     first: bool
@@ -83,9 +84,9 @@ class CheckPart:
     Attributes
     ----------
     name, title, does : str
-        Texts for the command line, for a heading, and a description in one sentence.
+        Name for the command line, heading, and description in one sentence.
     limit_s : float
-        Time limit of a turn of the part, which is also its weight for a share of the remaining time.
+        Time limit of a turn of the part. The remaining time is shared among parts in proportion to their limits.
     step_limit_s : float
         Time limit of a step: a step that takes longer has failed, and the next one begins.
     first_limit_s : float
@@ -103,6 +104,6 @@ class CheckPart:
     first_limit_s: float = 90.0
 
     def steps(self, conditions: Conditions) -> Iterable[CheckStep]:
-        """Its steps, in order."""
+        """Return the steps of the part, in order."""
         found: Iterable[CheckStep] = importlib.import_module(self.module).steps(conditions)
         return found

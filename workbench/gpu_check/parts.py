@@ -1,4 +1,4 @@
-"""Parts of a check, most valuable first; the most informative steps of each come before the rest of all parts."""
+"""Parts of a check, the most valuable part first. The most informative steps of all parts run before other steps."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ _PROGRAMS: dict[str, dict[str, Any]] = {
     "residual_chain": {"layers": 8, "size": 2048, "grad": True},
 }
 _FIRST = "mlp"
-"""It compiles in a few seconds."""
+"""Program with gradients that compiles in a few seconds."""
 _REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 1, "width": 256, "hidden": 512, "batch": 256}}
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield the machine, then programs with gradients.
+    """Yield a step that measures the machine, then steps for programs with gradients.
 
-    Steps are predicted from the machine's rates alone, and from a run with other choices.
+    Step times are predicted from the machine's rates alone, and from a run with different choices.
     """
     yield CheckStep("rates", lambda _: _rates(conditions), first=True)
     for program, settings in conditions.size(_PROGRAMS, _REHEARSED).items():

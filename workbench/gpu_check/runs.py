@@ -25,7 +25,7 @@ QUICK = RunOptions(samples=10, sampling_s=5.0, clocks=False, check_accuracy=Fals
 def open_program(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench:
-    """A program on the device of the check, under choices."""
+    """Open a program on the device of the check, under choices."""
     bench = workbench.open(program, device=conditions.device, executor=conditions.executor, settings=settings)
     if choices:
         bench.choose(choices)
@@ -35,7 +35,7 @@ def open_program(
 def open_planned(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench | None:
-    """Return the same program as on a GPU with nvFuser; in a rehearsal, on a planned GPU. None without nvFuser."""
+    """Open a program for a GPU with nvFuser; in a rehearsal, for a planned GPU. Return None without nvFuser."""
     from workbench.core.executor import why_no_nvfuser
 
     if not conditions.rehearse:
@@ -49,12 +49,12 @@ def open_planned(
 
 
 def run_to_end(bench: Workbench, options: RunOptions, variants: Mapping[str, Any] | None = None) -> Run:
-    """A run that is over.
+    """Run a program and return the run after its end.
 
     Raises
     ------
     RunError
-        If it failed.
+        If the run failed.
     """
     run = bench.run(wait=True, options=options, against=variants)
     if run.state != "done":
@@ -70,7 +70,7 @@ def memory_of(run: Run) -> Figures:
 
 
 def fault_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
-    """Add ``wrong`` if results are not right, the peak is too far off, or too little compile time is attributed."""
+    """Return ``wrong`` with the reasons if results, the peak or attributed compile times are not as required."""
     found = []
     if not run.ok:
         found.append(str(run.error))

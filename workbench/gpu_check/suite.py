@@ -34,8 +34,8 @@ from workbench.runs.process.worker_process import how_ended
 RESULT_FILE = "gpu-check.json"
 PAGE_FILE = "gpu-check.md"
 ELSEWHERE_FILE = "reference_durations.json"
-"""A file beside this one has the duration of each part on the machines of `benchmarks/results`; see
-`benchmarks/gpu_page.py`.
+"""File in the folder of this module. It has the duration of each part on the machines of `benchmarks/results`, and
+`benchmarks/gpu_page.py` writes it.
 """
 _LOOK_S = 0.1
 _REHEARSED_AT_ONCE = 2
@@ -43,16 +43,16 @@ _KILL_TIMEOUT_S = 20.0
 
 _FIRST, _SHARED, _REST = "first", "shared", "rest"
 _PASSES = (_FIRST, _SHARED, _REST)
-"""Passes over all parts: first the most informative steps of each; then the others, each part for its share of the
-remaining time; then the remaining steps, the most valuable part first.
+"""Passes over all parts. The first pass runs the most informative steps of each part. In the second pass, each part has
+its share of the remaining time. The third pass runs the remaining steps, the most valuable part first.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-    """Time at which a part is stopped, by `time.monotonic`.
+    """Times at which a part is stopped, by `time.monotonic`: its own limit, and the end of the total time.
 
-    A part is stopped at its own limit, when the total time is up, or on request.
+    A part is also stopped when `stop` is set.
     """
 
     part_s: float
@@ -71,12 +71,12 @@ class CheckProgress:
 
 
 def choose_parts(only: Sequence[str], parts: Sequence[CheckPart] = PARTS) -> tuple[CheckPart, ...]:
-    """Return the requested parts; all of them if none is requested.
+    """Return the parts with the names in `only`; all parts if `only` is empty.
 
     Raises
     ------
     RunError
-        If no part has that name.
+        If no part has such a name.
     """
     known = {part.name: part for part in parts}
     for name in only:
@@ -147,12 +147,12 @@ def run_check(
     folder : Path
         Folder of the results, which are written after each step; created if it is missing.
     minutes : float
-        Time limit: after it no part begins, and the current one is stopped. The most informative steps of each part
+        Time limit. After it no part begins, and the current part is stopped. The most informative steps of each part
         come first; the parts share the rest of the time.
     only : sequence of str
-        Names of parts; by default all.
+        Names of parts to run; by default all parts.
     rehearse : bool
-        As `Conditions` says.
+        As in `Conditions`.
     retry : bool
         Whether to repeat steps that failed or are wrong.
     parts : sequence of CheckPart
@@ -189,8 +189,8 @@ def run_check(
         result = _current_result(folder, note, parts)
         missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
         keeping, stop = threading.Lock(), threading.Event()
-        # Measurements on a GPU run one at a time, most informative first. Figures of a rehearsal have no meaning. It
-        # therefore runs the longest parts first, so that neither thread waits long for the other's last part.
+        # Measurements on a GPU run one at a time, the most informative first. The times of a rehearsal have no meaning,
+        # so two threads run its parts. The longest parts come first, so that no thread waits long for the other.
         at_once = _REHEARSED_AT_ONCE if rehearse else 1
         order = longest_first(missing) if rehearse else missing
         left = {part.name: part for part in order}
@@ -230,13 +230,13 @@ def run_check(
 def _turn(
     pass_: str, part: CheckPart, following: Sequence[CheckPart], now_s: float, all_s: float, at_once: int
 ) -> tuple[CheckTurn, float]:
-    """Return a part's turn in a pass, if other parts follow, and the time at which it is stopped."""
+    """Return the turn of `part` in a pass before the parts `following`, and the time at which the turn is stopped."""
     if pass_ == _FIRST:
         until_s = now_s + part.first_limit_s
         return CheckTurn(first=True, until_s=min(until_s, all_s)), min(until_s + part.first_limit_s, all_s)
     until_s = all_s
     if pass_ == _SHARED:
-        # Steps that have begun are not stopped. If one part takes more or less than its share, all later parts share
+        # Steps that have begun are not stopped, so a part may take more or less than its share. All later parts share
         # the difference.
         share = part.limit_s / sum(each.limit_s for each in (part, *following))
         until_s = now_s + min(1.0, at_once * share) * (all_s - now_s)
@@ -247,8 +247,8 @@ def _turn(
 def share_bytecode() -> Iterator[dict[str, str]]:
     """Share compiled bytecode among the processes that run with the given environment.
 
-    Otherwise, if the source folder is not writable, each process would spend 5 s on compilation, as long as the rest of
-    a small run. The bytecode is kept in a separate folder until the check ends.
+    If the source folder is not writable, each process would otherwise spend 5 s on compilation, as long as the rest of
+    a small run. The bytecode is in a separate folder, which is deleted when the check ends.
     """
     if not sys.dont_write_bytecode:
         apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
@@ -271,20 +271,20 @@ def progress_text(progress: CheckProgress) -> str:
 
 
 def count_wrong(outcome: dict[str, Any]) -> int:
-    """Return the steps of a part that failed, or whose results are not as required."""
+    """Return the number of a part's steps that failed or whose results are not as required."""
     return sum(not is_right(line) for line in outcome["steps"])
 
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceDurations:
-    """Return durations of finished parts on another machine: seconds by the part's name."""
+    """Durations of finished parts on a reference machine, in seconds, by the part's name."""
 
     machine: str
     seconds: dict[str, float]
 
 
 def latest_recorded(*, rehearse: bool) -> ReferenceDurations | None:
-    """Return the latest recorded check of this kind, on a GPU or a rehearsal; None if there is none."""
+    """Return durations of the latest recorded check: of a rehearsal if `rehearse`, else on a GPU; None without one."""
     kept = json.loads((Path(__file__).with_name(ELSEWHERE_FILE)).read_text())
     of_kind = [each for each in kept if each["rehearsal"] == rehearse]
     if not of_kind:
@@ -294,7 +294,7 @@ def latest_recorded(*, rehearse: bool) -> ReferenceDurations | None:
 
 
 def longest_first(parts: Iterable[CheckPart]) -> list[CheckPart]:
-    """Return parts by decreasing duration in a rehearsal on another machine; parts of unknown duration come first."""
+    """Return parts sorted by duration in a recorded rehearsal: unknown durations first, then the longest first."""
     known = latest_recorded(rehearse=True)
     seconds = known.seconds if known is not None else {}
     return sorted(parts, key=lambda part: -seconds.get(part.name, float("inf")))
@@ -306,18 +306,18 @@ def is_all_right(result: dict[str, Any]) -> bool:
 
 
 def _current_result(folder: Path, note: dict[str, Any], parts: Iterable[CheckPart]) -> dict[str, Any]:
-    """Return the result so far: the steps' own records, with the last states of the parts."""
+    """Return the result so far: the records of all steps, and the last state of each part."""
     before: dict[str, Any] = {}
     path = folder / RESULT_FILE
     if untrusted_files.exists(path):
-        # The steps' records are authoritative; this file is derived from them.
+        # This file is derived from the records of the steps. If the two differ, the records are right.
         with contextlib.suppress(ValueError, TypeError, KeyError):
             before = dict(json.loads(untrusted_files.read(path))["parts"])
     found = {}
     for part in parts:
         earlier = before.get(part.name, {})
         lines = Log(folder, part.name).lines()
-        # A killed check has stored steps, but could not add up their time.
+        # A killed check has stored its steps, but not the sum of their times.
         took = round(sum(line["seconds"] for line in lines), 1)
         found[part.name] = {
             "title": part.title,
@@ -361,7 +361,7 @@ def _run_part(
         if ended != AGAIN:
             reason = f"it took more than {part.step_limit_s:g} s" if ended is None else how_ended(ended, "in this step")
             at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            # If no step was begun, the part itself failed, and would fail again.
+            # If no step had begun, the part itself failed, and would fail again.
             log.append(record_of(step or "begin", seconds=took_s, timestamp=at, error=reason))
             if not step:
                 return True
@@ -378,9 +378,9 @@ def _process(
     environment: Mapping[str, str],
     on_progress: Callable[[CheckProgress], None] | None,
 ) -> tuple[int | None, str, float]:
-    """Run one process of a part; return its exit status (None if it was stopped), its step, and the duration.
+    """Run one process of a part; return its exit status (None if it was stopped), its last step, and the duration.
 
-    A process that is stopped because the time is up counts as being at no step, so the step begins again later.
+    If a process is stopped because the time is up, the returned step is empty, so that the step begins again later.
     """
     given = {**dataclasses.asdict(conditions), "folder": str(conditions.folder)}
     with (conditions.folder / f"{part.name}.log").open("ab") as output:
@@ -393,7 +393,7 @@ def _process(
                 json.dumps(given),
                 json.dumps(dataclasses.asdict(turn)),
             ],
-            # The process ends when this end is closed, and so when this process ends.
+            # The started process ends when this end of the pipe closes, and so also when this process ends.
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
