@@ -1,7 +1,7 @@
 """Lessons: predictions that are locked in before the answer is shown, and exercises that the workbench itself checks.
 
-In a notebook a prediction is a widget; it can always be made in code. No answer is stored: each is found by
-opening, planning or running the program of the question.
+In a notebook a prediction is a widget; students can also make a prediction in code. Lessons contain no answers: the
+workbench finds each answer by opening, planning or running the program of the question.
 """
 
 from workbench.lessons.exercises import Exercise, Verdict, Wrong

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
 
 NAMES = {"reshape": "r", "clone": "c", "permute": "t", "add": "s"}
-"""Names of the first program's values, by the operation that makes them."""
+"""For each operation of the first program, the name of the value that it makes."""
 
 
 def sees_the_write(bench: Workbench) -> Predict:
@@ -44,7 +44,7 @@ def sees_the_write(bench: Workbench) -> Predict:
 
 
 def ends_with(bench: Workbench) -> Predict:
-    """Ask for the content of b after the swap, found by running it as Thunder compiles it."""
+    """Ask for the content of b after the swap, which is found by running the swap as Thunder compiles it."""
 
     def answer() -> set[str]:
         import torch

@@ -1,4 +1,4 @@
-"""`Exercise`: a task whose answer is tried on the workbench, with a hint for each way to be wrong."""
+"""`Exercise`: a task whose answers are tried on the workbench, with a hint for each kind of wrong answer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Wrong(NamedTuple):
     when : callable
         Receives the answer and the object made from it; returns whether the answer is wrong in this way.
     hint : str or callable
-        A hint at the next step; if it is a callable, it receives the same two arguments.
+        A hint at the next step. A callable receives the answer and the object made from it, and returns the hint.
     """
 
     when: Callable[[Any, Any], bool]
     hint: str | Callable[[Any, Any], str]
 
     def says(self, given: Any, outcome: Any) -> str:
-        """The hint for this answer."""
+        """Return the hint for the answer `given`."""
         return self.hint if isinstance(self.hint, str) else self.hint(given, outcome)
 
 
@@ -38,7 +38,7 @@ class Verdict:
     Attributes
     ----------
     right : bool or None
-        None while there is no answer.
+        Whether the answer is right; None if there is no answer yet.
     text : str
         Text for the student: the explanation, or the hint.
     """
@@ -67,9 +67,10 @@ class Exercise:
         Turns an answer into an object for the checks, such as the plan under the given choices. If it raises a
         `WorkbenchError`, the message is shown as a hint: it says what the workbench refuses, and why.
     wrong : sequence of Wrong
-        Checked in this order; the first that applies gives the hint. If none applies, the answer is right.
+        Kinds of wrong answers, which are checked in this order. The first kind that applies gives the hint. If no kind
+        applies, the answer is right.
     solved : str or callable
-        Text for a right answer; if it is a callable, it receives the answer and the object made from it.
+        Text for a right answer. A callable receives the answer and the object made from it, and returns the text.
 
     Examples
     --------
@@ -107,7 +108,7 @@ class Exercise:
         Parameters
         ----------
         answer : Any
-            Given as the task says; ``...`` means that there is no answer yet.
+            The answer, in the form that the task describes; ``...`` means that there is no answer yet.
 
         Returns
         -------

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from workbench.bench import Workbench
 
 NAMES = {"x": "x", "w": "w", "sin": "a", "tanh": "b", "add": "c"}
-"""Names of the values in the lesson's program, by the operation that makes them."""
+"""For each operation of the lesson's program, the name of the value that it makes; also for arguments."""
 
 
 def _saved_producers(graph: Graph) -> list[str]:
-    """Return the producer of each value that the forward passes to the backward, arguments included."""
+    """Return the operation that makes each value that the forward passes to the backward, arguments included."""
     return [made_by(graph, int(value)) for value in graph.saved()]
 
 
@@ -108,7 +108,7 @@ def nothing_kept(example: tuple[Any, ...]) -> Exercise:
 
 
 def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
-    """Write the same function so that only one tensor is kept.
+    """Write the same function so that only one tensor is kept for the backward.
 
     Parameters
     ----------

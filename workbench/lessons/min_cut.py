@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 NAMES = {"x": "x", "y": "y", "add": "s", "sin": "a", "cos": "b", "tanh": "t"}
-"""The variables of the lesson's program, by the operation that makes them."""
+"""For each operation of the lesson's program, the variable that it makes; also for arguments."""
 _WHAT = {
     "x": "an argument of the program",
     "y": "an argument of the program",
@@ -39,7 +39,7 @@ def _pair(plan: Plan) -> tuple[PlanFusion, PlanFusion]:
 
 
 def _variables_read(plan: Plan) -> set[str]:
-    """Return the variables that the second fusion reads, without the matmul's result."""
+    """Return the variables that the second fusion of a plan reads, without the matmul's result."""
     return {NAMES[name] for name in _pair(plan)[1].reads if name in NAMES}
 
 

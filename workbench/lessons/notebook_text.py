@@ -1,4 +1,4 @@
-"""`Text`, which a notebook shows as it is written, and a plan's trace as a lesson prints it."""
+"""`Text`, which a notebook shows as plain lines, and the trace and the picture of a plan in a lesson."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 _SOURCE = re.compile(r"^(\s*)# \S.*?:\d+:\s*(.*)$")
-"""A trace's comment on the source of a statement: the file, the line's number, the line."""
+"""Pattern of a trace's comment on the source of a statement: the file, the line's number, the line."""
 _PREAMBLE = ("import ", "from ", "@")
 _MARKS = re.compile(r"`([^`\n]+)`|(?<![\w*])(\*\*?)(?=\S)(.+?)(?<=\S)\2(?![\w*])")
-"""Markdown for code and emphasis. The sign of a product or a power does not match, because it has a letter or a space
-beside it.
+"""Pattern of Markdown for code and emphasis. The sign of a product or a power does not match, because a letter or a
+space is beside the sign.
 """
 
 
@@ -27,7 +27,7 @@ class Text(str):
 
 
 class Marked(Text):
-    """Markdown text, which a notebook shows formatted, and a terminal without the marks."""
+    """Markdown text. A notebook shows it formatted; a terminal shows it without the marks."""
 
     def __repr__(self) -> str:
         return plain(self)
@@ -37,7 +37,7 @@ class Marked(Text):
 
 
 def plain(text: str) -> str:
-    """Return Markdown text without the marks of code and emphasis, for places without formatting.
+    """Return Markdown text without the marks of code and emphasis, for places that show plain text.
 
     Examples
     --------
@@ -48,9 +48,9 @@ def plain(text: str) -> str:
 
 
 def trace(plan: Plan) -> Text:
-    """A plan's forward and backward traces as Thunder prints them, without imports and decorators.
+    """Return a plan's forward and backward traces as Thunder prints them, without imports and decorators.
 
-    The comment on a statement's source has only the line, because the file is a temporary one in a notebook.
+    The comment on a statement's source has only the line's text, because in a notebook the file is a temporary file.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def trace(plan: Plan) -> Text:
 
 
 class Picture:
-    """A plan's graph as a picture, which can be seen again without a kernel.
+    """A plan's graph as a picture, which a saved notebook shows without a kernel.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Picture:
         return str(trace(self._plan))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        # JupyterLab shows no SVG of an untrusted notebook.
+        # JupyterLab does not show SVG pictures of an untrusted notebook, but this text.
         return {"text/plain": f"{self!r}\n\n# Run this cell, or trust the notebook, to see it as a picture."}
 
     def _repr_svg_(self) -> str:
@@ -104,7 +104,7 @@ def picture(plan: Plan, title: str = "") -> Picture:
     ----------
     plan : Plan
     title : str
-        Above the picture.
+        Text above the picture.
 
     Returns
     -------

@@ -21,7 +21,7 @@ LAYERS = ("up", "mix", "down")
 EXPOSED = 1 / 3
 """Share of the stock plan's exposed communication that may remain in an exercise."""
 SHORTER = 0.99
-"""Ratio of times below which a step counts as shorter, because simulated times are not more exact than that."""
+"""A step counts as shorter if its ratio to the old step is below this, because simulated times are not more exact."""
 
 LATE, CONSUMER, EARLIEST = {"waits.wait": "late"}, {"waits.issue": "consumer"}, {"waits.gradients": "earliest"}
 _WAYS = {"late": LATE, "consumer": CONSUMER, "both": {**LATE, **CONSUMER}, "gradients": EARLIEST}
@@ -145,7 +145,7 @@ def hidden(bench: Workbench) -> Exercise:
 
 
 def few_in_flight(bench: Workbench) -> Exercise:
-    """The same step, with only one gathered weight in flight at a time."""
+    """Make choices with the same simulated step, but with only one gathered weight in flight at a time."""
 
     def one_weight() -> int:
         return _overlap(bench, {"waits.issue": "just_in_time"}).simulation.ahead_peak_bytes

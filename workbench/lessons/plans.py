@@ -24,9 +24,9 @@ class PlanFusion:
     ----------
     name : str
     reads, gives : tuple of str
-        Operation that makes each value, as `made_by` returns it.
+        Operation that makes each value that the fusion reads, and each value that it returns; see `made_by`.
     holds : tuple of str
-        Operations inside, in the order in which they run.
+        Operations inside the fusion, in the order in which they run.
     """
 
     name: str
@@ -49,9 +49,9 @@ def operation(graph: Graph, row: int) -> str:
 
 
 def statement_rows(graph: Graph, side: int) -> list[int]:
-    """Return the statements of the forward or backward that run by themselves.
+    """Return the top-level statements of the forward or backward.
 
-    Each fusion counts as one; arguments and return are left out.
+    A fusion is one statement. Statements for arguments and for the return are left out.
     """
     own = (graph.statements.parent < 0) & (graph.statements.side == side)
     kinds = graph.statements.kind
@@ -59,13 +59,13 @@ def statement_rows(graph: Graph, side: int) -> list[int]:
 
 
 def fusions(plan: Plan, side: int | None = None) -> tuple[PlanFusion, ...]:
-    """The fusions of a plan, in the order in which they run.
+    """Return the fusions of a plan, in the order in which they run.
 
     Parameters
     ----------
     plan : Plan
     side : int, optional
-        `workbench.core.graph.FORWARD` or `BACKWARD` alone.
+        Only the fusions of this side: `workbench.core.graph.FORWARD` or `BACKWARD`. By default both sides.
     """
     graph = plan.graph
     statements = graph.statements
@@ -84,14 +84,14 @@ def fusions(plan: Plan, side: int | None = None) -> tuple[PlanFusion, ...]:
 
 
 def plan_choices(bench: Workbench, choices: Any) -> Plan:
-    """Return a plan under a student's choices; the present choices do not change.
+    """Return a plan under a student's choices; the bench's choices do not change.
 
     Raises
     ------
     LessonError
-        If they are not choices, or name a site that does not exist.
+        If `choices` is not a dict of site to option, or names a site that does not exist.
     ChoiceError
-        If one is refused.
+        If a choice is refused.
     """
     if not isinstance(choices, Mapping) or not all(isinstance(text, str) for pair in choices.items() for text in pair):
         raise LessonError(f"choices are a dict of site to option, both texts; given {short_repr(choices)}")
@@ -107,9 +107,9 @@ def open_rewritten(program: Any, example: tuple[Any, ...], executor: str = "torc
     Raises
     ------
     LessonError
-        If it is not a function.
+        If `program` is not a function.
     ProgramError
-        If it cannot be traced.
+        If the program cannot be traced.
     """
     from workbench.bench import open as open_program
 
@@ -119,7 +119,7 @@ def open_rewritten(program: Any, example: tuple[Any, ...], executor: str = "torc
 
 
 def same_results(program: Any, variant: Any, example: tuple[Any, ...]) -> bool:
-    """Return whether two programs return equal values, and leave equal inputs, up to rounding."""
+    """Return whether two programs return equal values, and change their inputs alike, up to rounding."""
 
     def call(fn: Any) -> list[Any]:
         given = [tensor.detach().clone() for tensor in example]

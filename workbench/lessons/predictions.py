@@ -18,11 +18,11 @@ class LockedPrediction:
     Parameters
     ----------
     question : str
-        Backticks mark code; asterisks mark emphasis.
+        The question's text. Backticks mark code; asterisks mark emphasis.
     answer : callable
         Finds the answer with the workbench; called once, after a prediction is locked in.
     why : str or callable
-        Text beside the answer, right or wrong; if it is a callable, it receives the answer.
+        Explanation beside the answer, for right and for wrong predictions. A callable receives the answer.
     """
 
     def __init__(self, question: str, answer: Callable[[], Any], why: str | Callable[[Any], str] = "") -> None:
@@ -41,12 +41,12 @@ class LockedPrediction:
 
     @property
     def given(self) -> list[Any]:
-        """Locked-in prediction, as it was given; empty until then."""
+        """The locked-in prediction, in the form in which the student gave it; empty before."""
         return [] if self._locked is None else self._list(self._locked)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Outcome of the prediction, after the answer was shown."""
+        """Outcome of the prediction; None until the answer was shown."""
         return self._verdict
 
     def observe(self, callback: Callable[[], None]) -> None:
@@ -59,17 +59,17 @@ class LockedPrediction:
         Parameters
         ----------
         *given
-            Options, or one number.
+            The prediction: names of options, or one number.
 
         Returns
         -------
         Text
-            What is locked in.
+            A text that repeats the prediction.
 
         Raises
         ------
         LessonError
-            If the given value is not an answer to the question, or another prediction is locked in.
+            If the prediction is not an answer to the question, or a different prediction is already locked in.
         """
         wanted = self._parse_answer(given)
         with self._lock:
@@ -94,12 +94,12 @@ class LockedPrediction:
         return self._verdict
 
     def see(self, view: Any) -> Any:
-        """Something that reveals the answer; shown once a prediction is locked in.
+        """Return a view that reveals the answer if a prediction is locked in; otherwise ask for a prediction.
 
         Parameters
         ----------
         view : Any
-            The object to show; a callable is called only then, so that nothing is computed before.
+            The object to show. A callable is called only after a prediction is locked in, and returns the object.
         """
         if self._locked is None:
             return self.reveal()
@@ -138,7 +138,7 @@ class LockedPrediction:
         raise NotImplementedError
 
     def form(self) -> dict[str, Any]:
-        """Return the input form for a page: ``kind``, and ``options`` or ``unit``."""
+        """Return a description of the input fields for a page: ``kind``, and ``options`` or ``unit``."""
         raise NotImplementedError
 
     def _lines(self) -> list[str]:
@@ -149,13 +149,13 @@ class LockedPrediction:
 
 
 class Predict(LockedPrediction):
-    """A prediction of which options are true.
+    """A prediction that says which options are true.
 
     Parameters
     ----------
     question : str
     options : mapping of str to str, or sequence of str
-        Names to choose from, each with its meaning.
+        Names to choose from, with their meanings.
     answer : callable
         Returns the names that are true.
     wrong : mapping of str to str
@@ -247,7 +247,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _by_hint(names: Sequence[str], hints: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return hints in the order of the names, each once, with the names to which it applies."""
+    """Return each hint once, with the names to which it applies; hints are in the order of the names."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(hints[name], []).append(name)
@@ -261,13 +261,13 @@ class PredictNumber(LockedPrediction):
     ----------
     question : str
     answer : callable
-        Gives the number.
+        Returns the number.
     unit : str
     within : float
-        Tolerance of a right prediction, as a share of the answer.
+        A prediction is right if it differs from the answer by at most this share of the answer.
     wrong : sequence of Wrong
-        Kinds of wrong predictions, given the number and the answer. The first that applies gives the hint; one must
-        apply to every wrong number.
+        Kinds of wrong predictions; they receive the number and the answer. The first kind that applies gives the hint.
+        For every wrong number, at least one kind must apply.
     why : str or callable
 
     Examples

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from workbench.bench import Workbench
 
 NAMES = {"tanh": "h", "reshape": "r", "mul": "h * 2", "add": "z", "softmax": "softmax"}
-"""Names of the values in the lesson's program, by the operations that make them."""
+"""For each operation of the lesson's program, the name of the value that it makes."""
 
 
 def _value(graph: Graph, name: str) -> int:
-    """Return the value that an operation makes."""
+    """Return the value that the operation `name` makes."""
     rows = [row for row in statement_rows(graph, FORWARD) if operation(graph, row) == name]
     if len(rows) != 1:
         raise LessonError(f"this lesson is about a program with one {name}, and this one has {len(rows)}")
@@ -164,7 +164,7 @@ def shorter(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
     ----------
     program : callable
     example : tuple
-        Its inputs.
+        Inputs of the program.
     """
 
     def count(bench: Workbench) -> int:

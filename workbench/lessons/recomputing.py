@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 GOAL = 0.6
-"""Peak that the exercises require, as a share of the stock plan's."""
+"""Peak that the exercises require, as a share of the stock plan's peak."""
 
 
 def everything(bench: Workbench) -> dict[str, str]:
@@ -51,7 +51,7 @@ def kept(bench: Workbench, layers: int) -> PredictNumber:
 
 
 def expensive(bench: Workbench) -> Predict:
-    """Ask for the operations whose values need a matrix product to recompute, each by itself."""
+    """Ask for the operations whose value, if it is recomputed alone, needs a matrix product."""
 
     def answer() -> set[str]:
         found = set()
@@ -99,7 +99,7 @@ def peak_of_everything(bench: Workbench) -> Predict:
 
 
 def _products(plan: Plan) -> int:
-    """Matrix products that are recomputed."""
+    """Return the number of matrix products that a plan recomputes."""
     flags = plan.graph.statements.flags
     wanted = StatementFlag.CLONE | StatementFlag.MATMUL
     return int(((flags & wanted) == wanted).sum())
@@ -154,7 +154,7 @@ def lower(bench: Workbench) -> Exercise:
 
 
 def lower_and_cheap(bench: Workbench) -> Exercise:
-    """The same without recomputing a matrix product."""
+    """Make choices so that the peak is at most the goal, and no matrix product is recomputed."""
     return Exercise(
         f"The same, at most {GOAL:.0%} of the peak, without computing a matrix product a second time.",
         lambda choices: plan_choices(bench, choices),
