@@ -1,6 +1,6 @@
 """Programs: a function or module with example inputs, and its device; built in, from a file, or from objects.
 
-PyTorch is imported only at first use, so that the names of the built-in programs are known without it.
+PyTorch is imported only at first use, so that the names of the built-in programs are available without PyTorch.
 """
 
 from typing import TYPE_CHECKING

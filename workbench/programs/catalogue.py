@@ -21,9 +21,9 @@ class CatalogueEntry:
     module : str
         The file's name without its ending.
     parallel : str
-        How ranks share it, one of `workbench.core.config.PARALLEL`; empty if a single process runs it.
+        How ranks share the program, one of `workbench.core.config.PARALLEL`; empty if a single process runs it.
     stand_in : callable
-        Has the factory's parameters and docstring, but makes nothing.
+        A function with the factory's parameters and docstring, but without its body.
     """
 
     module: str
@@ -52,7 +52,7 @@ def _parallel(node: ast.FunctionDef) -> str:
 
 
 def _stand_in(node: ast.FunctionDef) -> Callable[..., Any]:
-    """Return the function without its decorators, return type and body except the docstring."""
+    """Return a function with the parameters and docstring of `node`, without its decorators, return type and body."""
     body: list[ast.stmt] = node.body[:1] if ast.get_docstring(node) is not None else [ast.Pass()]
     bare = ast.FunctionDef(node.name, node.args, body, [], type_params=[])
     names: dict[str, Any] = {"Literal": Literal}

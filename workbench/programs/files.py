@@ -20,7 +20,7 @@ from workbench.errors import ProgramError, WorkbenchError, short_repr, suggest_n
 from workbench.util import paths
 
 _MOST_CHARACTERS = 500
-"""Maximum length of an error's message."""
+"""Maximum length of a shown error message, in characters."""
 
 _NOT_THE_USERS = tuple(
     str(Path(folder).resolve())
@@ -32,7 +32,7 @@ _NOT_THE_USERS = tuple(
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether `name` means a factory in a file, and not a built-in program."""
+    """Return whether `name` is the name of a factory in a file, and not of a built-in program."""
     return name.partition(":")[0].endswith(".py") or "/" in name
 
 
@@ -40,7 +40,7 @@ def absolute_name(name: str) -> str:
     """Return ``file.py:factory`` with the file's full path, so that another process finds it from any folder."""
     path, factory = _split_name(name)
     try:
-        # Not `Path.resolve`, which fails for circular links.
+        # Do not use `Path.resolve`, because it fails for circular links.
         whole = os.path.realpath(paths.expand_home(path))
     except OSError as error:
         raise _no_file(name, error) from error
@@ -48,7 +48,7 @@ def absolute_name(name: str) -> str:
 
 
 def check_file(name: str) -> Path:
-    """The file of ``file.py:factory``.
+    """Return the file of ``file.py:factory``.
 
     Raises
     ------
@@ -106,14 +106,14 @@ def blame(action: str) -> Iterator[None]:
         raise ProgramError(f"{action} failed at {where}: {type(error).__name__}: {error.msg}") from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a user's code may raise any error, and may exit
+    except BaseException as error:  # a user's code may raise any exception, and may exit
         raise ProgramError(f"{action} failed{own_line(error)}: {describe_error(error)}") from error
 
 
 def own_line(error: BaseException) -> str:
-    """Return the user's line at which `error` arose, as `` at file.py:12 (text of the line)``.
+    """Return the user's line that raised `error`, in the form `` at file.py:12 (text of the line)``.
 
-    Empty if there is none.
+    The text is empty if no line of the user raised the error.
     """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
@@ -123,7 +123,7 @@ def own_line(error: BaseException) -> str:
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Return the file and the factory of ``file.py:factory``; no factory if none is named."""
+    """Return the file and the factory of ``file.py:factory``; an empty factory if the name has none."""
     folder, slash, last = name.rpartition("/")
     file, _, factory = last.partition(":")
     return f"{folder}{slash}{file}", factory
@@ -145,9 +145,9 @@ def _no_file(name: str, error: OSError) -> ProgramError:
 
 
 class _SourceAlone(importlib.machinery.SourceFileLoader):
-    """Loader that always reads the file.
+    """Loader that always reads the source file and uses no cached bytecode.
 
-    Bytecode caches compare only second and size, which may be the same for a changed file.
+    The bytecode cache compares only the size and the second of the last change, which a changed file may share.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -155,7 +155,7 @@ class _SourceAlone(importlib.machinery.SourceFileLoader):
 
 
 def _run_file(path: Path) -> Any:
-    # The name is the same in each process, so that objects of the file can be pickled and read back.
+    # The module's name is the same in each process, so that objects of the file can be pickled and read back.
     name = f"workbench_program_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]}"
     loader = _SourceAlone(name, str(path.resolve()))
     spec = importlib.util.spec_from_file_location(name, path.resolve(), loader=loader)
@@ -163,7 +163,7 @@ def _run_file(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # As Python does for a script, let the file import modules beside it, now and later.
+    # Let the file import modules from its own folder, now and later, as Python does for a script.
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)

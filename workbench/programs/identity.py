@@ -1,8 +1,8 @@
 """Identity of a program before tracing: the data that tracing reads from it, and the code that it runs.
 
 A capture on disk is reused only if its program is the same, down to the line numbers of its functions. Objects in
-memory are compared, not files, because a function may differ from its file. If a part cannot be compared, nothing
-matches; `UnknownError` names the part.
+memory are compared, not files, because a function may differ from its file. If a part of a program cannot be compared,
+the program has no identity and its capture is not reused; `UnknownError` names the part.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from workbench.interop.torch_private import (
 from workbench.programs.tensors import globals_read
 
 _MOST = 500_000
-"""Maximum number of objects to read; a program with more has no identity."""
+"""Maximum number of objects to read; a program with more objects has no identity."""
 
 _OF_OPERATORS = ("_qualname", "_init_fn", "_abstract_fn", "_setup_context_fn", "_backward_fn")
 
@@ -84,7 +84,7 @@ _NAMED = (
     OpOverload,
     OpOverloadPacket,
 )
-"""Types that their text identifies, or that have no effect on the computation."""
+"""Types whose objects are identified by their text, or have no effect on the computation."""
 
 
 class UnknownError(Exception):
@@ -93,16 +93,16 @@ class UnknownError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class TracedFunction:
-    """A function that tracing visited, and how to find it again in another process.
+    """A function that tracing visited, and the place where a different process finds it again.
 
     Attributes
     ----------
     module, name : str
-        The module that contains it, and its qualified name there.
+        The module that contains the function, and the function's qualified name there.
     way : tuple of str
         If the object of that name wraps the function, the path from the object to the function.
     digest : str
-        Digest of its code, line numbers included, and of the external values that it reads.
+        Digest of the function's code, line numbers included, and of the external values that the function reads.
     """
 
     module: str
@@ -111,7 +111,7 @@ class TracedFunction:
     digest: str
 
     def holds(self, kinds: frozenset[type | str]) -> bool:
-        """Return whether the function that is there now has that digest, for a program with these classes."""
+        """Return whether this process has the same function in that place, for a program with the classes `kinds`."""
         try:
             return _DigestWriter(kinds).digest(self._resolve()) == self.digest
         except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
@@ -128,7 +128,7 @@ class TracedFunction:
 
 @dataclasses.dataclass(frozen=True)
 class OperatorWitness:
-    """An operator of a library; a program calls the operator.
+    """An operator of a library that a program calls.
 
     Attributes
     ----------
@@ -143,19 +143,19 @@ class OperatorWitness:
 
     @classmethod
     def of(cls, name: str) -> OperatorWitness:
-        """Return the witness of an operator in its present state.
+        """Return the witness of the operator `name`, as it is registered now.
 
         Raises
         ------
         UnknownError
-            If it was not registered by `torch.library.custom_op`, so that its implementation cannot be inspected.
+            If the operator was not registered by `torch.library.custom_op`; its implementation cannot be inspected.
         """
         if name not in OPDEFS:
             raise UnknownError(f"it calls {name}, which is compiled")
         return cls(name, digest_of(OPDEFS[name]))
 
-    def holds(self, kinds: frozenset[type | str]) -> bool:  # asked as functions are
-        """Return whether an operator of that name has that digest."""
+    def holds(self, kinds: frozenset[type | str]) -> bool:  # the same parameter as in `TracedFunction`
+        """Return whether this process has the same operator under this name."""
         try:
             return self.of(self.name) == self
         except (UnknownError, KeyError):
@@ -177,15 +177,15 @@ def digest_of(*objects: Any) -> str:
     Raises
     ------
     UnknownError
-        If a part of them cannot be compared.
+        If a part of the objects cannot be compared.
     """
     return _DigestWriter().digest(objects)
 
 
 def program_digest(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]]:
-    """Return a digest of some objects, the code of all functions in it, and the classes of all objects that they hold.
+    """Return a digest of some objects, the code of all functions in the digest, and the classes of all its objects.
 
-    Base classes are included. Each class is listed both as a class and as Python prints it.
+    Base classes are included. Each class is listed as a class, and as the text that Python prints for it.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def witnesses(
     known_codes: frozenset[CodeType],
     kinds: frozenset[type | str],
 ) -> tuple[TracedFunction, ...]:
-    """Return the witnesses that must hold for a program to be traced to the same result.
+    """Return the witnesses of a trace. If all of them hold in a process, tracing gives the same result there.
 
     Parameters
     ----------
@@ -227,8 +227,8 @@ def witnesses(
     mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
     left -= {f.__code__ for f in mine}
     if left:
-        # Only the code of these is known. Find the function by the code's name, or else search all functions except
-        # those that `gc.freeze` hides.
+        # Only the code of these functions is known. Find a function by its code's name. If that fails, search all
+        # functions, except those that `gc.freeze` hides.
         files: dict[str, list[ModuleType]] = {}
         for module in list(sys.modules.values()):
             files.setdefault(str(getattr(module, "__file__", None)), []).append(module)
@@ -240,7 +240,7 @@ def witnesses(
             if isinstance(function, FunctionType) and function.__code__ in wanted:
                 sharing.setdefault(function.__code__, []).append(function)
         for alike in sharing.values():
-            # Leave out results of decorators for models that are not part of this program.
+            # A decorator gives several functions the same code. Leave out those of models outside of this program.
             mine.update([f for f in alike if _file_of(f) in passed] or alike)
     found: dict[TracedFunction, None] = {}
     covered, lost = set(_with_nested(known_codes)), {}
@@ -259,7 +259,7 @@ def witnesses(
 
 
 def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | None:
-    """Return the function with this code, if it is in a module of its file under the name that it was defined with."""
+    """Return the function with this code if one of `modules` has it under the name of its definition; else None."""
     for module in modules:
         found: Any = module
         try:
@@ -284,7 +284,7 @@ def _with_nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
 
 
 def _witness_of(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction | None:
-    """Return the witness of a function that has its own name in its module; None if another function makes it."""
+    """Return the witness of a function that its module defines; None if a call of another function defines it."""
     name = function.__qualname__
     return (
         None if "<locals>" in name else _find_wrapped(function.__module__, name, lambda found: found is function, kinds)
@@ -292,7 +292,7 @@ def _witness_of(function: FunctionType, kinds: frozenset[type | str]) -> TracedF
 
 
 def _witness_of_decorator(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction:
-    """Return the witness of a library's decorator; the version of the library stands for its arguments."""
+    """Return the witness of the library's decorator that made a function, without the decorator's arguments."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
         raise UnknownError("another function creates it while running")
@@ -322,14 +322,14 @@ def _find_wrapped(
 
 
 def _static(holder: Any, name: str) -> Any:
-    """Return an attribute as it is stored: a plain function, for example, and not a bound method."""
+    """Return an attribute in its stored form: for example a plain function, and not a bound method."""
     if isinstance(holder, type):
         return vars(holder)[name]
     return getattr(holder, name)
 
 
 def _wrapped_functions(wrapper: Any) -> dict[str, Any]:
-    """Return the functions that a decorator wrapped, by the place where it keeps them."""
+    """Return the functions that a decorator's result wraps, by the place in which it holds them."""
     found: dict[str, Any] = {}
     for name in ("__wrapped__", "__func__", "fget", "func"):
         inner = getattr(wrapper, name, None)
@@ -346,13 +346,13 @@ def _wrapped_functions(wrapper: Any) -> dict[str, Any]:
 
 
 class _DigestWriter:
-    """Feeds the identity of objects to a digest; an object that occurs again is represented by its number.
+    """Writes the identity of objects into a digest. An object that occurs again is written as its number.
 
     Parameters
     ----------
     kinds : set of type, optional
-        If given, from `program_digest`, then entries for other classes in a library's caches are left out, because
-        libraries add an entry when a class is first used.
+        Classes of a program's objects, from `program_digest`. A library's cache then counts only with its entries for
+        these classes, because libraries add an entry when any class is first used.
     """
 
     def __init__(self, kinds: frozenset[type | str] | None = None, *, in_library: bool = False) -> None:
@@ -383,7 +383,7 @@ class _DigestWriter:
             self._say("again", self._numbers[id(value)])
             return
         self._numbers[id(value)] = len(self._numbers)
-        self.alive.append(value)  # keeps the object's id from being reused
+        self.alive.append(value)  # no other object can then get this object's id
         if len(self._numbers) > _MOST:
             raise UnknownError(f"it contains more than {_MOST:,} objects")
         self._say(f"{kind.__module__}.{kind.__qualname__}")
@@ -421,7 +421,7 @@ class _DigestWriter:
             self._attributes(mapping)
 
     def _set(self, values: Iterable[Any]) -> None:
-        # A set has no order, so digest each element separately and sort.
+        # A set has no order, so digest each element separately and sort the digests.
         kept = [value for value in values if not self._is_of_another(value)]
         self._say(sorted(_DigestWriter(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
@@ -462,7 +462,7 @@ class _DigestWriter:
         self._in_library = around
 
     def _contents(self, function: FunctionType, values: Mapping[str, Any]) -> None:
-        """Digest a function's values; for global functions, classes and modules, digest only their names."""
+        """Digest the values that a function reads. Of global functions, classes and modules, digest only the names."""
         for name, value in values.items():
             self._say("global", name)
             if isinstance(value, FunctionType | type | ModuleType):
@@ -480,7 +480,7 @@ class _DigestWriter:
             self._digest_value(content)
 
     def _object(self, value: Any) -> None:
-        if type(value) is object:  # a unique marker without content
+        if type(value) is object:  # the object is a unique marker without content
             return
         if type(value).__module__ == "typing":
             self._say(str(value))
@@ -497,11 +497,11 @@ class _DigestWriter:
 
     def _attributes(self, value: Any) -> None:
         for name, content in sorted(getattr(value, "__dict__", {}).items()):
-            if name.endswith("_hash") and isinstance(content, int):  # differs in each process
+            if name.endswith("_hash") and isinstance(content, int):  # a cached hash differs in each process
                 continue
             self._say("attribute", name)
             if isinstance(value, torch.nn.Module) and "_hooks" in name and isinstance(content, dict):
-                # The keys are numbers that count all hooks of a process.
+                # Leave out the keys: they are numbers that count all hooks of a process.
                 self._digest_all(content.values())
             else:
                 self._digest_value(content)
@@ -533,7 +533,7 @@ _READERS: tuple[tuple[Any, Callable[[_DigestWriter, Any], None]], ...] = (
     (FunctionType, _DigestWriter._function),
     (CodeType, _DigestWriter._code),
     (MethodType, lambda reader, value: reader._digest_all((value.__self__, value.__func__))),
-    # Identified by its registrations; its other fields only locate it in PyTorch's dispatcher.
+    # An operator is identified by its registrations. Its other fields only locate it in PyTorch's dispatcher.
     (CustomOpDef, lambda reader, value: reader._digest_all(getattr(value, name) for name in _OF_OPERATORS)),
     (functools.partial, lambda reader, value: reader._digest_all((value.func, value.args, value.keywords))),
     (int | float | complex | str | bytes, lambda reader, value: reader._say(repr(value))),

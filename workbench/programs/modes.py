@@ -13,7 +13,7 @@ _AUTOCAST = {"autocast_cpu": "cpu", "autocast_cuda": "cuda"}
 
 
 def current_modes() -> dict[str, str]:
-    """Return the present modes that differ from PyTorch's defaults, as in `workbench.core.config.MODES`."""
+    """Return the present modes that differ from PyTorch's defaults, in the form of `workbench.core.config.MODES`."""
     found: dict[str, str] = {}
     if torch.is_inference_mode_enabled():
         found["grad"] = "inference"
@@ -30,10 +30,10 @@ def current_modes() -> dict[str, str]:
 
 
 def active_modes(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
-    """Context in which these modes are active; other modes do not change, and all are restored afterwards.
+    """Return a context in which `modes` are active. Other modes do not change; all modes are restored afterwards.
 
-    The default data type and determinism apply to all threads of a process. Threads that need the same values run
-    together here, and threads that need other values wait.
+    The default data type and determinism apply to all threads of a process. Threads that need the same values of these
+    run in such contexts at the same time; threads that need different values wait.
     """
     return _active_modes(modes) if modes else _ModeTurn(modes)
 
@@ -85,7 +85,7 @@ def _process_modes() -> tuple[_OfProcess, _OfProcess]:
 
 
 class _ModeTurns:
-    """Turns of threads: only threads that need the same process settings run together."""
+    """Turns of threads: only threads that need the same process settings have a turn at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,9 +94,9 @@ class _ModeTurns:
         self.put: tuple[_OfProcess, _OfProcess] | None = None
 
     def enter(self, modes: Mapping[str, str], outside: _OfProcess | None) -> _OfProcess:
-        """Wait until the process can have the settings that a thread needs.
+        """Wait until the process can have the settings that a thread needs; set and return them.
 
-        These are the settings in its modes, and the outside values of the others.
+        The thread needs the settings in `modes`; for settings that are not in `modes`, it needs those in `outside`.
         """
         with self._lock:
             while True:
@@ -113,7 +113,10 @@ class _ModeTurns:
             return needs
 
     def leave(self) -> None:
-        """Give way to other threads. The last thread restores the process's modes, but keeps its own changes."""
+        """Let other threads have a turn. The last thread restores the settings from before the turns.
+
+        Settings that the program itself has changed meanwhile are not restored.
+        """
         with self._lock:
             self._going_on -= 1
             if not self._going_on:
@@ -131,7 +134,7 @@ _here = threading.local()
 class _ModeTurn:
     """A thread's turn, in which the process has the modes that it needs.
 
-    Inside of another turn, it replaces that one.
+    A turn inside of an outer turn replaces the outer turn until it ends.
     """
 
     __slots__ = ("_modes", "_outside", "_same")
@@ -144,7 +147,7 @@ class _ModeTurn:
         self._same = outside is not None and outside.with_modes(self._modes) == outside
         if self._same:
             return
-        # Otherwise two threads could wait for each other, each inside of one turn and waiting for another.
+        # Leave the outer turn first. Otherwise two threads, each in an outer turn, could wait for each other.
         if outside is not None:
             _turns.leave()
         try:
@@ -166,7 +169,7 @@ class _ModeTurn:
 
 @contextlib.contextmanager
 def turn_given_up() -> Iterator[None]:
-    """Context in which this thread has no turn, because the thread for which it waits may itself wait for a turn."""
+    """Context in which this thread has no turn. It lets a thread for which this thread waits have a turn."""
     needs = getattr(_here, "needs", None)
     if needs is None:
         yield
@@ -179,7 +182,7 @@ def turn_given_up() -> Iterator[None]:
 
 
 def building_modes(modes: Mapping[str, str]) -> dict[str, str]:
-    """Return the modes under which a factory is called, which affect what it makes and not how that runs."""
+    """Return the entries of `modes` under which a factory is called: those that affect the objects that it makes."""
     return {name: mode for name, mode in modes.items() if name == "default_dtype"}
 
 

@@ -1,4 +1,4 @@
-"""Complete copies and pickles of a user's optimizers; PyTorch's own leave out attributes of the class."""
+"""Complete copies and pickles of a user's optimizers. PyTorch's copies leave out attributes that a subclass adds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _base() -> frozenset[str]:
 
 
 def _added_attributes(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return attributes that PyTorch's copying leaves out, but not replaced methods, such as a scheduler's `step`."""
+    """Return attributes that PyTorch's copying leaves out, without replaced methods, such as a scheduler's `step`."""
     known = _base().union(optimizer.__getstate__())
     own = vars(optimizer).items()
     return {name: value for name, value in own if name not in known and not hasattr(type(optimizer), name)}
 
 
 def copy_added(optimizer: torch.optim.Optimizer, memo: dict[int, Any]) -> None:
-    """Add what `copy.deepcopy` left out to the copy that is in `memo`."""
+    """Add the attributes that `copy.deepcopy` left out to the copy in `memo`."""
     vars(memo[id(optimizer)]).update(
         {name: copy.deepcopy(value, memo) for name, value in _added_attributes(optimizer).items()}
     )

@@ -1,7 +1,7 @@
 """Pickling of objects for another process: by cloudpickle, with special cases for objects that it cannot pickle.
 
-Tensors that share memory also share it in the other process. An operator of PyTorch is sent by name. An object that
-exists only in a module of the installation is sent by its name in that module. The user's locks and context variables
+Tensors that share memory also share memory in the other process. An operator of PyTorch is sent by name. An object that
+is only an attribute of an installed module is sent by its name in that module. The user's locks and context variables
 are created anew.
 """
 
@@ -28,7 +28,7 @@ from workbench.programs.tensors import contents_of, globals_read
 
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
-"""Types whose objects can be module attributes that all importing code shares."""
+"""Types of objects that modules have as attributes, and that all importing code shares."""
 _CACHED = type(functools.lru_cache(lambda: None))
 _DEPTH = 12
 """Maximum depth of the search for an object that cannot be pickled."""
@@ -84,14 +84,14 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
         return reduced if reduced is not None else super().reducer_override(obj)
 
     def _shared_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
-        """Return the same object for a storage each time, by which pickle recognizes it."""
+        """Return the same Python object for a storage each time, because pickle recognizes objects by identity."""
         if not storage.nbytes() or storage.device.type == "meta":
             return storage
         return self._storages.setdefault((str(storage.device), storage.data_ptr(), storage.nbytes()), storage)
 
 
 def _by_name(obj: Any) -> Any:
-    """Return the reduction of an object that pickle cannot handle; None for any other object."""
+    """Return a reduction of an object that pickle cannot handle by itself; None for any other object."""
     if obj is torch.ops:
         return _torch_ops, ()
     if isinstance(obj, OpOverload | OpOverloadPacket):
@@ -103,7 +103,7 @@ def _by_name(obj: Any) -> Any:
             return _operator, (obj.__name__.removeprefix("torch.ops."),)
     original = getattr(obj, "_torchdynamo_orig_callable", None) if isinstance(obj, types.FunctionType) else None
     if original is not None:
-        # Send the original of a compiled object, because opening a program uses the original, too.
+        # Of a compiled object, send the original, because opening a program uses the original, too.
         return _itself, (original,)
     if isinstance(obj, weakref.ReferenceType) and type(obj) is weakref.ReferenceType:
         return _weak, (obj(),)
@@ -117,7 +117,7 @@ def _by_name(obj: Any) -> Any:
 def _found_in_a_module(obj: Any) -> Any:
     modules: dict[str, Any] = dict(sys.modules)
     for name, module in modules.items():
-        # A script or notebook has another name in the other process, and is not imported there.
+        # The module of a script or notebook has a different name in the other process, and is not imported there.
         if isinstance(module, types.ModuleType) and module.__name__ == name and getattr(module, "__spec__", None):
             for attribute, value in list(vars(module).items()):
                 if value is obj:
@@ -164,11 +164,11 @@ def _variable(name: str, *value: Any) -> contextvars.ContextVar[Any]:
 
 
 class _DeadReferent:
-    """Stands for the referent of a weak reference that was dead when it was sent."""
+    """Stands for the object of a weak reference that was dead when it was sent."""
 
 
 _REFERENTS: list[Any] = []
-"""Referents of weak references that were sent; in the other process nothing else may hold them."""
+"""Objects of received weak references. They stay alive here, because in this process nothing else may hold them."""
 
 
 def _weak(referent: Any) -> weakref.ReferenceType[Any]:
@@ -205,12 +205,12 @@ def dumps(objects: Any, name: str = "the program") -> bytes:
     ----------
     objects : object
     name : str
-        For messages.
+        Description of the objects, for messages.
 
     Raises
     ------
     ProgramError
-        With the object that cannot be pickled, its holder, and the next step.
+        If an object cannot be pickled; the message names the object, its holder, and the next step.
     """
     try:
         return _dumped(objects)
@@ -233,7 +233,7 @@ def _explain(objects: Any, error: Exception) -> str:
 
 
 def _culprit(objects: Any) -> tuple[str, Any]:
-    """Return the innermost object that cannot be pickled, and where it is held."""
+    """Return the place of the innermost object that cannot be pickled, and the object."""
     path, held, seen = "", objects, {id(objects)}
     for _ in range(_DEPTH):
         if any(is_such(held) for is_such, *_ in _ADVICE):
@@ -259,7 +259,7 @@ def _can_be_sent(obj: Any) -> bool:
 
 
 def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the contents of an object, by name."""
+    """Yield the name and the value of each object that `obj` holds."""
     if isinstance(obj, types.MethodType):
         yield from ((obj.__func__.__name__, obj.__self__), (obj.__func__.__name__, obj.__func__))
     elif isinstance(obj, types.FunctionType):
@@ -271,7 +271,7 @@ def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(obj, Mapping):
         yield from ((f"[{key!r}]", value) for key, value in list(obj.items()))
     elif isinstance(obj, list | tuple | set | frozenset):
-        # Callable, inputs and keywords have no names themselves; only their contents have.
+        # The tuple of callable, inputs and keywords has no names for these; only their contents have names.
         yield from (("" if isinstance(obj, tuple) else f"[{at}]", value) for at, value in enumerate(obj))
     else:
         yield from list(getattr(obj, "__dict__", {}).items())

@@ -20,12 +20,12 @@ from workbench.util.planning_lock import PLANNING
 
 
 def check_device(device: str) -> str:
-    """Return `device` if a program can be for it.
+    """Check that a program can be opened for `device`, and return `device`.
 
     Raises
     ------
     DeviceError
-        If it is unknown, or is ``cuda`` without an attached GPU.
+        If `device` is unknown, or is ``cuda`` and no GPU is attached.
     """
     if device not in DEVICES:
         raise DeviceError(f"there is no device {device!r}; legal: {', '.join(DEVICES)}")
@@ -38,7 +38,7 @@ def check_device(device: str) -> str:
 
 
 def torch_device(device: str) -> str:
-    """Return the torch device of a program's device; names of torch devices are returned unchanged."""
+    """Return the torch device for a program's device; a name of a torch device is returned unchanged."""
     return "cuda:0" if device in ("cuda", "planned") else device
 
 
@@ -51,10 +51,11 @@ def device_of(*objects: Any) -> str | None:
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch inside the context, and restore its random state afterwards.
 
-    PyTorch has one random state for all threads, and planning measures kernels that draw. So nothing plans, and no
-    other thread seeds, inside the context. Under fake tensors nothing is drawn, so this has no effect.
+    PyTorch has one random state for all threads, and planning measures kernels that draw random numbers. While a thread
+    is inside this context, no thread plans, and no other thread enters it. Under fake tensors nothing is drawn, so the
+    context has no effect.
     """
-    # A random state that is read under fake tensors is itself fake, and cannot be set again.
+    # Under fake tensors, the random state that PyTorch returns is itself fake, and cannot be restored.
     if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:
         yield
         return
@@ -65,10 +66,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def place_objects(objects: Any, device: str) -> Any:
-    """Return `objects` (any nesting) with all tensors on a torch device; the same objects if they are already there.
+    """Return `objects` (any nesting) with all tensors on `device`; the same objects if all tensors are there already.
 
-    Modules and closures are copied, never moved, and shared objects stay shared. Under fake tensors the copies are
-    fake.
+    Modules and closures are copied, not moved. Objects that share memory also share it in the copy. Under fake tensors
+    the copies are fake.
     """
     target = torch.device(device)
     fake = _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None
@@ -101,9 +102,9 @@ def place_objects(objects: Any, device: str) -> Any:
 
 
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
-    """Put copies of functions into `memo`, because `deepcopy` does not copy functions.
+    """Add copies of functions to `memo`, because `deepcopy` does not copy functions.
 
-    Copies are also made of their closures, their defaults, and the globals that they read and that hold tensors.
+    The closures and defaults of the functions are copied, too, and those globals that they read and that hold tensors.
     """
     scopes: dict[int, dict[str, Any]] = {}
     read: dict[int, dict[str, Any]] = {}
@@ -112,7 +113,7 @@ def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
         known = function.__globals__
         if own:
             read.setdefault(id(known), {}).update(own)
-            # Without the module's name, because Dynamo would look for the globals in that module.
+            # Leave out the module's name, because Dynamo would look for the globals in the module of that name.
             scopes.setdefault(id(known), {name: value for name, value in known.items() if name != "__name__"})
     for function in functions:
         cells = tuple(CellType() for _ in function.__closure__ or ())
@@ -137,7 +138,7 @@ def _is_same_device(first: torch.device, second: torch.device) -> bool:
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
-    """Return a key of a tensor's memory; None if it has none, or does not show it."""
+    """Return a key of a tensor's memory; None if the tensor has no memory, or does not show it."""
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
     return int(tensor.untyped_storage()._cdata)
@@ -150,7 +151,7 @@ def _move(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tenso
 
 
 def _move_storage(storage: torch.UntypedStorage, device: torch.device, fake: bool) -> torch.Tensor:
-    """Return the bytes of a storage on another device; if they are fake, without their values."""
+    """Return the bytes of a storage as a tensor on `device`; with `fake`, without the values."""
     if fake:
         return torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
     given = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
@@ -159,7 +160,7 @@ def _move_storage(storage: torch.UntypedStorage, device: torch.device, fake: boo
 
 
 def _tensor_in(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor like another one, in bytes that other tensors may share."""
+    """Return a tensor like `tensor` in the memory `storage`, which other tensors may share."""
     whole = storage[: storage.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
 

@@ -1,4 +1,4 @@
-"""The built-in programs by name. A new program is one new file in `builtin/`, with a factory under `@program`."""
+"""The built-in programs by name. A new program is a new file in `builtin/`, with a factory decorated by `@program`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ProgramInfo:
 
 
 def program[F: Factory](factory: F) -> F:
-    """Make a factory a built-in program under the function's name; a decorator.
+    """Register a factory as a built-in program under the function's name; a decorator.
 
-    The factory returns ``(callable, args)`` or ``(callable, args, kwargs)`` and makes its tensors on torch's default
-    device, which is set while it is called; under fake tensors nothing is allocated. Its parameters are the program's
-    settings.
+    The factory returns ``(callable, args)`` or ``(callable, args, kwargs)``. It makes its tensors on torch's default
+    device, which is the program's device while the factory is called. Under fake tensors nothing is allocated. The
+    factory's parameters are the program's settings.
     """
     _FACTORIES[factory.__name__] = factory
     return factory
@@ -41,7 +41,7 @@ def program[F: Factory](factory: F) -> F:
 def parallel[F: Factory](kind: str) -> Callable[[F], F]:
     """Mark a built-in program as one that several ranks share, in one of `config.PARALLEL` ways.
 
-    A decorator above `program`.
+    This decorator is written above `program`.
     """
 
     def mark(factory: F) -> F:
@@ -58,12 +58,12 @@ def parallel_of(name: str) -> str:
 
 
 def check_built_in(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse an unknown built-in program or settings; this imports neither PyTorch nor anything else.
+    """Refuse an unknown built-in program or unknown settings. This imports neither PyTorch nor the program's file.
 
     Raises
     ------
     ProgramError
-        With the given values, and the legal ones.
+        The message has the given values and the legal values.
     """
     check_settings(name, _stand_in(name), settings)
 
@@ -74,7 +74,7 @@ def find(name: str) -> Factory:
     Raises
     ------
     ProgramError
-        If there is no such factory; the message has the names of the existing ones.
+        If there is no such factory; the message has the names of the existing factories.
     """
     _stand_in(name)
     if name not in _FACTORIES:
@@ -101,9 +101,9 @@ def _stand_in(name: str) -> Callable[..., Any]:
 
 
 def _stand_ins() -> dict[str, Callable[..., Any]]:
-    """Return stand-ins with each factory's parameters and docstring, by name.
+    """Return a stand-in with the parameters and docstring of each factory, by name.
 
-    They include the factories in files, and those of this process.
+    The factories are those in the files of `builtin/`, and those that this process has registered.
     """
     written = {name: entry.stand_in for name, entry in catalogue.entries().items()}
     return dict(sorted({**_FACTORIES, **written}.items()))
@@ -115,7 +115,7 @@ def at_least(least: int, **settings: int) -> None:
     Raises
     ------
     ProgramError
-        If one is not; the message names it.
+        If a setting is smaller; the message names the setting.
     """
     for name, value in settings.items():
         if value < least:

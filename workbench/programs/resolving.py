@@ -17,7 +17,7 @@ from workbench.programs import files, modes, pickling, placement, registry, user
 from workbench.programs.settings import Scalar, check_settings
 
 PICKLE_FILE = "program.pkl"
-"""File beside a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""
+"""File that belongs to a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -29,18 +29,18 @@ class Program:
     Attributes
     ----------
     name : str
-        As the user gave it: a built-in name, ``file.py:factory``, or the name of the function or class.
+        The user's name for the program, a built-in name or ``file.py:factory``; or the name of the function or class.
     callable : callable
         The function or module.
     args, kwargs
-        Example inputs. Running a program that writes in place changes them; `build` makes fresh ones.
+        Example inputs. A program that writes in place changes them when it runs; `build` makes new inputs.
     settings : mapping of str to str, int, float or bool
         Parsed arguments of the factory.
     spec : dict
         JSON data from which `build` makes the program in another process.
     device : str
-        ``cpu``, ``cuda`` or ``planned``: a GPU that is not there, for which callable and inputs hold fake tensors on
-        ``cuda:0``.
+        ``cpu``, ``cuda`` or ``planned``. ``planned`` is an absent GPU; the callable and the inputs then hold fake
+        tensors on ``cuda:0``.
     fake_mode : FakeTensorMode, optional
         The mode of a planned program's fake tensors; None if tensors are real.
     """
@@ -62,7 +62,7 @@ class Program:
 
     @property
     def modes(self) -> dict[str, str]:
-        """PyTorch modes under which it was opened, and the mode of a module, as in `workbench.core.config.MODES`."""
+        """PyTorch modes under which the program was opened, and a module's mode; see `workbench.core.config.MODES`."""
         own = {} if self.training in (None, True) else {"module": "eval"}
         return {**self.spec.get("modes", {}), **own}
 
@@ -72,9 +72,9 @@ class Program:
         return self.callable.training if isinstance(self.callable, torch.nn.Module) else None
 
     def build(self, device: str | None = None) -> Parts:
-        """Make a new callable, args and kwargs, as `build` does, in this process.
+        """Make a new callable, args and kwargs in this process, as the function `build` does.
 
-        A user's objects are copied if they are not on `device`; otherwise they are the user's own objects.
+        For objects that a user opened, this returns copies if they are not on `device`; otherwise the objects.
         """
         if self._objects is None:
             return build(self.spec, device=device)
@@ -109,13 +109,13 @@ def resolve(
     model_or_fn_or_name : callable, str or Path
         What to open.
     *args, **inputs
-        Inputs of a function or module. For a name, keywords are settings of its factory.
+        Inputs of a function or module. If a name is opened, keywords are settings of its factory.
     kwargs : mapping, optional
         More keyword inputs of a function or module, for names that are also parameters of this function.
     settings : mapping, optional
         More settings for a factory; texts are parsed to the types of its parameters.
     device : str, optional
-        ``cpu``, ``cuda`` or ``planned``. By default that of the first tensor; for a name, ``cuda`` if a GPU is
+        ``cpu``, ``cuda`` or ``planned``. By default the device of the first tensor; for a name, ``cuda`` if a GPU is
         attached, else ``cpu``.
     seed : int, optional
         Seed with which a factory draws parameters and inputs; 0 by default.
@@ -123,7 +123,7 @@ def resolve(
     Raises
     ------
     ProgramError
-        If there is no such program, or it cannot be made; the message has the given value and the legal ones.
+        If there is no such program, or it cannot be made; the message has the given value and the legal values.
     DeviceError
         If there is no such device.
     """
@@ -140,18 +140,18 @@ def resolve(
 
 
 def check(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse an unknown program or settings, without building anything.
+    """Refuse an unknown program or unknown settings, without building anything.
 
     Parameters
     ----------
     name : str
-        A built-in name, or ``file.py:factory``: the file is executed.
+        A built-in name, or ``file.py:factory``. In the latter case the file is executed.
     settings : mapping
 
     Raises
     ------
     ProgramError
-        With the given values, and the legal ones.
+        The message has the given values and the legal values.
     """
     is_file = files.is_file_name(name)
     spec = {"kind": "file" if is_file else "builtin", "name": files.absolute_name(name) if is_file else name}
@@ -159,14 +159,14 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def build(spec: Mapping[str, Any], *, device: str | None = None, folder: Path | None = None) -> Parts:
-    """Make callable, args and kwargs from a spec, with tensors on its device, or fake ones under `FakeTensorMode`.
+    """Make callable, args and kwargs from a spec. Under `FakeTensorMode` their tensors are fake.
 
     Parameters
     ----------
     spec : mapping
         `Program.spec`.
     device : str, optional
-        ``cpu``, ``cuda``, ``planned`` or a torch device; used instead of the spec's device.
+        Device of the tensors: ``cpu``, ``cuda``, ``planned`` or a torch device. By default the spec's device.
     folder : Path, optional
         Folder that `Program.dump` wrote; needed for a spec of kind ``pickle``.
 
@@ -199,7 +199,7 @@ def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> 
         with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target), building:
             made = factory(**settings)
     except ProgramError as error:
-        # If a factory itself refuses a setting, its message does not name the program.
+        # If the factory's own code refuses a setting, the message does not name the program yet.
         message = str(error)
         raise ProgramError(message if label in message else f"{label}: {message}") from error.__cause__
     return _check_parts(label, made)

@@ -1,4 +1,4 @@
-"""Settings of a factory: read from its signature, and checked or parsed before the factory is called."""
+"""Settings of a factory: they are read from its signature, and are parsed and checked before the factory is called."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ProgramSetting:
     ----------
     name : str
     type : type, optional
-        ``int``, ``float``, ``bool`` or ``str``; None if the factory gives neither a type nor a default.
+        ``int``, ``float``, ``bool`` or ``str``; None if the parameter has neither a type nor a default.
     default : str, int, float, bool or None
-        None for a setting that must be given, and if None is the default itself.
+        The parameter's default; None also if it has no default.
     options : tuple
-        Legal values if the factory names them all; otherwise empty.
+        Legal values if the parameter's type lists them; otherwise empty.
     required : bool
     """
 
@@ -49,7 +49,7 @@ class ProgramSetting:
         ]
 
     def parse(self, raw: Any) -> Scalar:
-        """Return `raw` as this setting's type; texts are parsed as on the command line.
+        """Return `raw` as a value of this setting's type; a text is parsed as on the command line.
 
         Raises
         ------
@@ -63,10 +63,10 @@ class ProgramSetting:
 
 
 def settings_of(factory: Callable[..., Any]) -> tuple[tuple[ProgramSetting, ...], bool]:
-    """Return the settings that `factory` takes, and whether it also takes any others (``**settings``)."""
+    """Return the settings that `factory` has, and whether it also accepts other settings (``**settings``)."""
     try:
         hints = typing.get_type_hints(factory)
-    except (NameError, TypeError):  # annotations with names that do not exist at run time give no type
+    except (NameError, TypeError):  # an annotation's names may not exist at run time; then there are no types
         hints = {}
     settings, open_ended = [], False
     for parameter in inspect.signature(factory).parameters.values():
@@ -83,7 +83,7 @@ def check_settings(program: str, factory: Callable[..., Any], values: Mapping[st
     Raises
     ------
     ProgramError
-        For a setting that is unknown, missing or of the wrong type; the message has the legal ones.
+        If a setting is unknown, missing or of the wrong type; the message has the legal settings or values.
     """
     settings, open_ended = settings_of(factory)
     known = {setting.name: setting for setting in settings}
@@ -121,7 +121,7 @@ def _setting(parameter: inspect.Parameter, hint: Any) -> ProgramSetting:
 
 
 def _convert(raw: Any, type_: type[Scalar] | None) -> Scalar:
-    """Return `raw` as `type_`; a text is parsed, and any other value must already have the type."""
+    """Return `raw` as a value of `type_`: parse a text; any other value must have the type already."""
     if not isinstance(raw, str | int | float):
         raise ValueError
     if type_ is bool or (type_ is None and str(raw).lower() in ("true", "false")):
@@ -153,7 +153,7 @@ def _to_bool(raw: Scalar) -> bool:
 
 
 def _guess(raw: str | float) -> Scalar:
-    """Return a value for a parameter without a type: a number if the text is one."""
+    """Return the value for a parameter without a type: a number if `raw` is the text of a number, otherwise `raw`."""
     if isinstance(raw, str):
         for number in (int, float):
             try:

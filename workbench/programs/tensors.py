@@ -1,4 +1,4 @@
-"""Search for the tensors of a program and its inputs, in one walk that serves placing, counting and comparing."""
+"""Search for the tensors of a program and its inputs. The same search is used to place, count and compare tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 _PLAIN = (bool, int, float, complex)
 _OPAQUE = (str, bytes, bytearray, range, type, ModuleType, torch.dtype, torch.device, torch.Generator)
 _FOREIGN = ("torch._", "torch.fx", "thunder", "logging", "threading", "_thread", "weakref", "concurrent", "asyncio")
-"""Packages whose objects hold no tensors of the user."""
+"""Packages whose objects hold no tensors of a user."""
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
@@ -54,7 +54,7 @@ def find_tensors(objects: Any, path: str = "") -> HeldTensors:
     ----------
     objects : object
     path : str
-        Prefix of their paths.
+        Prefix of the tensors' paths.
     """
     walk = _TensorWalk()
     walk.visit(objects, path, numbers=True)
@@ -68,14 +68,14 @@ def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
     Parameters
     ----------
     original : callable
-        The function or module as built.
+        The function or module from which the program was compiled.
     compiled : callable
-        The object made from it, or the program itself.
+        The compiled function or module, or `original` itself.
     """
     state = find_tensors(original).tensors
     if isinstance(compiled, torch.nn.Module):
-        # A transform may replace parameters, so search a compiled module before the original module. A wrapper has the
-        # same parameters under its own names.
+        # A transform may replace parameters, so search the compiled module first, and then the original module. A
+        # wrapper has the same parameters under its own names.
         own = dict([*compiled.named_parameters(), *compiled.named_buffers()])
         same = {id(tensor) for tensor in own.values()}
         state = {**own, **{n: t for n, t in state.items() if n not in own and id(t) not in same}}
@@ -92,7 +92,7 @@ class _TensorWalk:
         self._optimizers: list[tuple[str, torch.optim.Optimizer]] = []
 
     def visit(self, value: Any, path: str, *, numbers: bool) -> bool:
-        """Record what an object holds; return whether it holds any tensor."""
+        """Record the tensors that `value` holds, and with `numbers` the numbers; return whether it holds a tensor."""
         if isinstance(value, torch.Tensor):
             self.found.leaves.append((path, value))
             return True
@@ -187,7 +187,7 @@ def _attribute_path(path: str, name: str) -> str:
 
 
 def globals_of(function: FunctionType) -> dict[str, Any]:
-    """Return the globals that a function reads, by name; functions of other modules do not count as the user's."""
+    """Return the globals that a function reads, by name, without functions that belong to other modules."""
     known = function.__globals__
     found = {name: known[name] for name in globals_read(function.__code__) if name in known}
     return {
@@ -200,26 +200,23 @@ def globals_of(function: FunctionType) -> dict[str, Any]:
 
 @functools.lru_cache(4096)
 def globals_read(code: CodeType) -> tuple[str, ...]:
-    """Return the names of globals that code reads, including functions inside of it."""
+    """Return the names of the globals that code reads, including the code of functions inside of it."""
     own = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"]
     inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in globals_read(each)]
     return tuple(dict.fromkeys((*own, *inner)))
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the values of a dataclass's fields without the attribute access of its class, which may raise an error."""
+    """Return the values of a dataclass's fields, without calling attribute access of the class, which may fail."""
     found = {}
     for field in dataclasses.fields(value):
-        with contextlib.suppress(AttributeError):  # not every field is set
+        with contextlib.suppress(AttributeError):  # a field may be unset
             found[field.name] = object.__getattribute__(value, field.name)
     return found
 
 
 def contents_of(function: FunctionType) -> dict[str, Any]:
-    """Return the values to which a function refers, by name.
-
-    They are in globals that it reads, in its closure and in its defaults.
-    """
+    """Return the values to which a function refers, by name: in its closure, in its defaults and in globals."""
     held = globals_of(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

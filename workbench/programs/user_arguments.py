@@ -1,4 +1,4 @@
-"""Checks of programs that users pass to `open`; assignment of inputs that have the same name as an option."""
+"""Checks of programs that users pass to `open`, and of inputs whose names are also names of options of `open`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def inputs_of(
     kwargs: Mapping[str, Any] | None,
     own_options: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the keyword inputs of a program, from the given keywords and from `kwargs`.
+    """Return the keyword inputs of a program, from `inputs` and from `kwargs`.
 
     Parameters
     ----------
     program : callable
     args : tuple
-        Its positional inputs.
+        Positional inputs of the program.
     inputs : mapping
-        Given keywords that can only be inputs.
+        Keywords that can only be inputs.
     kwargs : mapping, optional
         Inputs under any name.
     own_options : mapping of str to object, optional
-        Keywords that are also options of the caller, as given; None if not given.
+        Options of the caller by name, with the user's values; None for an option without a value.
 
     Raises
     ------
     ProgramError
-        If one of those was given and the program has a parameter of that name, so that either may be meant; or if an
-        input is given twice.
+        If the user gave an option whose name is also the name of a parameter of the program, so that either may be
+        meant; or if an input is given twice.
     """
     kwargs = {} if kwargs is None else kwargs
     given: Any = kwargs
@@ -72,17 +72,18 @@ def _check_that_they_fit(
     Raises
     ------
     ProgramError
-        With the program's parameters, and with the workbench's own options if one of these may be meant.
+        The message has the program's parameters, and the workbench's own options if an option may be meant.
     """
     called = program
     if isinstance(program, torch.nn.Module):
-        # A hook may pass other inputs than it gets, and so may the module's own call.
+        # Do not check a module with a hook or a call method of its own: both may pass on different inputs.
         calls = [each for each in type(program).__mro__ if "__call__" in vars(each)]
         if program._forward_pre_hooks or calls != [torch.nn.Module]:
             return
         called = program.forward
     try:
-        # A decorator may accept more than the decorated function, as those of Hugging Face do.
+        # Use the signature of what is called, because a decorator may accept more inputs than the decorated function,
+        # as decorators of Hugging Face do.
         signature = inspect.signature(called, follow_wrapped=False)
     except (TypeError, ValueError):
         return
@@ -94,7 +95,7 @@ def _check_that_they_fit(
         unknown = [] if variable else [name for name in kwargs if name not in signature.parameters]
         meant = [close for name in unknown for close in get_close_matches(name, options, 1)]
         hint = f"; did you mean {meant[0]}=, an option of the workbench?" if meant else ""
-        # Python reports only the first fault, which is the missing argument caused by a misspelled name.
+        # For a misspelled name, Python's message may only say that an argument is missing. Add the misspelled name.
         if unknown and not meant:
             hint = f"; it has no parameter {short_repr(unknown[0])}{suggest_names(unknown[0], names)}"
         takes = f"{_call_name(program)} takes ({', '.join(signature.parameters)})"
@@ -117,7 +118,7 @@ def check_program(program: Any) -> None:
     Raises
     ------
     ProgramError
-        The message says what to open instead.
+        If `program` is such an object; the message says what to open instead.
     """
     if not callable(program):
         raise ProgramError(
@@ -137,7 +138,7 @@ def check_program(program: Any) -> None:
         )
     modules = program.named_modules() if isinstance(program, torch.nn.Module) else [("", program)]
     for path, module in modules:
-        # Their operators cannot be inspected, and Thunder's interpreter would end the process.
+        # Refuse TorchScript: its operators cannot be inspected, and Thunder's interpreter would end the process.
         if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
             where = f"{path} of {_call_name(program)}" if path else _call_name(program)
             raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the original Python code")
@@ -149,7 +150,7 @@ def check_program(program: Any) -> None:
 
 
 def _check_that_it_returns(program: Callable[..., Any]) -> None:
-    """Refuse generators and coroutine functions: the compiled function would run them at once."""
+    """Refuse generator and coroutine functions: the compiled function would run their bodies at once."""
     called = program.forward if isinstance(program, torch.nn.Module) else program
     ways = (called, getattr(called, "__call__", None))  # noqa: B004  of an object that can be called, how
     if any(inspect.iscoroutinefunction(way) or inspect.isasyncgenfunction(way) for way in ways):

@@ -21,12 +21,12 @@ from workbench.interop.torch_private import _disable_current_modes, _len_torch_f
 from workbench.programs.registry import at_least, program
 
 CAPTURES = 10_000
-"""After a few captures Dynamo gives up on a function, and silently runs it uncompiled; here every capture is wanted."""
+"""Raised limit of captures of one function. Beyond the limit, Dynamo would silently run the function uncompiled."""
 
 
 def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Graph, list[str]]:
-    """Graph of one step with placeholders for parameters, gradients and state, and the names of these in order."""
-    # Import Dynamo here, because that takes seconds and every look-up of a program imports this file.
+    """Return the graph of one step, and the names of its placeholders: parameters, gradients and state, in order."""
+    # Import Dynamo here, because its import takes seconds, and every look-up of a program imports this file.
     from workbench.interop.torch_private import dynamo_config as config
 
     graphs: list[fx.GraphModule] = []
@@ -43,7 +43,7 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
     # gradient switch around it.
     optimizer.step()
     step = _copy_function(inspect.unwrap(type(optimizer).step))
-    # A second learning rate is a number, as the first was, and not an input.
+    # Dynamo must capture a second learning rate as a number, like the first one, and not as an input.
     limits = config.patch(recompile_limit=CAPTURES, accumulated_recompile_limit=CAPTURES, specialize_float=True)
     with limits, torch.no_grad():
         compiled: Callable[..., Any] = torch.compile(step, backend=keep, dynamic=False, fullgraph=True)
@@ -69,7 +69,7 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
 
 
 def _copy_function(function: Any) -> Any:
-    """Return the same function with code of its own, because Dynamo permanently skips code on which it once gave up."""
+    """Return a copy of a function with a code object of its own: Dynamo never again captures code that it gave up."""
     return types.FunctionType(
         function.__code__.replace(),
         function.__globals__,
@@ -86,7 +86,7 @@ def _index(name: str) -> int:
 
 @contextlib.contextmanager
 def _disable_modes() -> Iterator[None]:
-    """Run outside of default devices and fake tensors, which are active while programs are made."""
+    """Context without the default device and the fake tensors that are active while programs are made."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
         for _ in range(_len_torch_function_stack()):
