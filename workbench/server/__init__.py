@@ -1,4 +1,4 @@
-"""Server side of the runs panel, which reads only run folders, so that no kernel is needed."""
+"""Server side of the runs panel. The server reads only run folders, so the panel needs no kernel."""
 
 from __future__ import annotations
 

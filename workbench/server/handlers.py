@@ -1,4 +1,4 @@
-"""HTTP handlers for the page: list the runs, read a run's log, and end a run. Jupyter's own token protects them."""
+"""HTTP handlers for the page: list runs, read the log of a run, and cancel a run. Jupyter's token protects them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from workbench.server.run_folders import RunFolders
 from workbench.server.run_status import log_text
 
 PATH = "thunder-workbench"
-"""Under the server's address."""
+"""Path of the handlers, under the server's address."""
 
 WAIT_S = 15.0
-"""Maximum wait for news before a request is answered without any."""
+"""Maximum time that a request waits for changes; after it, the answer has no changes."""
 PAUSE_S = 0.05
-"""Interval between checks for news, so that a display changes 20 times a second."""
+"""Interval between checks for changes, so that a display changes 20 times a second."""
 
 
 def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
-    """Return Tornado's handlers below `PATH`."""
+    """Return the handlers for Tornado, with their addresses below `PATH`."""
     given = {"listing": Listing(), "run_folders": RunFolders(Path(root).expanduser().absolute())}
     routes = {"runs": RunsHandler, "log": LogHandler, "cancel": CancelHandler}
     return [(url_path_join(base_url, PATH, name), handler, given) for name, handler in routes.items()]
@@ -42,7 +42,7 @@ class _Handler(APIHandler):
         self.listing, self.run_folders = listing, run_folders
 
     def refuse(self, error: RunError) -> None:
-        """Answer with the reason for a refusal, in one line."""
+        """Answer a request with the reason for its refusal, in one line."""
         self.set_status(409)
         self.finish(json.dumps({"message": str(error)}))
 
@@ -53,13 +53,13 @@ class RunsHandler(_Handler):
     _gone = False
 
     def on_connection_close(self) -> None:
-        """The page was closed, and no longer waits for the answer."""
+        """Stop waiting for changes, because the page was closed."""
         self._gone = True
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with `Listing.since`; after `WAIT_S` without news, answer with only the version."""
+        """Answer with the result of `Listing.since`; after `WAIT_S` without changes, answer with only the version."""
         text = self.get_query_argument("since", "0")
         if not text.isdecimal():
             raise web.HTTPError(400, f"since={text!r} is no version: give that of an earlier answer, or 0")
@@ -87,7 +87,7 @@ class RunsHandler(_Handler):
 
 
 class LogHandler(_Handler):
-    """``GET log?id=ID``: a run's log as text."""
+    """Handle ``GET log?id=ID``: answer with a run's log as text."""
 
     @web.authenticated
     @authorized
@@ -102,12 +102,12 @@ class LogHandler(_Handler):
 
 
 class CancelHandler(_Handler):
-    """Handle ``POST cancel`` with ``{"id": ID}``: when this answers, the run's processes are gone."""
+    """Handle ``POST cancel`` with ``{"id": ID}``: answer when the run's processes are gone."""
 
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """Cancel; a run that had already ended stays as it was."""
+        """Cancel the run; a run that had already ended does not change."""
         asked = self.get_json_body()
         id = asked.get("id") if isinstance(asked, dict) else None
         try:

@@ -18,11 +18,11 @@ from workbench.runs.process.follow_run import Run
 from workbench.server.run_status import RunStatus
 
 MOST_LISTED = 60
-"""Number of runs that are listed, the latest ones."""
+"""Maximum number of listed runs; the latest runs are listed."""
 SCAN_INTERVAL_S = 1.0
 """Interval between searches for new folders."""
 _SAMPLES_KEPT = 2400
-"""Number of memory samples of a live run that a late request gets: those of two minutes."""
+"""Number of memory samples of a live run that the first request of a page gets: those of the last two minutes."""
 
 
 class _ListedRun:
@@ -37,7 +37,7 @@ class _ListedRun:
 
 
 class Listing:
-    """Runs by opaque ids that say nothing about their place, so that a client can name only listed runs."""
+    """Runs with opaque ids. An id says nothing about a run's folder, so a client can name only listed runs."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -45,8 +45,8 @@ class Listing:
         self._scanned_s = -SCAN_INTERVAL_S
         self._entries: dict[str, _ListedRun] = {}
         self._unreadable: dict[str, str] = {}
-        # Increases with each change, and faster from one server to the next. Versions that a page has from an earlier
-        # server are therefore older than all of these.
+        # The version increases with each change, and begins with the time. A version that a page got from an earlier
+        # server is therefore less than all versions of this server.
         self._version = int(time.time() * 1000)
         self._listed = self._version
 
@@ -55,7 +55,7 @@ class Listing:
         with self._scanning:
             if time.monotonic() - self._scanned_s < SCAN_INTERVAL_S:
                 return
-            # Two places may be the same folder under different names.
+            # Resolve the folders, because two places may be the same folder under different names.
             folders = {folder.resolve() for place in parents for folder in run_store.folders(place)}
             # A folder's name begins with the time of its creation.
             latest = sorted(folders, key=lambda folder: folder.name)[-MOST_LISTED:]
@@ -128,9 +128,9 @@ class Listing:
         Returns
         -------
         dict
-            ``version``; ``runs``: those that changed, as `RunStatus.to_json` returns them, with ``id``, and ``samples``
-            as pairs of seconds and bytes. If the list changed, also ``ids``, latest run first, and ``unreadable``,
-            reasons by folder.
+            ``version``; ``runs``, the changed runs in the form of `RunStatus.to_json`, with ``id`` and ``samples``,
+            which are pairs of seconds and bytes. If the list of runs changed, also ``ids``, the latest run first, and
+            ``unreadable``, the reason for each folder that cannot be read.
         """
         with self._lock:
             if self._version <= version:
@@ -152,7 +152,7 @@ class Listing:
         Raises
         ------
         RunError
-            If it is not listed, or can no longer be read.
+            If no listed run has this id, or the run can no longer be read.
         """
         with self._lock:
             entry = self._entries.get(id)

@@ -13,9 +13,9 @@ _RUNS = Path(".workbench") / "runs"
 
 
 class RunFolders:
-    """Folders that contain run folders.
+    """The folders that contain run folders.
 
-    A folder that was found once stays, because its runs outlive the kernel that made them.
+    Once found, a folder stays in the list, because its runs outlive the kernel that started them.
 
     Parameters
     ----------
@@ -28,14 +28,14 @@ class RunFolders:
         self._seen = dict.fromkeys([root / _RUNS, run_store.root()])
 
     def update(self, sessions: Iterable[dict[str, Any]], pids: Iterable[int]) -> list[Path]:
-        """Return all places, including those of the notebooks that are open now.
+        """Return all folders found so far, including those of the notebooks that are open now.
 
         Parameters
         ----------
         sessions : iterable of dict
-            Jupyter's sessions; of each, its notebook's ``path`` from the root is used.
+            Jupyter's sessions. Of each session, the ``path`` of its notebook from the root is used.
         pids : iterable of int
-            Working folders of kernels on this machine.
+            Process ids of kernels on this machine, whose working folders are searched.
         """
         for session in sessions:
             folder = (self._root / str(session.get("path", "")).lstrip("/")).parent
@@ -43,6 +43,6 @@ class RunFolders:
         for pid in pids:
             try:
                 self._seen[Path(os.readlink(f"/proc/{pid}/cwd")) / _RUNS] = None
-            except OSError:  # gone, or another user's
+            except OSError:  # the process is gone, or belongs to a different user
                 continue
         return list(self._seen)

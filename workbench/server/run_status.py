@@ -1,4 +1,4 @@
-"""One run as the panel shows it: `RunStatus` takes the events of a log, one by one."""
+"""One run as the panel shows it: a `RunStatus` is updated by the events of the run's log, one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunStatus:
     created_s : float
         Time of the request for the run, in seconds since 1970.
     state : str
-        ``starting``, ``running``; ``done``, ``failed`` or ``cancelled``.
+        ``starting`` or ``running``; after the end ``done``, ``failed`` or ``cancelled``.
     doing : str
         The phase in words.
     fusion : str
@@ -34,12 +34,12 @@ class RunStatus:
     fusions_done, fusions : int
         Number of compiled fusions, and number of all fusions.
     elapsed_s : float
-        On the log's clock.
+        Time of the latest event, on the log's clock.
     memory_bytes, most_bytes : int
-        Memory of the worker: the last sample, and the largest.
+        Memory of the worker: the last sample, and the largest sample.
     compile_s, step_s : float, optional
     peak_bytes : int, optional
-        As measured.
+        Measured peak.
     accurate : bool, optional
         Outcome of the check.
     error : str
@@ -67,7 +67,7 @@ class RunStatus:
 
     @classmethod
     def of(cls, run: Run) -> RunStatus:
-        """Return the readout of a run before its first event."""
+        """Return the status of a run before its first event."""
         asked = run.request
         place = [str(asked.program.get("device", "")), *([f"{asked.ranks} ranks"] if asked.parallel else [])]
         return cls(
