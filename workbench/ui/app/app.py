@@ -60,7 +60,7 @@ class App:
     ----------
     bench : Workbench
     tab : bool
-        Open the app in a page tab, too.
+        Whether to open the app also in a tab of the page.
 
     Attributes
     ----------
@@ -216,14 +216,14 @@ class App:
 
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
-            # A choice for an arc of identical layers applies to all of them, as a click on it does.
+            # A choice for an arc of identical layers applies to all these layers, as a click on the arc does.
             self.choosing.choose({site.id: message["option"] for site in self.graph.sites_turned(message["id"])})
         else:
             self._on_message(message)
 
     def _act(self, act: Callable[[], Any]) -> Any:
-        """Call `act`. If it fails, show one line in the app, and lose nothing."""
-        # Do not hold the app's lock, because the bench has one and meanwhile notifies its other apps.
+        """Call `act` and return its result. If it fails, show one line in the app and return None."""
+        # Do not hold the app's lock here. The bench has a lock, too, and notifies its other apps while it holds that.
         try:
             return act()
         except WorkbenchError as error:
@@ -237,7 +237,7 @@ class App:
         return None
 
     def _in_background(self, busy: str, act: Callable[[], None]) -> None:
-        """Run `act`, which takes seconds, outside the thread that answers clicks; only one at a time."""
+        """Run `act`, which takes seconds, in a separate thread, so that clicks are answered; one task at a time."""
         with self._lock:
             if self._busy:
                 self._say(f"{self._busy}: that has to end first", bad=True)
@@ -265,7 +265,7 @@ class App:
         self._say(f"Ranks are now simulated on {name}: {self.bench.machine.source}.")
 
     def _search(self, limit: str) -> None:
-        """Find the best order and choose it as one change."""
+        """Find the best order of collectives, and choose it as one change."""
         bench = self.bench
         asked, limit_bytes = bench.choices, limit_bytes_of(limit)
         found = bench.search_waits(limit_bytes=limit_bytes)
@@ -291,7 +291,7 @@ class App:
         self._redraw("Settings")
 
     def _time_in_turns(self, on: bool) -> None:
-        """Time runs interleaved with stock, or not: set the box beside the button and the one in Settings."""
+        """Set whether runs are timed interleaved with stock; update the box beside the button and that in Settings."""
         others = [name for name in self._asked.against if name != "stock"]
         self._ask_of_runs([*others, "stock"] if on else others, self._asked.snapshot)
 
@@ -311,7 +311,7 @@ class App:
         self._select()
 
     def _write_trace(self) -> None:
-        """Write the Timeline's data for Perfetto: the measured run, else the simulated step."""
+        """Write the Timeline's data for Perfetto: the measured run or, if there is none, the simulated step."""
         bench, run = self.bench, self._clocked_run
         overlap = bench.overlap()
         if run is not None:
@@ -339,7 +339,7 @@ class App:
         with self._lock:
             bench, plan = self.bench, self.bench.plan
             for run in bench.runs:
-                # Record the choices of the run, because the app may be opened long after it, under other choices.
+                # Record the run's choices: the app may be opened long after the run, when the bench has other choices.
                 self._choices_of.setdefault(run.run_dir, choices_of(run))
             latest = bench.runs[-1] if bench.runs else None
             if latest is not None and latest is not self._shown_run:
@@ -351,7 +351,7 @@ class App:
                 self.experiments.refresh()
             measured = self._keep_measured()
             self.choosing.drop_planned(plan)
-            # Show figures before the graph, which takes longer, because they are the reason for a choice.
+            # Show the figures before the graph: users choose because of the figures, and the graph takes longer.
             self._show_figures()
             if plan is not self._plan_shown:
                 self._plan_shown = plan
@@ -396,12 +396,12 @@ class App:
         return self._peak_run is not before
 
     _clocked_run: Run | None = None
-    """The latest run with timed statements. It stays on the screen until there is a newer one."""
+    """The latest run with timed statements. It stays on the screen until a newer run has timed statements."""
     _peak_run: Run | None = None
-    """The latest run that measured its peak. It stays on the screen until there is a newer one."""
+    """The latest run that measured its peak. It stays on the screen until a newer run has measured its peak."""
 
     def _redraw(self, *titles: str) -> None:
-        """Redraw tabs: the open one now, the others when they are opened. Hidden tabs cost nothing."""
+        """Redraw the tabs called `titles`: the open tab now, other tabs when they are opened."""
         self._stale.update(titles)
         self._draw_open()
 
@@ -433,7 +433,7 @@ class App:
         runs = [run for run in self.bench.runs if run.state == "done"]
         latest = self._shown_run
         if latest is not None and latest.state in ("failed", "cancelled") and runs:
-            # Keep earlier measurements on the screen if a later run failed or is in progress.
+            # Leave earlier measurements on the screen if a later run failed or is in progress.
             latest = runs[-1]
         same, against = self._has_choices(latest), self._baseline(latest)
         before = PreviousRun(runs[-1], self._has_choices(runs[-1])) if runs else None
@@ -445,7 +445,7 @@ class App:
         self.strip.content = {"figures": shown}
 
     def _baseline(self, shown_run: Run | None) -> Baseline:
-        """Return the baseline of all changes: the pinned run, or the program without choices."""
+        """Return the baseline with which figures are compared: the pinned run, or the program without choices."""
         pinned = self.experiments.pinned
         if pinned is None:
             return Baseline("stock", self.bench.stock_plan, self._stock_run(shown_run), interleaved="stock")
@@ -458,7 +458,7 @@ class App:
         return Baseline(name, None if plan is None or plan.unmatched else plan, pinned)
 
     def _stock_run(self, shown_run: Run | None) -> Run | None:
-        """Return the latest finished run without choices other than `shown_run`."""
+        """Return the latest finished run without choices; `shown_run` does not count."""
         runs = [run for run in self.bench.runs if run is not shown_run and run.state == "done"]
         return next((run for run in reversed(runs) if self._choices_of.get(run.run_dir) == {}), None)
 
@@ -471,7 +471,7 @@ class App:
             self._redraw("Memory")
 
     def _show_fusions(self) -> None:
-        # Compile times of another plan's fusions do not apply to fusions of the same name here.
+        # If the run had a different plan, its compile times do not apply to this plan's fusions of the same names.
         seconds = self.compile.compiled_s if self._has_choices(self._shown_run) else {}
         self.fusions.show_plan(self.graph.shown_ids(), seconds)
 
@@ -498,7 +498,7 @@ class App:
         self.alive.content = {"predicted": predicted, "measured": measured}
 
     def _nodes_of(self, run: Run | None) -> dict[str, str]:
-        """Map a run's names of values and fusions to node ids; empty if the run had another plan than the shown one."""
+        """Map a run's names of values and fusions to node ids; empty if the run's plan is not the shown plan."""
         named: dict[str, str] = {}
         if run is None or not self._has_choices(run):
             return named
@@ -515,7 +515,7 @@ class App:
         assert shown is not None
         values, ids = plan.graph.values, shown.statement_ids
         makers = zip(values.name, values.producer.tolist(), strict=True)
-        # A line of a folded layer, or of a hidden view, links to the node that represents it.
+        # A value of a folded layer, or of a hidden view, is mapped to the node that represents it.
         named = {value: ids[maker] for value, maker in makers if maker >= 0 and ids[maker]}
         named |= {id[2:]: id for id in shown.node_ids if id.startswith("t:")}
         self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named)}
@@ -570,7 +570,7 @@ class App:
         )
 
     def _answer(self) -> None:
-        """Compute effects of the last selection outside the thread that answers clicks."""
+        """Compute the effects of the selected site's options in a separate thread, so that clicks are answered."""
         while (id := self._questions.get()) is not None:
             try:
                 self._show_effects(id)
@@ -581,7 +581,7 @@ class App:
                 self._say(f"{type(error).__name__}: {error}", bad=True)
 
     def _show_effects(self, id: str) -> None:
-        """Show each option's effect as soon as it is known: a fused program needs one plan per option."""
+        """Show the effect of each option as soon as it is known: with fusions, each option needs a plan."""
         plan, machine = self.bench.plan, self.bench.machine
 
         def current() -> bool:
@@ -591,7 +591,7 @@ class App:
         sites = self._sites_of(id)
         for site in sites:
             effects[site.id] = {}
-            # A choice for an arc of identical layers applies to all of them.
+            # A choice for an arc of identical layers applies to all these layers.
             peers = [peer.id for peer in self.graph.sites_turned(site.id)]
             for option in site.options:
                 if option == site.choice or option in site.illegal:

@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class PartsApp:
-    """The screen of a program with several graphs: one part at a time, each an `App` made on first view.
+    """The screen of a program with several graphs: it shows one part at a time, as an `App` made at the first view.
 
     Parameters
     ----------
     bench : PartsBench
     tab : bool
-        Open the app in a page tab, too.
+        Whether to open the app also in a tab of the page.
 
     Attributes
     ----------
     root : ipywidgets.VBox
         The displayed widget.
     row : ipywidgets.ToggleButtons
-        One button per part.
+        A button for each part.
     told : ipywidgets.HTML
-        Position of the part, reason of the graph break after it, and latest run of the whole program.
+        Text about the part: its position, the reason of the graph break after it, and the program's latest run.
     """
 
     def __init__(self, bench: PartsBench, *, tab: bool = False) -> None:
@@ -74,7 +74,7 @@ class PartsApp:
         part = self.shown_part
         if not part.opaque and part.name not in self._apps:
             bench = next(each for each in self.bench.benches if each.name == part.name)
-            # Request a tab once: it shows the row of parts, too.
+            # Request a tab only for the first part: the tab shows the row of parts, too.
             self._apps[part.name] = app = App(bench, tab=self._tab and not self._apps)
             app.controls.app_name, app.controls.app = self.bench.program.name, str(self.root.model_id)
         self._shown.children = () if part.opaque else (self._apps[part.name].root,)

@@ -1,4 +1,4 @@
-"""Apply clicks on a worker thread. Until the plan is ready, arithmetic estimates it if nothing is fused."""
+"""Apply clicks on a worker thread. If nothing is fused, arithmetic estimates the plan's figures until it is ready."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _ShowMessage(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Named:
-    """A choice in words: which option, for which sites."""
+    """A choice in words: the option and the sites."""
 
     id: str
     label: str
@@ -40,18 +40,18 @@ class _Named:
 
 
 class ChoiceQueue:
-    """Requested choices, and those among them without a plan yet.
+    """The choices that the user has requested, and which of them still have no plan.
 
     Parameters
     ----------
     bench : Workbench
     graph : GraphView
     act : callable
-        Calls its argument and shows a failure as a message; returns the result, or None on failure.
+        Calls a function and returns its result; on failure, shows a message and returns None.
     say : callable
         Shows a line of text.
     show : callable
-        Called when a request is added, and when one is refused.
+        Called when a request is added, and when a request is refused.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ChoiceQueue:
         self.choose({site.id: option for site in sites})
 
     def next_requested(self, site: Site) -> str | None:
-        """Return the option that a click would choose, counted from the last request, planned or not."""
+        """Return the option that a click would choose: the one after the last requested option, planned or not."""
         return next_option(dataclasses.replace(site, choice=self.pending.get(site.id, site.choice)))
 
     @staticmethod
@@ -102,7 +102,7 @@ class ChoiceQueue:
             self._working.add(number)
         named = self._name_choices(choices)
         asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
-        # Show this before the thread starts: planning keeps the interpreter busy.
+        # Show the message before the thread starts, because planning keeps the interpreter busy.
         self._say(f"Planning {named.label}: {named.option}…")
         self._show()
         asking.start()
@@ -123,14 +123,14 @@ class ChoiceQueue:
                     self._say(self._describe_effect(choices, named, diff))
         finally:
             self._forget({number})
-            # A refused choice must not stay on the screen as if it were in force.
+            # Redraw, so that a refused choice does not look like a current choice.
             self._act(self._show)
             with self._changed:
                 self._working.remove(number)
                 self._changed.notify_all()
 
     def _describe_effect(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
-        """Describe the effect of choices. If the peak stays, say why: its statement, and the values alive there."""
+        """Describe the effect of choices. If the peak does not change, name its statement and the values alive then."""
         bench = self._bench
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
@@ -144,7 +144,7 @@ class ChoiceQueue:
         self._act(bench.undo if back else bench.redo)
         after, chosen = bench.plan, dict(bench.choices)
         moved = [id for id in sorted(was.keys() | chosen.keys()) if was.get(id) != chosen.get(id)]
-        # A site of the earlier plan may be gone.
+        # The new plan may lack a site of the earlier plan.
         sites = [
             dataclasses.replace(site, choice=chosen.get(id, site.default))
             for id in moved
@@ -155,7 +155,7 @@ class ChoiceQueue:
             self._say(words_of_step("Undid" if back else "Redid", sites, change, bench.machine.name))
 
     def _describe_split(self, named: _Named) -> str:
-        """Report that a choice for one layer split it from identical layers, or joined it to them."""
+        """Describe whether a choice for one layer split this layer from identical layers, or joined it to them."""
         alike = len(self._graph.peers(named.id))
         if alike < named.alike:
             return f"It differs from the other {named.alike - 1} {named.peers} now, and is shown apart."
@@ -163,12 +163,12 @@ class ChoiceQueue:
 
     @property
     def pending(self) -> dict[str, str]:
-        """Requested option per site, in the order of the clicks."""
+        """Requested option of each site, in the order of the clicks."""
         with self._changed:
             return {id: option for choices in self._asked.values() for id, option in choices.items()}
 
     def drop_planned(self, plan: Plan) -> None:
-        """Drop requests that `plan` contains."""
+        """Remove the requests whose choices `plan` has."""
         known = plan.site_of
         with self._changed:
             asked = list(self._asked.items())
@@ -185,19 +185,19 @@ class ChoiceQueue:
             self._asked = {number: choices for number, choices in self._asked.items() if number not in numbers}
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until every click is planned or refused and reported; return False on timeout."""
+        """Wait until every click is reported as planned or refused; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._working, timeout_s)
 
     def estimate(self) -> Gain | None:
-        """Estimate pending requests by arithmetic; None without requests, or if only a plan can give the figures."""
+        """Return an estimate for the pending requests by arithmetic; None without requests, or if it needs a plan."""
         pending = self.pending
         return self.weigh(pending) if pending else None
 
     def weigh(self, choices: Mapping[str, str]) -> Gain | None:
-        """Estimate further choices by arithmetic, within milliseconds; None if only a plan can give the figures.
+        """Return an estimate for further choices by arithmetic, within milliseconds; None if it needs a plan.
 
-        With fusions, the sign of an estimate can be wrong: each choice changes the fusions.
+        With fusions there is no estimate. Each choice changes the fusions, so even its sign could be wrong.
         """
         plan = self._bench.plan
         if plan.census.count:
@@ -210,7 +210,7 @@ class ChoiceQueue:
             try:
                 gain = weigher[1].quick(choices)
             except ChoiceError:
-                # The bench refuses the choice and gives the reason.
+                # Give no estimate: the bench will refuse the choice and give the reason.
                 gain = None
             self._weighed = weighed = plan, dict(choices), gain
         return weighed[2]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 SAMPLE_INTERVAL_S = 0.02
-"""Least interval between sends of memory samples to the page; samples in between are sent together."""
+"""Minimum time between two messages with memory samples to the page. A message has all samples since the last one."""
 STATE_INTERVAL_S = 0.2
 _MOST_STAGES = 12
 
@@ -35,9 +35,9 @@ class Controls(Panel):
     app : str
         Model id of the app's root widget, with which other places of the page can show the app.
     app_name : str
-        Name shown there; by default the program's.
+        Name of the app in such places; by default the program's name.
     tab_asked : bool
-        Make the first view open a page tab.
+        Whether the first view opens a tab of the page.
     """
 
     _esm = esm("controls")
@@ -52,20 +52,20 @@ class Controls(Panel):
         self._updating = threading.RLock()
 
     def update(self, **content: Any) -> None:
-        """Update part of the content from any thread: both a run's readout and the user's actions call this."""
+        """Update entries of the content. Any thread may call this, such as that of a run's readout."""
         with self._updating:
             self.content = {**self.content, **content}
 
 
 class Readout:
-    """Follows one run and updates the controls at a pace that the page can take.
+    """Follows one run and updates the controls, but not more often than a page can show.
 
     Parameters
     ----------
     controls : Controls
     run : Run
     on_news : callable
-        Called with the run when a figure is new, and at the run's end.
+        Called with the run when the run has a new figure, and at the run's end.
     """
 
     def __init__(self, controls: Controls, run: Run, on_news: Any) -> None:
@@ -99,7 +99,7 @@ class Readout:
                 self._unsent.append(self._all[-1])
                 if now - self._sent_at >= SAMPLE_INTERVAL_S:
                     self._send(now)
-                # Samples arrive continuously: use them to show events that came too soon after the last update.
+                # An event may come too soon after the last update. Show it with a later sample.
                 if self._stale and now - self._shown_at >= STATE_INTERVAL_S:
                     self._show()
                 return

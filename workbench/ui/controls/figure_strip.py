@@ -1,4 +1,4 @@
-"""The strip of figures: what a plan predicts and a run measured, each with its change. `Strip` and its content."""
+"""The strip of figures: predicted by a plan or measured by a run, each with its change. `Strip` and its content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _DIGITS = 9
-"""Digits of simulated seconds that count: differences below 1 ns come from the order of summation."""
+"""Decimals to which simulated seconds are compared: differences below 1 ns come from the order of summation."""
 
 
 class Strip(Panel):
@@ -34,18 +34,19 @@ class Strip(Panel):
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """The one baseline of all figures.
+    """The baseline with which all figures are compared.
 
     Attributes
     ----------
     name : str
         ``stock``, or ``pinned: `` and a run's name.
     plan : Plan or None
-        None if its choices fit another form of the program: then only measurements can be compared.
+        The baseline's plan. None if a pinned run's choices no longer fit the program; then only measurements are
+        compared.
     run : Run or None
-        A run other than the shown one.
+        A run other than the shown run.
     interleaved : str
-        Name of the variant that was timed interleaved with the shown run; empty without one.
+        Name of the variant that was timed interleaved with the shown run and is the baseline; empty if there is none.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Baseline:
 
 @dataclasses.dataclass(frozen=True)
 class PreviousRun:
-    """The run before the one in progress, and whether it had the choices in force."""
+    """The run before the run in progress, and whether it had the current choices."""
 
     run: Run
     same_choices: bool
@@ -76,21 +77,21 @@ def figures(
     Parameters
     ----------
     plan : Plan
-        The plan in force.
+        The current plan.
     run : Run, optional
         The latest run.
     baseline : Baseline
     same_choices : bool
-        Whether the latest run has the choices in force.
+        Whether the latest run has the current choices.
     machine : Machine
         Machine on which ranks are simulated.
     previous : PreviousRun, optional
-        The run before; it supplies figures that the latest run has not measured yet.
+        The run before the latest run; it supplies figures that the latest run has not measured yet.
     """
     start, name = baseline.plan or plan, baseline.name
 
     def supplier_of(has_figure: Callable[[Run], bool]) -> tuple[Run | None, str]:
-        """Return the run that supplies a figure, and the words for it."""
+        """Return the run that supplies a figure, and words that name this run."""
         if previous is not None and run is not None and not has_figure(run) and has_figure(previous.run):
             return previous.run, f"before, {_measured_words(same_choices=previous.same_choices)}"
         return run, _measured_words(same_choices=same_choices)
@@ -149,14 +150,14 @@ _ESTIMATED = ("peak", "saved")
 def figures_while_planning(
     current_figures: list[dict[str, Any]], plan: Plan, gain: Gain | None, baseline: Baseline
 ) -> list[dict[str, Any]]:
-    """Return the figures while a plan is made: estimates marked as such, and the others marked as outdated.
+    """Return the figures while a plan is made: estimates are marked as estimates, other figures as outdated.
 
     Parameters
     ----------
     current_figures : list of dict
-        Result of `figures` for the plan in force.
+        Result of `figures` for the current plan.
     plan : Plan
-        The plan in force.
+        The current plan.
     gain : Gain, optional
         Estimated change by the pending choices.
     baseline : Baseline
@@ -178,7 +179,7 @@ _UNMEASURED = {"text": "–", "kind": "not measured yet"}
 
 
 def _compile_time(run: Run | None, measured: str, baseline: Baseline) -> dict[str, Any]:
-    """Return the compile time. It is one sample, so its change has no verdict."""
+    """Return the compile time. It was measured once, so its change has no verdict."""
     if run is None or run.compile_s is None:
         return dict(_UNMEASURED)
     value = {"text": human_seconds(run.compile_s), "kind": measured}
@@ -196,7 +197,7 @@ def _compile_time(run: Run | None, measured: str, baseline: Baseline) -> dict[st
 
 
 def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[str, Any]]:
-    """Return the median, its change with a verdict, its interval, and the variants timed interleaved with it."""
+    """Return the median step time, its change with a verdict, its interval, and variants timed interleaved with it."""
     times = run.times if run is not None else None
     if run is None or times is None:
         return [dict(_UNMEASURED)]
@@ -219,7 +220,7 @@ def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[
 
 
 def _interval(low_s: float, high_s: float) -> str:
-    """Write a range of two times; a common unit appears once."""
+    """Format a range of two times; a unit that both have is written once."""
     low, high = human_seconds(low_s), human_seconds(high_s)
     number, _, unit = low.rpartition(" ")
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
@@ -229,10 +230,10 @@ _BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "
 
 
 def _step_change(run: Run, baseline: Baseline) -> dict[str, str]:
-    """Compare a run's step with the baseline's: interleaved if timed so, else with the machine's drift as margin."""
+    """Compare the steps of a run and of the baseline: interleaved times if there are, else allow for the drift."""
     other = run.against.get(baseline.interleaved)
     if other is not None and other["ratio"]:
-        # The run has the other variant's time as a ratio to its own; the reader needs the inverse.
+        # The run has the ratio of the variant's time to its own time. The strip shows the inverse.
         verdict = {"faster": "slower", "slower": "faster"}.get(other["verdict"], "noise")
         ratio, low, high = (1 / other[name] for name in ("ratio", "high", "low"))
         tip = f"measured interleaved: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
@@ -260,7 +261,7 @@ def _time_delta(ratio: float, verdict: str, name: str, tip: str) -> dict[str, st
 
 
 def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
-    """Return a change with its baseline's name; without a tone it is grey."""
+    """Return a change with the name of its baseline; without a tone it is shown in grey."""
     return {
         "delta": text,
         "delta_vs": f"vs {name}",
@@ -270,7 +271,7 @@ def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
 
 
 def _overlap(overlap: Overlap, base_overlap: Overlap | None, baseline_name: str) -> list[dict[str, Any]]:
-    """Return communication that ranks wait for. It is simulated: differences are more reliable than absolute times."""
+    """Return the simulated time in which ranks wait for communication. Differences of it are the most reliable."""
     new, old = overlap.simulation, base_overlap.simulation if base_overlap is not None else overlap.simulation
     rates = f"{overlap.ranks} × {overlap.machine.name}: {overlap.machine.source}"
 
@@ -309,14 +310,14 @@ def _fusions(plan: Plan, start: Plan, baseline_name: str) -> list[dict[str, Any]
     value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, baseline_name)
     return [
         value,
-        # The line has no room for a second "vs": the figure beside it already names the baseline.
+        # Leave out the baseline's name, because the line has no room for it, and the figure beside it has the name.
         {**_count(plan, start, "compilations", baseline_name), "delta_vs": ""},
         {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
     ]
 
 
 def _copies(plan: Plan, start: Plan, baseline_name: str) -> list[dict[str, Any]]:
-    """Count in-place copies, and the statements that nvFuser and Thunder put around them."""
+    """Return the number of in-place copies, and of the statements that nvFuser and Thunder put around them."""
     names = ("copies", "sets", "fences") if executor_named(plan.executor).copies == "sets" else ("copies", "fences")
     values = [_count(plan, start, name, baseline_name) for name in names]
     return [{**values[0], "kind": f"{names[0]}, predicted"}, *values[1:]]
@@ -327,7 +328,7 @@ def _offload_figure(plan: Plan) -> list[dict[str, Any]]:
     whole = plan.counts["offload_us"]
     return [
         {"text": human_bytes(plan.counts["offloaded_bytes"]), "kind": "predicted"},
-        # The count is in whole microseconds: 0 means less than 1 µs, not no time.
+        # The time is counted in whole microseconds, so 0 means less than 1 µs.
         {"text": human_seconds(1e-6 * whole) if whole else "< 1 µs", "kind": "of copying, predicted"},
     ]
 

@@ -1,4 +1,4 @@
-"""Short texts on each tab and each option. `Help` shows those of a tab at the end of the row of tabs."""
+"""Short texts about each tab and each option. `Help` shows the text of a tab at the end of the row of tabs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = {
     ("waits", "late"): "Waited for right before the first use.",
     ("waits", "early"): "Waited for right after the issue.",
 }
-"""One sentence per option, by lever and option."""
+"""A sentence about each option, by lever and option."""
 
 
 def meaning(lever: str, option: str, note: str = "") -> str:
@@ -93,15 +93,15 @@ TABS: dict[str, tuple[str, ...]] = {
         "Search it; a line leads to its statement in the graph, and what is selected there is marked here.",
     ),
 }
-"""Per tab: its contents, then what the user can do there."""
+"""For each tab, its contents and the user's actions there."""
 
 
 class Help(Panel):
-    """A button at the end of the row of tabs, which opens a note on the open tab; content: ``title lines``."""
+    """A button at the end of the row of tabs, which shows a note about the open tab; content: ``title lines``."""
 
     _esm = esm("help")
 
     def show(self, title: str) -> None:
-        """Show the note on a tab."""
+        """Show the note about the tab called `title`."""
         if self.content.get("title") != title:
             self.content = {"title": title, "lines": list(TABS[title])}

@@ -25,7 +25,7 @@ _LEVERS = {
     "waits": "Collectives and waits",
 }
 _MOST = 12
-"""Largest number of listed sites that move with a choice, and of listed values of one statement."""
+"""Maximum number of listed sites that change with a choice, and of listed values of one statement."""
 
 _KEYS = [
     ("click", "switch an arc or a label to its next option"),
@@ -69,19 +69,19 @@ def site_content(
     Parameters
     ----------
     sites : sequence of Site
-        The sites of one arc, first the one that a click changes.
+        The sites of one arc. A click changes the first.
     effects : mapping of str to mapping of str to Effect
         Known effects, by site and option.
     labels : mapping of str to str
-        Labels of all sites by id, for the sites that move along.
+        Labels of all sites by id, for sites that change as a consequence.
     count : int
-        Number of sites that the first one and its peers are.
+        Number of sites that a click changes: the first site and its peers.
     machine : str
         Name of the machine on which effects are simulated.
     peers : str
         Kind of the peers: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
     alone : bool
-        Whether a choice sets this site alone, not together with its peers.
+        Whether a choice sets only this site, and not its peers.
     """
     first = sites[0]
     place, _, text = first.source.partition(" ")
@@ -175,7 +175,7 @@ def _count_row(name: str, change: int) -> dict[str, Any]:
 
 
 def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> list[dict[str, str]]:
-    """Return the sites of a statement's outputs, then of its inputs; a fusion includes its members."""
+    """Return the sites of a statement's outputs, then of its inputs; for a fusion also those of its members."""
     statements = graph.statements
     members = [statement, *(row for row in range(len(statements)) if statements.parent[row] == statement)]
     return sites_of_statements(graph, sites, members)
@@ -200,7 +200,7 @@ def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[i
 
 
 def composite_content(graph: Graph, layout: GraphLayout, node: int, sites: Sequence[Site]) -> dict[str, Any]:
-    """Describe a composite shown as one row: the statements it was decomposed into and their sites."""
+    """Describe a composite that is shown as one row: the statements into which it was decomposed, and their sites."""
     rows = parts_of(graph, layout, node)
     statements, values = graph.statements, graph.values
     source = graph.origins[int(layout.blocks.origin[layout.nodes.block[node]])]

@@ -53,7 +53,7 @@ class Question(Panel):
 
 
 def show_prediction(prediction: LockedPrediction) -> None:
-    """Display a prediction in a notebook; without a kernel, its text and how to get the buttons."""
+    """Display a prediction in a notebook. Without a kernel, a text says how to get the buttons."""
     from IPython.display import display
 
     drawn, _ = Question(prediction)._repr_mimebundle_() or ({}, {})

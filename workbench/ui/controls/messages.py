@@ -1,4 +1,4 @@
-"""The app's one-line replies: the effect of a choice, the result of a search; also parses a typed limit."""
+"""The app's one-line replies: the effect of a choice, the result of a search. Also reads a limit that a user typed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from workbench.programs import Program
 
 NOT_ATTACHED = "No GPU attached: plan only"
-"""Reason why a plan-only program is not run."""
+"""Reason why a program on the device ``planned`` is not run."""
 
 
 def why_not_run(program: Program) -> str:
-    """Say why the program cannot run here and how to run it on another machine; empty if it can run."""
+    """Return why the program cannot run here, and how to run it on a different machine; empty if it can run here."""
     if program.device != "planned":
         return ""
     name = program.spec["name"]
     if program.spec["kind"] == "pickle":
         how = "workbench.open(model, *inputs, device='cuda', config='choices.py').run() runs it there"
     else:
-        # The file is in another folder on the other machine.
+        # Leave out the folder, because the file is in a different folder on the other machine.
         given = shlex.quote(Path(name).name if program.spec["kind"] == "file" else name)
         how = f"thunder-workbench run {given} --device cuda --config choices.py runs it there"
     return f"{NOT_ATTACHED}. Export writes the choices into a file; take that to the GPU's machine: {how}."
@@ -44,7 +44,7 @@ def title_of_picture(bench: Workbench) -> str:
 
 
 def limit_bytes_of(text: str) -> int | None:
-    """Parse a limit in MiB as the user typed it; None if empty."""
+    """Return the bytes of a limit that the user typed in MiB; None if the text is empty."""
     if not text:
         return None
     try:

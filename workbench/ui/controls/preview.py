@@ -1,4 +1,4 @@
-"""The preview: the effect of the option under the pointer or in focus, in a line that is always there."""
+"""The preview: a permanent line with the effect of the option under the pointer or in focus."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ type _Found = tuple[Effect | Gain, str]
 """The effect of choices, and the name of the panel that computed it."""
 
 _LEAST_S = 1e-9
-"""Smaller differences between step times come from the order of summation."""
+"""Least difference of step times that is shown; smaller differences come from the order of summation."""
 
 
 class Preview(Panel):
-    """One line; content: ``what figures how bad``, empty while nothing is pointed at.
+    """The line of the preview; content: ``what figures how bad``, empty while the pointer is on no option.
 
     If nothing is fused, arithmetic estimates the effect. Figures that the inspector or *Worth it* has computed are
-    shown unchanged. Only a plan can give the other figures, and a preview does not make one.
+    shown unchanged. Other figures need a plan, and the preview makes no plan, so they are not shown.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class Preview(Panel):
         self._found: tuple[Plan | None, dict[frozenset[tuple[str, str]], _Found]] = (None, {})
 
     def learn(self, plan: Plan, choices: Mapping[str, str], effect: Effect | Gain, source: str) -> None:
-        """Store the effect of choices on top of a plan, and who computed it, until the plan changes.
+        """Store the effect of choices added to `plan`, and the panel that computed it, until the plan changes.
 
-        Show it at once if the pointer is on these choices.
+        If the pointer is on these choices, show the effect at once.
         """
         with self._lock:
             if plan is not self._bench.plan:
@@ -68,7 +68,7 @@ class Preview(Panel):
             self._ask(shown, what)
 
     def point(self, message: Mapping[str, Any]) -> None:
-        """Preview the target under the pointer, or clear the line: a site's ``id``, ``option`` or ``choices``."""
+        """Preview the target under the pointer: a site's ``id``, ``option`` or ``choices``; else clear the line."""
         self._pointed = dict(message)
         choices = dict(message.get("choices") or {})
         site = self._bench.plan.site_of.get(message.get("id") or next(iter(choices), ""))
@@ -90,7 +90,7 @@ class Preview(Panel):
         self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")
 
     def renew(self) -> None:
-        """Show the effect again, on top of a new plan."""
+        """Compute and show the effect again, because there is a new plan."""
         if self._pointed:
             self.point(self._pointed)
         elif self.content:
@@ -102,7 +102,7 @@ class Preview(Panel):
         self._ask(choices, label)
 
     def _ask(self, choices: Mapping[str, str], label: str) -> None:
-        """Compute the effect of choices outside the thread that answers clicks."""
+        """Compute the effect of choices in a separate thread, so that clicks are answered."""
         turn = self._next_turn(choices, label)
         if not choices:
             self._set_content(turn, {})
@@ -137,7 +137,7 @@ class Preview(Panel):
             found, by = known
             figures = [_figure("peak", found.peak_bytes), _figure("saved", found.saved_bytes)]
             return {"figures": figures, "how": f"exact; see {by}"}
-        # The effect is on top of choices that are being planned.
+        # Show the effect in addition to the choices that are being planned.
         now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
         if then is None or (pending and now is None):
             return {"how": self._why_unknown(plan)}

@@ -1,4 +1,4 @@
-"""The arcs of all sites as a table. Ends are complete only for arcs that are shown, not folded into another arc."""
+"""The arcs of all sites as a table. Only arcs that are shown have complete ends, not arcs folded into other arcs."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _CLONE = StatementFlag.CLONE.value
 
 @dataclass(frozen=True)
 class ArcTable:
-    """One row per arc, before folding decides which are shown.
+    """One row for each arc, before folding decides which arcs are shown.
 
     Attributes
     ----------
     sites : Ragged
         Sites that the arc shows; a click changes the first.
     source, block : int32
-        Statement where the arc starts, -1 for a ghost, and the block of the start.
+        Statement at which the arc starts, -1 for a ghost; and block of this start.
     style : int8
     value_bytes : int64
         Bytes of one value.
     targets : Ragged
-        Statements where the arc may end.
+        Statements at which the arc may end.
     alone : dict of int to tuple of int
-        For some arcs, targets that replace those in `targets`.
+        Targets of some arcs, which replace the entries in `targets`.
     """
 
     sites: Ragged
@@ -57,10 +57,10 @@ class ArcTable:
     def of(
         cls, graph: Graph, sites: Sequence[Site], index: GraphIndex, remembered: Remembered | None = None
     ) -> tuple[ArcTable, list[int]]:
-        """Return one arc per value that sites are about, and the indices of sites without an arc.
+        """Return an arc for each value that has a site, and the indices of sites without an arc.
 
-        A value that crosses to the backward has one arc for all levers. Saved values come first, as in `CROSSING`: they
-        own the arc, and sites of other levers join it.
+        A value that crosses to the backward has one arc for the sites of all levers. The site of the lever `saved` is
+        the arc's first site; the sites of other levers follow.
         """
         of_lever: dict[str, list[int]] = {lever: [] for lever in CROSSING}
         for number, site in enumerate(sites):
@@ -82,7 +82,7 @@ class ArcTable:
         return order, self.block[order]
 
     def contents(self, blocks: int) -> list[bytes]:
-        """Return bytes per block that are equal for arcs that look the same."""
+        """Return bytes for each block; two blocks have equal bytes if their arcs look the same."""
         order, block = self._order_by_block
         columns = np.stack([self.style.astype(np.int64), self.value_bytes, np.diff(self.sites.offsets)], axis=1)[order]
         row_bytes = columns.itemsize * columns.shape[1]
@@ -96,7 +96,7 @@ class ArcTable:
         Parameters
         ----------
         blocks : sequence of (int, sequence of int)
-            A block, and the blocks that it represents, itself included. All have the same number of arcs.
+            A block, and the blocks that it represents, including itself. All these blocks have equally many arcs.
         """
         order, block = self._order_by_block
         starts = np.searchsorted(block, np.arange(int(block[-1]) + 2 if len(block) else 1)).tolist()
@@ -125,16 +125,16 @@ class ArcTable:
 
 @dataclass(frozen=True)
 class _SiteSubjects:
-    """The subject of each site, independent of statement order; one row per site.
+    """The values of each site, independent of the order of statements; one row for each site.
 
     Attributes
     ----------
     values : tuple of tuple of int
         Values of the site that the graph has.
     first, count : intp
-        First of these values, -1 without any, and their number.
+        First of these values, -1 if there is none; and the number of these values.
     stranger : intp
-        Negative number of the value's name if the graph has none of the values; else 0.
+        A negative number for the value's name if the graph has none of the values; otherwise 0.
     ghost : tuple of int
         Block in which a ghost of the value would stand; 0 if the site's id does not name one.
     saved : bool
@@ -158,7 +158,7 @@ def _subjects_of_sites(sites: Sequence[Site], names: tuple[str, ...], origins: S
     value_index = index_of_names(names)
     numbers = {origin.id: number for number, origin in enumerate(origins)}
     values = tuple([tuple([value_index[name] for name in site.values if name in value_index]) for site in sites])
-    # Distinguish values that the graph lacks by name.
+    # Distinguish values that the graph lacks by their names.
     lacking: dict[str, int] = {}
     return _SiteSubjects(
         values=values,
@@ -183,7 +183,7 @@ type _Found = tuple[int, int, tuple[int, ...], bool]
 
 
 class _ArcEnds:
-    """Finds the ends of arcs. Lists replace columns, because single entries are read by the thousand."""
+    """Finds the ends of arcs. It uses lists instead of arrays, because thousands of single entries are read."""
 
     def __init__(self, graph: Graph, index: GraphIndex) -> None:
         self._graph, self._index = graph, index
@@ -191,20 +191,20 @@ class _ArcEnds:
 
     @cached_property
     def _columns(self) -> tuple[list[int], list[int], list[int]]:
-        """Sides, kinds and parents of statements as lists: single entries are read by the thousand."""
+        """Sides, kinds and parents of statements as lists, because thousands of single entries are read."""
         statements = self._graph.statements
         return statements.side.tolist(), statements.kind.tolist(), statements.parent.tolist()
 
     @cached_property
     def _clones_by_block(self) -> dict[int, list[int]]:
-        """Backward statements that exist because of a choice, by block."""
+        """For each block, the backward statements that exist only because of a choice."""
         statements, index = self._graph.statements, self._index
         cloned = index.shown & ~index.headed & (statements.side == BACKWARD) & (statements.flags & _CLONE != 0)
         rows = np.flatnonzero(cloned)
         return group_by_key(rows, index.block[rows])
 
     def table(self, numbers: Sequence[int], sites: Sequence[Site], about: _SiteSubjects) -> tuple[ArcTable, list[int]]:
-        """Return the arcs of sites, with a shared arc only once, and the indices of sites without an arc."""
+        """Return the arcs of sites, each shared arc once, and the indices of sites without an arc."""
         producers = self._index.producers
         root, style = about.first.copy(), about.style
         for row in np.flatnonzero(about.count > 1).tolist():
@@ -215,7 +215,7 @@ class _ArcEnds:
         count = np.diff(targets.offsets)
         alone: dict[int, tuple[int, ...]] = {}
         for row in np.flatnonzero(about.count == 0).tolist():
-            # The graph lacks the value: the statements that recompute its block stand for its readers.
+            # The graph lacks the value. The statements that recompute the value's block stand for its readers.
             ghost = about.ghost[row]
             alone[row] = again = self._again(ghost)
             count[row] = len(again)
@@ -255,7 +255,7 @@ class _ArcEnds:
     def _find_ends_at_once(
         self, roots: NDArray[np.intp], about: _SiteSubjects
     ) -> tuple[Ints, Ragged, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Find sources, targets and crossings of sites about one produced value; mark the sites left over."""
+        """Find sources, targets and crossings for all sites with one produced value; mark the remaining sites."""
         index, statements = self._index, self._graph.statements
         side, parent = statements.side, statements.parent
         saved, style = about.saved, about.style
@@ -287,7 +287,7 @@ class _ArcEnds:
         readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
         across = [reader for reader in readers if side[reader] == BACKWARD] if readers else []
         if source < 0 or (side[source] == BACKWARD and saved):
-            # The value is an argument, or the forward no longer produces it by itself: a ghost stands for it.
+            # A ghost stands for the value if it is an argument, or if the forward no longer produces it.
             again = (source,) if source >= 0 else tuple(across) or self._clones("", ghost)
             return -1, blocks[again[0]] if again and not ghost else ghost, again, True
         block = blocks[source]
@@ -316,7 +316,7 @@ class _ArcEnds:
         return tuple(r for kept in away for r in readers_of(kept) if kind[r] == Kind.RELOAD)
 
     def _clones(self, name: str, block: int) -> tuple[int, ...]:
-        """Return backward statements that recompute a block's value; without any, all of the block's backward."""
+        """Return backward statements that recompute a block's value; if there is none, all the block's backward."""
         rows, names = self._again(block), self._graph.statements.name
         return tuple([row for row in rows if names[row] == name]) or rows
 

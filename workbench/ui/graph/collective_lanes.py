@@ -1,4 +1,4 @@
-"""Bars of the communication lanes beside the U: each collective from its issue to its wait."""
+"""Bars of the communication lanes beside the columns: a bar goes from a collective's issue to its wait."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from workbench.ui.graph.layout_arrays import GraphLayout
 
 LEVER = "waits"
 LANE, FIRST, STEP = 44.0, 8.0, 8.0
-"""Width of the lane beside a column, distance to its first bar, and from bar to bar, in pixels; as on the page."""
+"""Width of the lane beside a column, distance to its first bar, and distance between bars, in pixels; as on the page.
+"""
 COLUMNS = 5
-"""Bars beside each other; if more are in flight, bars cover each other."""
+"""Maximum number of bars beside each other; if more collectives are in flight, bars cover each other."""
 
 _PASSES = (Kind.COLLECTIVE, Kind.WAIT, Kind.ARGUMENT, Kind.RETURN)
 
 
 @dataclass(frozen=True)
 class Bars:
-    """One row per bar.
+    """One row for each bar.
 
     Attributes
     ----------
     issue, wait : tuple of int
-        Indices of the sites of its two ends.
+        Indices of the sites of the bar's two ends.
     count : tuple of int
-        Number of collectives that it stands for: those of folded layers coincide.
+        Number of collectives that the bar stands for. The collectives of folded layers have one bar.
     peers : tuple of tuple of tuple of int
-        The first of them and its counterparts in folded layers: the sites of the two ends, and the rows of the
-        statements right after these ends.
+        For each of these collectives, the sites of the two ends, and the rows of the statements right after the ends.
     group : int32
-        Index of its process group in the graph's groups; -1 if all collectives run in one group.
+        Index of the collective's process group in the graph's groups; -1 if all collectives run in one group.
     side, column : int8, int32
     issue_node, wait_node : int32
-        The nodes right after its ends.
+        The nodes right after the bar's ends.
     y0, y1 : float32
-        Heights of its ends, in pixels at zoom 1.
+        Heights of the bar's ends, in pixels at zoom 1.
     """
 
     issue: tuple[int, ...]
@@ -114,12 +114,12 @@ def bars(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> Bars:
 
 
 def _rows_of(columns: Sequence[NDArray[np.integer[Any]]], rows: NDArray[np.intp]) -> Iterator[tuple[Any, ...]]:
-    """Return rows of some columns as numbers."""
+    """Yield the entries of several columns in the given rows, as numbers."""
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
 def sites_moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:
-    """Return the sites that move when a bar's end is put right before a node.
+    """Return the sites that change when the end of a bar is moved to the place right before a node.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def sites_moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: st
     Returns
     -------
     dict of str to int
-        Per site the statement that it is put before; for a bar of folded layers, each layer's own statement.
+        For each site, the statement before which it is put. In folded layers, it is each layer's own statement.
     """
     there = int(layout.nodes.statement[node])
     shown = bars(graph, layout, sites)
@@ -145,7 +145,7 @@ def sites_moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: st
             rows = _rows(graph, layout, node)
             if len(rows) != len(peers):
                 return {id: there}
-            # Layers have the same order as their statements.
+            # Layers are in the same order as their statements.
             ordered = sorted(peers, key=lambda peer: peer[2 + end])
             return {sites[peer[end]].id: row for peer, row in zip(ordered, rows, strict=True)}
     return {id: there}
@@ -155,7 +155,7 @@ def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
     """Return the statements that a node stands for, one per folded layer."""
     if not layout.nodes.heading[node]:
         return np.flatnonzero((layout.node_of == node) & ~layout.hidden).tolist()
-    # A heading has no counterparts; the counterparts of its members belong to those of its fusion.
+    # A heading has no counterparts. The counterparts of its members are members of the fusion's counterparts.
     parent = graph.statements.parent
     placed = (layout.node_of >= 0) & ~layout.hidden
     member = np.flatnonzero((parent == layout.nodes.statement[node]) & placed)[0]
@@ -177,7 +177,7 @@ def _strip_number(id: str) -> str:
 
 
 def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return per row the next statement of its side, or itself, that keeps its place, and the node that shows it."""
+    """For each row, return the next statement on its side (or itself) that keeps its place, and that one's node."""
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
     keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)

@@ -1,4 +1,4 @@
-"""Statements shown as one row: waits of one moment, and composites of several statements."""
+"""Several statements that are shown as one row: waits of one moment, and the statements of a composite."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 
 def waits_key(graph: Graph, statement: int) -> str:
-    """Return the key of a wait's moment, with which its waits are shown one by one."""
+    """Return the key of a wait's moment. If this key is unfolded, the moment's waits are shown one by one."""
     return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
 
 
 def moments_of(
     graph: Graph, index: GraphIndex, sites: Sequence[Site], marks: list[Mark], fold: Fold
 ) -> list[tuple[int, ...]]:
-    """Find groups of two or more adjacent waits with equal choices; in each, the uppermost wait comes first."""
+    """Find groups of two or more adjacent waits with equal choices. In each group, the uppermost wait comes first."""
     statements = graph.statements
     shown = np.zeros(len(graph.origins) + 1, bool)
     shown[[block for span in fold.shown for block in span.blocks]] = True
@@ -48,7 +48,7 @@ def moments_of(
 
 
 def merge_marks(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
-    """Move the marks of waits shown as one row to the first wait, each for all of them."""
+    """Merge the marks of waits that are shown as one row: the first wait has one mark for all these waits."""
     moment_of = {moment[0]: moment for moment in closed}
     leader = {row: moment[0] for moment in closed for row in moment}
     on: dict[int, list[Mark]] = {}
@@ -72,19 +72,20 @@ def parts_of(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
 
 
 LEAST = 3
-"""Least statements of a composite: with two, the saved row is not worth the click that shows them."""
+"""Minimum number of statements of a composite. With two statements, one row less is not worth the click to open it."""
 
 
 def composite_key(graph: Graph, origin: int) -> str:
-    """Return the key of a composite, with which its statements are shown one by one."""
+    """Return the key of a composite. If this key is unfolded, the composite's statements are shown one by one."""
     return f"composite:{graph.origins[origin].id}"
 
 
 def composites_of(graph: Graph, index: GraphIndex, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
     """Group the statements that compute one statement of the program, such as scaled dot-product attention.
 
-    The uppermost statement of a group comes first. Forward and backward are separate groups. A block with a fusion or
-    a mark shows each statement; so does a program with collectives, which can be moved to any statement.
+    The uppermost statement of a group comes first. Forward and backward are separate groups. The statements of a block
+    with a fusion or a mark are not grouped. In a program with collectives nothing is grouped, because collectives can
+    be moved to any statement.
     """
     statements = graph.statements
     if np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)).any():

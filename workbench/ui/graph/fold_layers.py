@@ -1,4 +1,4 @@
-"""Find identical layers, and identical repeats without a module, so that one can be shown for all of them."""
+"""Find identical layers, and identical repeats of a loop, so that one layer or repeat can be shown for all of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from workbench.ui.graph.layout_arrays import Ints
 from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 type _Signature = tuple[tuple[str, object, object, object], ...]
-"""Per block of a layer its symbol, statements, arcs and marks: equal for layers that can be folded."""
+"""For each block of a layer its symbol, statements, arcs and marks. Layers with equal signatures can be folded."""
 
 
 _DIFFERENCES = ((2, "another choice, or other bytes,"), (3, "another choice"), (1, "other statements"))
-"""Words for the first part of a signature that differs. Choices come first, because they change statements."""
+"""Parts of a signature, and words for a difference in each. Choices come first, because they change statements."""
 
 
 _DIGITS = re.compile(r"\d+")
@@ -43,18 +43,18 @@ class Span:
 
 @dataclass(frozen=True)
 class Fold:
-    """The shown spans, the number of layers each stands for, and the representatives of hidden statements."""
+    """The shown spans, the number of layers that each span stands for, and the representatives of hidden statements."""
 
     shown: tuple[Span, ...]
     stands_for: tuple[tuple[Span, ...], ...]
     identical: tuple[int, ...]
     differs: tuple[str, ...]
     twin: Ints
-    """For each hidden statement the one shown in its place; -1 for the others."""
+    """For each hidden statement, the statement that is shown instead; -1 for shown statements."""
 
     @functools.cached_property
     def blocks(self) -> list[tuple[int, tuple[int, ...]]]:
-        """The shown blocks, each with the blocks that it represents, itself included."""
+        """The shown blocks, each with the blocks that it represents, including itself."""
         return [
             (block, of_all)
             for span, layers in zip(self.shown, self.stands_for, strict=True)
@@ -69,9 +69,9 @@ def _spans(graph: Graph, index: GraphIndex) -> list[Span]:
 
 
 LEAST_REPEATS = 4
-"""Fewer repeats are more likely an expression than a loop."""
+"""Minimum number of repeats of a loop; fewer repeats are more likely an expression than a loop."""
 LONGEST = 256
-"""Largest number of program statements in a loop body."""
+"""Maximum number of the program's statements in the body of a loop."""
 LOOP = "loop:"
 """Prefix of a loop's stem."""
 
@@ -80,10 +80,10 @@ type _Line = tuple[str, int, str]
 
 
 def repeats_of(graph: Graph, span: Span, signature: Callable[[Span], _Signature]) -> list[Span]:
-    """Split a span into repeats of loops whose body is not a module, and the parts before and after.
+    """Split a span into the repeats of loops whose body is not a module, and the parts before and after the loops.
 
-    Repeats are source lines that recur in the same order. The span stays complete if no two neighbours are identical:
-    folding would then save no space.
+    Repeats are source lines that recur in the same order. The span is not split if no two adjacent repeats are
+    identical, because folding would then save no space.
     """
     found = _period([_line_of(graph, block - 1) for block in span.blocks])
     if found is None:
@@ -109,7 +109,7 @@ def _line_of(graph: Graph, origin: int) -> _Line:
 
 
 def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
-    """Return start, length and count of the repeats that cover most lines, preferring the shortest; or None."""
+    """Return start, length and count of the repeats that cover most lines, the shortest if several do; or None."""
     known: dict[_Line, int] = {}
     codes = np.asarray([known.setdefault(line, len(known)) if line[0] else -n for n, line in enumerate(lines, 1)])
     best: tuple[int, int, int] | None = None
@@ -136,7 +136,7 @@ def _strip_digits(name: str) -> str:
 
 
 def _statements_by_block(graph: Graph, index: GraphIndex) -> list[bytes]:
-    """Encode per block the sides and number-free names of its statements; equal blocks give equal bytes."""
+    """For each block, encode the sides and the names (without numbers) of its statements: equal for equal blocks."""
     each, which = graph.statements.names
     numbers: dict[str, int] = {}
     names = np.asarray([numbers.setdefault(_strip_digits(name), len(numbers)) for name in each], np.int32)[which]
@@ -160,8 +160,7 @@ def fold_of(
 ) -> Fold:
     """Find runs of identical layers and choose which layers are shown.
 
-    Layers are folded if neither the captured program (`Graph.layer_differences`) nor the plan has a difference between
-    them.
+    Layers are folded if they are equal in the captured program (`Graph.layer_differences`) and in the plan.
     """
     differences = graph.layer_differences
     members, statements = index.members, _statements_by_block(graph, index)
@@ -184,7 +183,7 @@ def fold_of(
         )
 
     def relative_options(span: Span, *options: str) -> tuple[str, ...]:
-        # Write places within the layer relative to it, so that they are equal in each layer.
+        # Write a place within the layer relative to the layer, so that it is equal in each layer.
         places = [option.removeprefix(f"at({span.layer}") for option in options]
         return tuple(
             [
@@ -236,7 +235,7 @@ def fold_of(
 
 
 def _difference(first: _Signature, second: _Signature) -> str:
-    """Name the first difference between two layers; empty if they are identical."""
+    """Return the name of the first difference between two layers; empty if the layers are identical."""
     if [block[0] for block in first] != [block[0] for block in second]:
         return "other operations"
     for place, words in _DIFFERENCES:
@@ -247,7 +246,7 @@ def _difference(first: _Signature, second: _Signature) -> str:
 
 
 def fold_marks(marks: Sequence[Mark], fold: Fold) -> list[Mark]:
-    """Return marks of the shown layers, each with all marks that it represents."""
+    """Return the marks of the shown layers, each with all the marks that it represents."""
     rows = _marks_by_block(marks)
     return [
         Mark(one.site, one.statement, one.block, tuple([rows[layer][place].site for layer in layers]))

@@ -26,7 +26,7 @@ from workbench.util.last_call_cache import Remembered
 
 @dataclasses.dataclass(frozen=True)
 class DrawnGraph:
-    """A graph with its sites as currently drawn; replaced as a whole.
+    """The graph that is drawn now, with its sites; a new graph replaces the whole object.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class DrawnGraph:
     sites : tuple of Site
     layout : GraphLayout
     node_ids : list of str
-        Id per node; see `workbench.ui.graph.node_names.node_ids`.
+        Id of each node; see `workbench.ui.graph.node_names.node_ids`.
     """
 
     graph: Graph
@@ -44,12 +44,12 @@ class DrawnGraph:
 
     @functools.cached_property
     def node_of(self) -> dict[str, int]:
-        """Nodes by id, for nodes that stand for a statement."""
+        """For each node id that stands for a statement, the index of the node."""
         return {id: node for node, id in enumerate(self.node_ids) if self.layout.nodes.statement[node] >= 0}
 
     @functools.cached_property
     def statement_ids(self) -> list[str]:
-        """Per statement of the graph the id of its node, in a folded layer its counterpart's; empty if it is hidden."""
+        """The node id of each statement (in a folded layer, of its counterpart); empty if the statement is hidden."""
         layout, parents, ids = self.layout, self.graph.statements.parent, [*self.node_ids, ""]
         found = list(map(ids.__getitem__, layout.node_of.tolist()))
         headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
@@ -69,21 +69,21 @@ class GraphView(Answering):
     Parameters
     ----------
     on_turn : callable
-        Called with the sites that a click or the space key changes (several for a folded layer).
+        Called with the sites that a click or the space key changes; several sites for folded layers.
     on_undo, on_redo : callable
-        Called by the keys ``u`` and ``r``.
+        Called when the user presses ``u`` or ``r``.
     on_place : callable, optional
-        Called with the statement before which the end of a collective was put, by site id: several sites for
-        folded layers.
+        Called when the user has moved the end of a collective, with the statement before which it now is, for each
+        site id; several sites for folded layers.
     on_preview : callable, optional
-        Called with a message with the ``id`` of the site under the pointer; without ``id`` when the pointer leaves.
+        Called with a message that has the ``id`` of the site under the pointer; without ``id`` when the pointer leaves.
     height : int
-        Pixels on the page.
+        Height on the page in pixels.
 
     Attributes
     ----------
     alone : bool
-        Whether a click applies only to the shown layer, not to the layers folded into it.
+        Whether a click applies only to the shown layer, and not to the layers that it stands for.
 
     Examples
     --------
@@ -99,9 +99,9 @@ class GraphView(Answering):
     height = traitlets.Int(620).tag(sync=True)
     dark = traitlets.Bool(False).tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)
-    """Styles of arcs for pending choices, by site."""
+    """Styles of arcs with pending choices, by site."""
     folds = traitlets.Int(0)
-    """Number of folds and unfolds so far; after each, rows have other names."""
+    """Number of folds and unfolds so far. After each of them, rows have different names."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class GraphView(Answering):
         self.on_msg(self._receive)
 
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
-        """Draw a graph and its sites; keep scroll position, zoom and selection."""
+        """Draw a graph and its sites; scroll position, zoom and selection do not change."""
         sites = tuple(sites)
         layout = u_layout.compute(
             graph,
@@ -144,7 +144,7 @@ class GraphView(Answering):
         self.data = pack(drawn) if self._unpacks else drawn
 
     def ask(self, options: Mapping[str, str]) -> None:
-        """Draw arcs with the requested options, by site, until the plan with them is shown."""
+        """Draw the arcs of sites in the style of their requested options, until a plan with these options is shown."""
         of = {site.id: site for site in self.shown.sites} if self.shown is not None else {}
         replaced = {
             id: dataclasses.replace(of[id], choice=option, outcome="") for id, option in options.items() if id in of
@@ -157,7 +157,7 @@ class GraphView(Answering):
         self.send({"type": "reveal", "id": id})
 
     def reveal_value(self, name: str) -> None:
-        """Select the statement that makes a value, or its representative; do nothing if the graph lacks the value."""
+        """Select the statement that makes a value, or what represents it; do nothing if the graph lacks the value."""
         shown = self.shown
         value = -1 if shown is None else shown.graph.value_index.get(name, -1)
         if shown is not None and value >= 0 and (maker := int(shown.graph.values.producer[value])) >= 0:
@@ -171,17 +171,17 @@ class GraphView(Answering):
         return None if self.shown is None else self.shown.layout
 
     def statement_of(self, id: str) -> int | None:
-        """Return the index of the statement that a node's id stands for, or None."""
+        """Return the index of the statement for which a node id stands; None if it stands for none."""
         shown = self.shown
         node = None if shown is None else shown.node_of.get(id)
         return None if node is None or shown is None else int(shown.layout.nodes.statement[node])
 
     def shown_ids(self) -> list[str]:
-        """Return per statement of the graph the id of its node, in a folded layer its counterpart's; or empty."""
+        """The node id of each statement (in a folded layer, of its counterpart); empty if the statement is hidden."""
         return [] if self.shown is None else self.shown.statement_ids
 
     def peers(self, id: str) -> list[Site]:
-        """Return the site and its counterparts in folded layers that its arc or mark stands for."""
+        """Return all sites that a site's arc or mark stands for: the site and its counterparts in folded layers."""
         if self.shown is None:
             return []
         layout, sites = self.shown.layout, self.shown.sites
@@ -194,7 +194,7 @@ class GraphView(Answering):
         return [site for site in sites if site.id == id]
 
     def sites_turned(self, id: str) -> list[Site]:
-        """Return the sites that a choice for a site applies to: the site and its peers, or only the site."""
+        """Return the sites to which a choice for a site applies: the site and its peers, or only the site."""
         found = self.peers(id)
         return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
 
@@ -232,7 +232,7 @@ class GraphView(Answering):
         return next((node for peers, node in places if id in (sites[n].id for n in peers)), 0)
 
     def marked_nodes(self, id: str) -> list[str]:
-        """Return the nodes at a node, an arc or a mark; for an arc both ends."""
+        """Return the ids of the nodes to mark for a selected node, arc or mark; for an arc both ends."""
         shown = self.shown
         if shown is None or not id:
             return []
@@ -261,7 +261,7 @@ class GraphView(Answering):
         return node if node is not None and self.shown is not None and self.shown.layout.nodes.parts[node] > 0 else None
 
     def fold(self, id: str) -> None:
-        """Expand a composite's row into its statements, or collapse them again; `id` is one of its nodes."""
+        """Expand a composite's row into its statements, or collapse them again. `id` is that of one of its nodes."""
         shown = self.shown
         node = shown.node_of.get(id) if shown is not None else None
         if node is not None and shown is not None:
@@ -295,7 +295,7 @@ class GraphView(Answering):
         elif kind == "fold":
             self._turn_fold(message["stem"])
         elif kind == "plain" and shown is not None:
-            # This browser cannot inflate.
+            # This browser cannot unpack compressed data.
             self._unpacks = False
             self.show(shown.graph, shown.sites)
         elif kind == "relax" and shown is not None:

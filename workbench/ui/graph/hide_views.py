@@ -1,4 +1,4 @@
-"""Hide views: edges pass through them, and sites on a view move to where its storage is made or read."""
+"""Hide views: edges pass through them, and sites of a view move to the statement that makes or reads its storage."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from workbench.ui.graph.site_anchors import Arc, GraphIndex, Mark
 
 @dataclass(frozen=True)
 class HiddenViews:
-    """The hidden views, and the statement that represents each.
+    """The hidden views, and the statement that represents each hidden view.
 
     Attributes
     ----------
     stand_in : int32
-        For each hidden statement the shown one that represents it; -1 for all others.
+        For each hidden statement, the shown statement that represents it; -1 for shown statements.
     """
 
     stand_in: Ints
@@ -45,8 +45,9 @@ def views_of(graph: Graph) -> NDArray[np.bool_]:
 def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Sequence[str]) -> HiddenViews:
     """Choose a representative for each view.
 
-    It is the producer of the viewed value, else the first reader of the view, of the same side and layer. A view
-    without either stays visible, and so do the views of a fusion of only views, and of a block with a ghost.
+    The representative is the producer of the viewed value or, if that is on a different side or in a different layer,
+    the first reader of the view on the same side and in the same layer. A view without a representative stays visible.
+    The views of a fusion that consists only of views, and of a block with a ghost, stay visible, too.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Seq
     views[np.isin(index.block, ghosts)] = False
     rows = np.flatnonzero(views).tolist()
     stand_in = dict.fromkeys(rows, -1)
-    # One number per pair of side and layer.
+    # One number for each pair of side and layer.
     numbers: dict[str, int] = {}
     layer = np.asarray([numbers.setdefault(name, len(numbers)) for name in layers], np.int32)
     column: list[int] = (2 * layer[index.block] + statements.side).tolist()
@@ -107,7 +108,7 @@ def _list_rows(rows: Ragged) -> Iterator[list[int]]:
 
 
 def hide_in_index(index: GraphIndex, hidden: HiddenViews) -> GraphIndex:
-    """Return the index with hidden statements not shown."""
+    """Return an index in which hidden statements are not shown."""
     return replace(index, shown=index.shown & ~hidden.rows)
 
 

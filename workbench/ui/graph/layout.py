@@ -1,8 +1,8 @@
 """The U layout: positions of statements, fusions, source lines and arcs, as arrays. A pure function of graph and sites.
 
-Forward statements run down the left column, backward statements up the right one, each at the height of the user's
-statement (origin) that it computes or differentiates. The layout has only heights: `Columns` turns a column into
-x positions, so that the same layout fits a narrow notebook, a wide screen and a picture.
+Forward statements run down the left column, and backward statements run up the right column. Each statement is at the
+height of the user's statement (its origin) that it computes or differentiates. The layout has only heights. `Columns`
+computes the x positions of a column, so that the same layout fits a narrow notebook, a wide screen and a picture.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ def compute(
     sites : sequence of Site
         Sites with `values` become arcs.
     unfolded : collection of str
-        Keys of what is shown one by one: stems of layer scopes, such as ``layers``, for identical layers; `waits_key`
-        for waits of one moment; `composite_key` for composites.
+        Keys of groups whose members are shown one by one: stems of layer scopes, such as ``layers``, for identical
+        layers; `waits_key` for waits of one moment; `composite_key` for composites.
     views : bool
-        Whether to draw views; else edges pass through them, and sites on a view move to its storage.
+        Whether to draw views. If not, they are hidden; see `workbench.ui.graph.hide_views`.
     composites : bool
-        Whether to draw the statements of one program statement as one row per column, except for those in
+        Whether to draw the statements of one program statement as one row in each column, except for composites in
         `unfolded`.
     earlier_heights : mapping of str to float
-        Former heights of blocks by `block_key`, in pixels. New rows of a block are packed into its former height, down
-        to `TIGHTEST` per row, so that no other block moves.
+        Former heights of blocks by `block_key`, in pixels. If a block gets more rows, they are packed into its former
+        height, down to `TIGHTEST` for each row, so that no other block moves.
     remembered : Remembered, optional
-        Cache from an earlier layout, for unchanged parts. It does not change the result.
+        Cache with unchanged parts of an earlier layout. It does not change the result.
     """
     remembered = remembered or Remembered()
     index = GraphIndex.of(graph)
@@ -122,12 +122,12 @@ def compute(
 
 
 def block_key(graph: Graph, origin: int) -> str:
-    """Return a key of an origin's block that is stable while the program is the same; empty without an origin."""
+    """Return a key for the block of an origin; it stays the same for the same program. Empty without an origin."""
     return graph.origins[origin].id if origin >= 0 else ""
 
 
 def _place_marks(marks: list[Mark], node_of: Ints) -> Marks:
-    """Assign marks to nodes, and put marks of one node side by side."""
+    """Assign marks to nodes, and place the marks of one node side by side."""
     node = node_of[np.asarray([mark.statement for mark in marks], np.int64)]
     used: dict[int, int] = {}
     place = []
@@ -149,7 +149,7 @@ def _nodes(
     arcs: list[Arc],
     closed: list[tuple[int, ...]],
 ) -> tuple[Nodes, dict[int, int]]:
-    """Return nodes in drawing order: by block, column, and downwards. Also return each ghost's node, by its site."""
+    """Return nodes sorted by block, column and height, and a map from the site of each ghost to the ghost's node."""
     statements = graph.statements
     blocks = np.asarray([block for span in fold.shown for block in span.blocks], np.int32)
     visible = index.shown & ~index.headed & np.isin(index.block, blocks)
@@ -193,8 +193,8 @@ def _nodes(
 def _count_statements(
     nodes: Nodes, statements: int, closed: list[tuple[int, ...]], open_composites: list[tuple[int, ...]]
 ) -> Ints:
-    """Count the statements each node stands for; negative for the first of those shown one by one."""
-    # The last entry is for ghosts.
+    """Count the statements that each node stands for; negative for the first of statements shown one by one."""
+    # The last entry is that of ghosts.
     count = np.zeros(statements + 1, np.int32)
     for sign, groups in ((1, closed), (-1, open_composites)):
         for group in groups:
@@ -211,7 +211,7 @@ def _node_of(graph: Graph, nodes: Nodes, fold: Fold, closed: list[tuple[int, ...
         node_of[list(group[1:])] = node_of[group[0]]
     folded = np.flatnonzero(fold.twin >= 0)
     node_of[folded] = node_of[fold.twin[folded]]
-    # The heading of its members' counterparts shows a fusion in a folded layer.
+    # A fusion in a folded layer is shown by the heading above the counterparts of its members.
     parent = graph.statements.parent
     fused = folded[parent[folded] >= 0]
     node_of[parent[fused]] = np.maximum(node_of[parent[fused]], node_of[parent[fold.twin[fused]]])
@@ -231,7 +231,7 @@ def _heights(
     fold: Fold,
     earlier_heights: NDArray[np.float64],
 ) -> tuple[Nodes, Blocks, tuple[Section, ...], float]:
-    """Stack nodes in blocks, and blocks below each other."""
+    """Compute heights: nodes are stacked in blocks, and blocks are stacked below each other."""
     ports = np.bincount(np.asarray(_source_nodes(arcs, node_of, ghosts), np.int64), minlength=len(nodes))
     height = (ROW * np.maximum(ports, 1)).astype(np.float64)
     column = nodes.block.astype(np.int64) * 2 + nodes.side
@@ -285,7 +285,7 @@ def _heights(
 
 
 def _lines(graph: Graph, blocks: Blocks, sections: tuple[Section, ...]) -> SourceLines:
-    """Join consecutive blocks of one source line within one layer."""
+    """Return the source lines: consecutive blocks of the same line within one layer are joined."""
     breaks = {section.y + SECTION for section in sections}
     starts: list[int] = []
     place: tuple[str, int] | None = None
@@ -302,7 +302,7 @@ def _lines(graph: Graph, blocks: Blocks, sections: tuple[Section, ...]) -> Sourc
 
 
 def _runs(nodes: Nodes) -> FusionPieces:
-    """Join consecutive members of one fusion in one column."""
+    """Return the pieces of fusions' boxes: consecutive members of a fusion in one column are joined."""
     order = np.lexsort((nodes.y, nodes.side))
     fusion, side = nodes.fusion[order], nodes.side[order]
     new = np.ones(len(order), bool)

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROW = 20.0
-"""Height of a statement, in pixels at zoom 1; also the distance between two arcs that leave one statement."""
+"""Height of a statement, in pixels at zoom 1; also the distance between two arcs that begin at the same statement."""
 
 
 TIGHTEST = 6.0
-"""Least height of a statement in a block that keeps its former height; below 9 it shows no text."""
+"""Minimum height of a statement in a block that keeps its former height; below 9 the statement shows no text."""
 
 
 NODE_GAP = 3.0
-"""Part of a row that stays empty below a statement."""
+"""Height of the empty part of a row below a statement."""
 
 
 BLOCK_PAD = 4.0
@@ -29,15 +29,15 @@ SECTION = 26.0
 
 
 NARROWEST = 330.0
-"""Narrower views scroll sideways."""
+"""Minimum width of the columns; in a narrower view, the columns scroll sideways."""
 
 
 ROOMY = 640.0
-"""In a narrower view, the program's column shrinks first."""
+"""Width of a view with full columns; in a narrower view, the program's column shrinks first."""
 
 
 SHARE, LEAST_SHARE = 0.27, 0.16
-"""Shares of the width: of each column, and of the program's column in the narrowest view."""
+"""Share of the width for each column, and for the program's column in the narrowest view."""
 
 
 HEADER = 30.0
@@ -59,34 +59,35 @@ class ArcStyle(IntEnum):
 
 
 class ArcShape(IntEnum):
-    """Course of an arc."""
+    """The way that an arc takes."""
 
     CROSS = 0
     """From the left column to the right one."""
     SIDE = 1
     """Between two statements of one column."""
     STUB = 2
-    """To the lower edge of a folded layer, whose hidden neighbour reads the value."""
+    """To the lower edge of a folded layer, because a hidden layer next to it reads the value."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """One row per drawn box: a statement, the heading of a fusion, or the ghost of a value that is not stored.
+    """One row for each drawn box: a statement, the heading of a fusion, or the ghost of a value that is not stored.
 
     Attributes
     ----------
     statement : int32
         Index into the graph's statements; -1 for a ghost.
     ghost : int32
-        For a ghost, the site of the value that the forward no longer makes; else -1.
+        For a ghost, the site of the value that the forward no longer makes; otherwise -1.
     side, block, fusion : int8, int32, int32
         Column, row of `Blocks`, and the fusion (statement index, or -1) that the node heads or belongs to.
     heading : bool
         Whether the node is the heading of its fusion.
     waits : int32
-        Number of waits of one moment that the node stands for; negative for the first of waits shown singly; else 0.
+        Number of waits of one moment that the node stands for. Negative if the waits are shown one by one and this is
+        the first. Otherwise 0.
     parts : int32
-        The same for statements of a composite.
+        Number of a composite's statements that the node stands for, in the same form.
     y, height : float32
         Upper edge and height, in pixels at zoom 1.
     """
@@ -108,7 +109,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Blocks:
-    """One row per shown program statement: its origin (-1: none) and its vertical extent."""
+    """One row for each shown program statement: its origin (-1 if there is none) and its vertical extent."""
 
     origin: Ints
     y: Floats
@@ -147,13 +148,13 @@ class Section:
     stem : str
         Key of the spans that fold and unfold together: ``layers`` for ``layers.0``.
     first, last : str
-        Scopes of the first and last layer that it stands for; for repeats, the last is a number.
+        Scopes of the first and last layer that the heading stands for; for repeats, `last` is a number.
     count : int
-        Number of layers that it stands for.
+        Number of layers that the heading stands for.
     identical : int
-        Number of consecutive identical layers around it; foldable above 1.
+        Number of consecutive identical layers to which the layer belongs; above 1 they can be folded.
     differs : str
-        Difference from the layer of the same stem above it; empty without one.
+        Difference from the previous layer of the same stem; empty if there is none.
     y, height : float
         Extent with the layer's blocks, in pixels at zoom 1.
     """
@@ -170,23 +171,23 @@ class Section:
 
 @dataclass(frozen=True)
 class Arcs:
-    """One row per arc.
+    """One row for each arc.
 
     Attributes
     ----------
     sites : tuple of tuple of int
-        Indices of the sites that it shows; a click changes the first. A folded layer's arc has
-        the sites of all its layers in `peers`.
+        Indices of the sites that the arc shows; a click changes the first. If layers are folded, `peers` has
+        the sites of all these layers.
     peers : tuple of tuple of int
-        The first site of this arc in each layer that the arc stands for, its own included.
+        The first site of this arc in each layer that the arc stands for, including the shown layer.
     source, target : int32
         Node indices; -1 for an end at a folded layer's edge.
     side : int8
-        Column of a `ArcShape.SIDE` arc.
+        Column of an arc with shape `ArcShape.SIDE`.
     shape, style : int8
         `ArcShape` and `ArcStyle`.
     y0, y1 : float32
-        Heights of its ends.
+        Heights of the arc's ends.
     bytes : int64
         Bytes of one value.
     """
@@ -208,16 +209,16 @@ class Arcs:
 
 @dataclass(frozen=True)
 class Marks:
-    """One row per mark: a choice shown on a statement.
+    """One row for each mark, which shows a choice on a statement.
 
     Attributes
     ----------
     site : tuple of int
         Index of the mark's site.
     peers : tuple of tuple of int
-        The sites of this mark in all layers that it stands for, its own included.
+        The sites of this mark in all layers that the mark stands for, including the shown layer.
     node, place : int32
-        The node that carries it, and the number of other marks to its right on that node.
+        The node that has the mark, and the number of marks of this node to the right of this mark.
     """
 
     site: tuple[int, ...]
@@ -236,11 +237,11 @@ class GraphLayout:
     Attributes
     ----------
     node_of : int32
-        For each statement of the graph the node that shows it (in a folded layer its representative), or -1.
+        For each statement of the graph, the node that shows it or, in a folded layer, its representative; -1 if none.
     hidden : bool
         Whether each statement of the graph is a hidden view; `node_of` then gives its representative.
     unplaced : tuple of int
-        Sites about values that the graph does not show; the table of sites lists them.
+        Sites of values that the graph does not show; the table of sites lists these sites.
     """
 
     nodes: Nodes
@@ -269,7 +270,7 @@ class Columns:
     def fit(cls, width: float, lane: float = 0.0) -> Columns:
         """Divide `width` among label, forward, gap and backward, with a lane beside each of the two columns.
 
-        ``graph_hit_test.js`` computes the same.
+        ``graph_hit_test.js`` computes the same extents.
         """
         width = max(width, NARROWEST + 2 * lane)
         margin, space, inner = 12.0, 18.0, width - 2 * lane

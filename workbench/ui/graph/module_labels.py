@@ -1,4 +1,4 @@
-"""Modules of the program in the layout: the graph view shows their names when statements are too small."""
+"""Modules of the program in the layout. The graph view shows the names of modules when statements are too small."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class ModuleSpan:
     scope : str
         Scope of the module: ``layers.0.self_attn``.
     name, short : str
-        The scope within its layer, empty for a layer, which has a heading; and its last names, never empty.
+        `name` is the scope within the layer; it is empty for a layer, because a layer has a heading. `short` is the
+        last part of the scope and never empty.
     depth : int
-        Number of enclosing modules of this kind. Modules come before modules inside them.
+        Number of modules around this one. A module comes before the modules inside it.
     y, height : float
         Extent in pixels at zoom 1.
     forward, backward : int
-        Statements in each column, without hidden views.
+        Number of statements in each column, without hidden views.
     operations : tuple of str
-        Operations of the program per column, most frequent first: ``linear × 4, mul``.
+        Operations of the program in each column, the most frequent first: ``linear × 4, mul``.
     saved_bytes : int
         Bytes that values made in the module keep on the device for the backward.
     """
@@ -49,10 +50,10 @@ class ModuleSpan:
 
 
 def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
-    """Return all modules in the layout from the top, outer before inner; nested modules of equal extent are one."""
+    """Return all modules in the layout from the top, outer before inner. Nested modules of equal extent are merged."""
     blocks, nodes, arcs = layout.blocks, layout.nodes, layout.arcs
     scopes = [_parts(graph.origins[origin].scope) if origin >= 0 else () for origin in blocks.origin.tolist()]
-    # The row of a composite, or of waits of one moment, counts as its statements.
+    # The row of a composite, or of waits of one moment, counts as the number of its statements.
     counted = np.where((nodes.statement >= 0) & ~nodes.heading, np.maximum(np.maximum(nodes.parts, nodes.waits), 1), 0)
     rows = {
         side: np.bincount(nodes.block, np.where(nodes.side == side, counted, 0), len(blocks))
@@ -64,7 +65,7 @@ def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
     named = functools.cache(short_name)
     asked, starts = {}, {}
     for side in (FORWARD, BACKWARD):
-        # From block to block, in the order of nodes.
+        # Count for each block, in the order of nodes.
         which = np.flatnonzero((counted > 0) & (nodes.side == side))
         asked[side] = [named(graph.statements.name[row]) for row in nodes.statement[which].tolist()]
         for place in np.flatnonzero(nodes.parts[which] > 0).tolist():

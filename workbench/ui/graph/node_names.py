@@ -14,14 +14,14 @@ from workbench.ui.graph.layout_arrays import GraphLayout
 
 @functools.lru_cache(maxsize=1 << 14)
 def short_name(name: str) -> str:
-    """Return a statement's name as drawn: without its module, or prefixes and suffixes of Thunder's wrappers."""
+    """Return a statement's name as drawn: without its module, and without Thunder's prefixes and suffixes."""
     short = name.rpartition(".")[2]
     short = short.removeprefix("torch_").removeprefix("prims_").removesuffix("_impl").removesuffix("_prim")
     return short or name
 
 
 def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[str]:
-    """Return node ids that are stable when choices change. They use names of values, because statements have none.
+    """Return node ids that stay the same when choices change. Ids have names of values: statements have no names.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[s
 
 @functools.lru_cache(maxsize=4)
 def _value_ids(names: tuple[str, ...]) -> list[str]:
-    """Return per value the id of the node that makes it; the last entry stands for no value."""
+    """Return, for each value, the id of the node that makes it; the last entry is for "no value"."""
     return [*(f"t:{name}" for name in names), ""]
 
 
@@ -63,12 +63,12 @@ def is_setting(site: Site) -> bool:
 
 
 def short_label(site: Site) -> str:
-    """Return a site's name for one line: a setting's id, because its label explains it; else the label without ties."""
+    """Return a site's name for one line: a setting's id, because its label is a sentence; otherwise a short label."""
     return site.id if is_setting(site) else site.label.partition(" (tie: ")[0]
 
 
 def next_option(site: Site) -> str | None:
-    """Return the legal option that a click changes a site to; None if there is only one."""
+    """Return the legal option that a click on a site chooses; None if the site has only one legal option."""
     legal = [option for option in site.options if option not in site.illegal or option == site.choice]
     if len(legal) < 2:
         return None

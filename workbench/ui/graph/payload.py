@@ -1,4 +1,4 @@
-"""The canvas's data for a graph: tables of ``[type code, bytes]`` columns, and the strings that they index."""
+"""The canvas's data for a graph: tables of ``[type code, bytes]`` columns, and the strings to which columns refer."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from workbench.util.last_call_cache import Remembered
 HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT, COMPOSITE = 1, 2, 4, 8, 16, 32, 64, 128
 """Bits of a node's flags, with the names of `graph_scene.js`."""
 CHANGED, FIXED = 1, 2
-"""Bits of a mark's state: the choice differs from stock; there is only one legal option."""
+"""Bits of a mark's state. The first says that the choice differs from stock, the second that it is the only option."""
 
 _VERBS = {ArcStyle.SAVED: "saved for the backward", ArcStyle.RECOMPUTED: "recomputed in the backward"}
 _VERBS[ArcStyle.OFFLOADED] = "kept on the CPU until the backward"
 
 
 class Strings(dict[str, int]):
-    """A table of distinct texts: index by text; a new text is added."""
+    """A table of distinct texts. A look-up returns the index of a text, and adds a text that is new."""
 
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """Return indices of `texts`."""
@@ -50,7 +50,7 @@ def payload(
     read_only: bool = False,
     remembered: Remembered | None = None,
 ) -> dict[str, Any]:
-    """Return the canvas's data: tables of ``[type code, bytes]`` columns and the strings that they index.
+    """Return the canvas's data: tables of ``[type code, bytes]`` columns and the strings to which columns refer.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ def payload(
         Layout of the graph and its sites.
     sites : sequence of Site
     ids : sequence of str, optional
-        Node ids, if already computed.
+        Node ids, if the caller has computed them.
     read_only : bool
         Whether nothing can be chosen, so that tooltips do not describe clicks.
     remembered : Remembered, optional
-        Cache from an earlier drawing, for unchanged parts. It does not change the result.
+        Cache with unchanged parts of an earlier drawing. It does not change the result.
     """
     strings, remembered = Strings(), remembered or Remembered()
     acts = not read_only
@@ -128,18 +128,18 @@ def payload(
 
 
 PACKED_FROM = 100_000
-"""Least size in bytes of data that is sent to the page compressed."""
+"""Minimum size in bytes of data that is compressed before it is sent to the page."""
 
 
 def pack(picture: dict[str, Any]) -> dict[str, Any]:
-    """Compress the result of `payload` for ``graph_scene.js``; identical layers reduce it to a seventh.
+    """Compress the result of `payload` for ``graph_scene.js``. With identical layers, a seventh of its size remains.
 
     Returns
     -------
     dict
-        ``pack``: the length of a JSON document in four bytes, the document, and then the data for which it has the
-        lengths: the strings, joined by a character that no text contains (faster to split than a JSON list), and the
-        columns. Small results are returned unchanged.
+        ``pack``: the length of a JSON document in four bytes, the document, the strings and the columns. The document
+        has the lengths of the strings and columns. The strings are joined by a character that no text contains, because
+        they can be split faster than a JSON list can be read. A small `picture` is returned unchanged.
     """
     columns = [column for table in picture["tables"].values() for column in table.values()]
     if sum(len(content) for _, content in columns) + sum(map(len, picture["strings"])) < PACKED_FROM:
@@ -160,7 +160,7 @@ def pack(picture: dict[str, Any]) -> dict[str, Any]:
 
 
 def _narrow_column(code: str, content: bytes) -> tuple[str, bytes]:
-    """Store a column in half the bytes if its numbers fit."""
+    """Return a column with half the bytes for each number, if all its numbers fit."""
     if code == "i":
         numbers = np.frombuffer(content, np.int32)
         if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
@@ -170,7 +170,7 @@ def _narrow_column(code: str, content: bytes) -> tuple[str, bytes]:
 
 _SEPARATOR = "\0"
 _LEVEL = 1
-"""Compression level: higher levels take several times as long and save a tenth."""
+"""Compression level. Higher levels take several times as long and save only a tenth of the size."""
 
 
 def _module_columns(modules: Sequence[ModuleSpan], strings: Strings) -> dict[str, NDArray[Any]]:
@@ -198,7 +198,7 @@ def _symbol(graph: Graph, origin: int) -> str:
 
 
 def _value_words(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, str]]:
-    """Return per value its shape, and its name with the shape; the last entry stands for no value."""
+    """Return, for each value, its shape and its name with the shape; the last entry is for "no value"."""
     shape_of = functools.cache(human_shape)
     return [*((at, f"{name} {at}") for name, at in zip(names, map(shape_of, shapes), strict=True)), ("", "")]
 
@@ -221,7 +221,7 @@ def _node_columns(
     size[nodes.parts > 0] = 0
     names, executors = statements.name, statements.executor
     words = remembered.result_of(_value_words, values.name, values.shape)
-    # Most rows make one tensor.
+    # Most rows make one tensor, so begin with the first tensor of each row.
     shape, detail = map(list, zip(*map(words.__getitem__, first.tolist()), strict=True)) if len(nodes) else ([], [])
     full = [names[row] if row >= 0 else "" for row in rows]
     short_of = {name: short_name(name) for name in set(full)}
@@ -284,7 +284,7 @@ def _node_columns(
 
 
 def _tensors_made(graph: Graph) -> Ragged:
-    """Return per statement the tensors that it makes."""
+    """Return, for each statement, the tensors that it makes."""
     outputs = graph.statements.outputs
     tensor = graph.values.flags[outputs.items] & ValueFlag.TENSOR.value != 0
     before = np.concatenate([[0], np.cumsum(tensor)])
@@ -301,7 +301,7 @@ def _place_in_program(graph: Graph, origin: int) -> str:
 
 
 def _node_flags(graph: Graph, layout: GraphLayout) -> NDArray[np.uint8]:
-    """Return the canvas's flags per node."""
+    """Return the canvas's flags for each node."""
     nodes, statements = layout.nodes, graph.statements
     if not len(statements):
         return np.full(len(nodes), GHOST, np.uint8)
@@ -316,7 +316,7 @@ def _node_flags(graph: Graph, layout: GraphLayout) -> NDArray[np.uint8]:
         (COLLECTIVE, np.isin(kind, (Kind.COLLECTIVE, Kind.WAIT))),
     )
     flags = sum((flag * (where != 0) for flag, where in marked), np.zeros(len(nodes), np.int64))
-    # A composite counts as recomputed only if all its statements are.
+    # A composite counts as recomputed only if all its statements are recomputed.
     whole = {node: parts_of(graph, layout, node) for node in np.flatnonzero(nodes.parts > 0).tolist()}
     partly = [n for n, rows in whole.items() if not (statements.flags[rows] & StatementFlag.CLONE.value).all()]
     flags[partly] &= ~CLONE
@@ -393,7 +393,7 @@ def _site_state(site: Site) -> list[str]:
 
 
 def _click_text(site: Site, count: int, noun: str = "layers") -> list[str]:
-    """Describe the effect of a click."""
+    """Describe the effect of a click on a site."""
     turning = next_option(site)
     return [f"click: {turning}" + (f" in all {count} {noun}" if count > 1 else "")] if turning else []
 
@@ -401,7 +401,7 @@ def _click_text(site: Site, count: int, noun: str = "layers") -> list[str]:
 def _arc_tips(
     graph: Graph, layout: GraphLayout, sites: Sequence[Site], remembered: Remembered, *, acts: bool
 ) -> list[str]:
-    """Return per arc its value, the outcome, the choice and the options."""
+    """Return the tooltip of each arc: its value, the outcome, the choice and the options."""
     arcs = layout.arcs
     numbers = [number for of_arc in arcs.sites for number in of_arc]
     told = iter(remembered.results_of_each(_site_state, [sites[number] for number in numbers]))
@@ -419,7 +419,7 @@ def _arc_tips(
 
 
 def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
-    """Return pairs of nodes: producer and reader of a value."""
+    """Return all pairs of nodes of which the first produces a value that the second reads."""
     inputs = graph.statements.inputs
     reader = np.repeat(np.arange(len(graph.statements)), np.diff(inputs.offsets))
     made = np.full(len(graph.values), -1, np.int32)
@@ -441,7 +441,7 @@ def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
 
 
 def _aliases(layout: GraphLayout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
-    """Return sites that an arc or a mark shows beside its first: those of other levers and of layers folded into it."""
+    """Return the sites of an arc or a mark after its first site: those of other levers and of folded layers."""
     numbers: list[int] = []
     counts = []
     for of_arc, peers in zip(layout.arcs.sites, layout.arcs.peers, strict=True):

@@ -16,14 +16,14 @@ from workbench.ui.graph.layout_arrays import ArcStyle, Ints
 from workbench.util.last_call_cache import Remembered
 
 SAVED = "saved"
-"""The lever whose sites always run from the forward to the backward."""
+"""The lever whose sites always are arcs from the forward to the backward."""
 
 
 REMAT = "remat"
 
 
 CROSSING = (SAVED, REMAT)
-"""Levers whose sites are values, drawn as arcs. Sites of other levers are marks on a statement."""
+"""Levers whose sites concern values and are drawn as arcs. Sites of other levers are drawn as marks on a statement."""
 
 
 _HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
@@ -31,7 +31,7 @@ _HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
 
 @dataclass(frozen=True)
 class GraphIndex:
-    """Look-ups over the graph's tables. Blocks are numbered by origin plus one; block 0 has no origin."""
+    """Look-ups in the tables of a graph. A block's number is that of its origin plus one; block 0 has no origin."""
 
     shown: NDArray[np.bool_]
     headed: NDArray[np.bool_]
@@ -62,7 +62,7 @@ class GraphIndex:
 
     @cached_property
     def producers(self) -> list[int]:
-        """`producer` as a list: single entries are read by the thousand."""
+        """`producer` as a list, because thousands of single entries are read."""
         return self.producer.tolist()
 
     @cached_property
@@ -87,7 +87,7 @@ class GraphIndex:
 
 
 def group_by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
-    """Group rows by key, in their given order."""
+    """Group rows by their keys; the order of the rows stays the same in each group."""
     if not len(rows):
         return {}
     order = np.argsort(keys, kind="stable")
@@ -98,7 +98,7 @@ def group_by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]
 
 
 class Arc(NamedTuple):
-    """An arc before heights are known. Ends are statements; a `source` of -1 is a ghost in `block`."""
+    """An arc before heights are known. Its ends are statements; a `source` of -1 means a ghost in `block`."""
 
     sites: tuple[int, ...]
     source: int
@@ -110,7 +110,7 @@ class Arc(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A mark before nodes are known: on a statement, in its block."""
+    """A mark before nodes are known: its statement, and the statement's block."""
 
     site: int
     statement: int
@@ -139,19 +139,19 @@ def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
 
 
 def place_in(site: Site) -> str:
-    """Return the place in a site's id."""
+    """Return the part of a site's id that names a place in the program."""
     return site.id.partition(":")[2]
 
 
 class _MarkPlace(NamedTuple):
-    """Possible places of a mark, independent of statement order.
+    """Possible places of a mark. They do not depend on the order of statements.
 
     Attributes
     ----------
     known : bool
         Whether the site names a place or values.
     here, above : int
-        The origin that the id names, and the origin that it belongs to; -1 for none.
+        The origin that the site's id names, and the origin around it; -1 if there is none.
     values : tuple of int
         Values of the site that the graph has.
     """
@@ -171,7 +171,7 @@ def _place_of(site: Site, value_index: Mapping[str, int], numbers: Mapping[str, 
 
 
 def origin_numbers(origins: Sequence[Origin]) -> dict[str, int]:
-    """Return origin numbers by id."""
+    """Return the number of each origin, by the origin's id."""
     return {origin.id: number for number, origin in enumerate(origins)}
 
 
@@ -195,7 +195,8 @@ def marks_of_sites(
     for number, (known, origin, whole, values) in zip(able, places, strict=True):
         if not known:
             continue
-        # Use the statement that the id names; if a choice removed it, its former parent, or one with its value.
+        # Use the statement that the id names. If a choice removed it, use the statement of the origin around it, or a
+        # statement that has the site's value.
         if here := rows_of.get(origin, ()):
             makers = {producers[value] for value in values}
             found = next((row for row in here if row in makers), -1)

@@ -16,10 +16,10 @@ from workbench.ui.graph.layout_arrays import HEADER, SECTION, ArcShape, ArcStyle
 from workbench.ui.graph.node_names import short_name
 
 MAX_HEIGHT = 2400
-"""Largest height of the picture, so that saved notebooks stay small; the picture says that it is cut."""
+"""Maximum height of the picture, so that saved notebooks stay small. A picture that is cut there says so."""
 
 _CHARACTER = 0.61
-"""Width of a character of the fixed font, per pixel of its size; slightly above that of usual fonts."""
+"""Width of a character of the fixed font, as a share of the font size; slightly more than in usual fonts."""
 _FILL, _STROKE, _INK, _SOFT = (
     ("#e9f1fb", "#fcefe6"),
     ("#bfd3ec", "#eccfb9"),
@@ -59,13 +59,13 @@ def render(
     ----------
     graph : Graph
     sites : sequence of Site
-        Drawn as arcs; collectives as bars beside the columns.
+        Sites, which are drawn as arcs; those of collectives are drawn as bars beside the columns.
     title : str
-        Shown above the picture and read by screen readers.
+        Text above the picture, which is also read by screen readers.
     width, max_height : int
-        Pixels.
+        Size in pixels.
     views : bool
-        Whether to draw statements that own no memory.
+        Whether to draw views, which are statements that own no memory.
     head : sequence of str
         SVG elements between title and graph.
     room : float
@@ -107,7 +107,7 @@ def render(
 
 
 def text(x: float, y: float, words: str, classes: str = "", fill: str = INK) -> str:
-    """Draw text with its middle at `y`; empty text gives an empty string."""
+    """Draw a text whose middle is at height `y`; for an empty text, return an empty string."""
     named = f' class="{classes}"' if classes else ""
     return f'<text x="{x:g}" y="{y:g}"{named} fill="{fill}">{escape(words)}</text>' if words else ""
 

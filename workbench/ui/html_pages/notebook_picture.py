@@ -1,4 +1,4 @@
-"""The picture of the app that a notebook keeps: figures, choices, graph and legend, as they are when it is saved."""
+"""The picture of the app in a notebook's file: figures, choices, graph and legend, at the time when it is saved."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-"""Time without a change before the picture is updated: choices follow each other closely."""
+"""Time without a change before the picture is updated, because users make several choices within a short time."""
 WIDTH = 900
 MOST_CHOICES = 12
 _LEAST_LINES = 6
 _WIDE, _NARROW, _SMALL = 6.8, 6.0, 10
-"""Greatest width of a character of the two fonts, and a size at which the narrower font is as wide as the fixed one."""
+"""Maximum width of a character of the two fonts; and a size at which the narrower font is as wide as the fixed font."""
 _LINE, _LEAST_CELL, _PAD = 15, 120, 12
 _GOOD, _BAD = "#1a6b3c", "#b3261e"
 _LEGEND = {
@@ -41,37 +41,37 @@ _LEGEND = {
 
 
 def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a notebook shows and saves of a bench: the app, and a picture for pages without a kernel.
+    """Return a notebook's two outputs for a bench: the app, and a picture for pages without a kernel.
 
     With `tab`, a page with tabs also opens the app in a tab.
 
-    JupyterLab prefers a widget to a picture in one output, even when the widget is gone. The picture is therefore a
-    separate output, which ``style.css`` hides while the app is alive.
+    If one output has a widget and a picture, JupyterLab shows the widget, even if the kernel is gone. The picture is
+    therefore a separate output, which ``style.css`` hides while the app has a kernel.
     """
     app = App(bench, tab=tab)
     return _live_output(app), data_of(render_app(app))
 
 
 def show_bench(bench: Workbench, *, tab: bool = False) -> None:
-    """Display a bench in a notebook, which keeps a picture of the app."""
+    """Display a bench in a notebook. The notebook's file also gets a picture of the app."""
     from IPython.core.getipython import get_ipython
     from IPython.display import display
 
     app = App(bench, tab=tab)
     display(_live_output(app), raw=True)
     kept = display(data_of(render_app(app)), raw=True, display_id=True)
-    # A terminal would print each update again.
+    # Update the picture only in a notebook, because a terminal would print each update again.
     if kept is not None and hasattr(get_ipython(), "kernel"):
         NotebookPicture(app, lambda data: kept.update(data, raw=True))
 
 
 def _live_output(app: App) -> dict[str, Any]:
-    """Return the output for pages with a kernel, and text for pages without even a picture."""
+    """Return the output for pages with a kernel, with a text for pages that show neither the app nor a picture."""
     return {**app.root._repr_mimebundle_(), "text/plain": text_summary(app.bench)}
 
 
 def render_app(app: App) -> str:
-    """Return the current app as self-contained SVG text."""
+    """Return a picture of the app in its present state, as self-contained SVG text."""
     bench = app.bench
     head = Head(WIDTH)
     head.figures(app.strip.content["figures"])
@@ -86,7 +86,7 @@ def render_app(app: App) -> str:
 
 
 class Head:
-    """The part above the graph, from the top down.
+    """The part of the picture above the graph, which is drawn from the top down.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Head:
         """Explain lines and boxes by their names in `_LEGEND`, on as many lines as they need."""
         x = float(_PAD)
         for sample, words in map(_LEGEND.__getitem__, names):
-            # The width of a character is generous.
+            # 6.2 is more than the width of a character.
             if x + 34 + 6.2 * len(words) > self._width + _PAD:
                 x, self.y = float(_PAD), self.y + 18
             self.parts.append(f'<g transform="translate({x:g} {self.y + 8:g})">{sample}</g>')
@@ -156,7 +156,7 @@ class Head:
 
 
 def _value_lines(value: Mapping[str, Any], width: float) -> list[list[tuple[float, str, str, str]]]:
-    """Return a figure's value, kind and change: per line the words with their position, classes and colour."""
+    """Return the lines of a figure's value, kind and change: words, each with position, classes and colour."""
     ink = {"good": _GOOD, "bad": _BAD}
     number, kind = value["text"], value["kind"]
     first = [(0.0, svg.shorten_words(number, width), "b", ink.get(value.get("tone", ""), svg.INK))]
@@ -200,7 +200,7 @@ class NotebookPicture:
 
     def _renew(self) -> None:
         if self._app.choosing.pending:
-            # Do not save an estimate: the plan will follow.
+            # Do not save an estimate, because the plan will follow.
             self._soon()
             return
         try:

@@ -21,7 +21,7 @@ class Table:
     Parameters
     ----------
     rows : sequence of mapping
-        One mapping per row, column to cell; the first row defines the columns.
+        For each row, a mapping of columns to cells. The first row defines the columns.
 
     Raises
     ------
@@ -69,18 +69,18 @@ class LinePlot:
     Parameters
     ----------
     lines : mapping of str to mapping of float to float
-        x to y, by the line's name.
+        For each line's name, a mapping of x to y.
     title, x, y : str
         Text above the chart and along its axes, with units.
     limits : mapping of str to float, optional
         Dashed horizontal lines, by name.
     log : bool
-        Use logarithmic axes, to the base 2 and 10.
+        Whether both axes are logarithmic.
 
     Raises
     ------
     ValueError
-        Without points, or if a logarithmic axis cannot show a point.
+        If there are no points, or if a logarithmic axis cannot show a point.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A bench as one HTML page without a network; it contains the widgets' modules and their data."""
+"""A bench as one HTML page that needs no network: the page contains the widgets' modules and their data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def bench_page(bench: Workbench, commands: Sequence[str]) -> str:
 
 
 def saved_page(saved: SavedPlan) -> str:
-    """Return a page of a saved plan, as saved, without its program.
+    """Return a page for a saved plan, without later choices and without its program.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ A saved plan: nothing here is measured.</p>
 
 
 def _page(title: str, subtitle: str, body: str, widget_data: Mapping[str, Any]) -> str:
-    # Escape every "<" in data and every "</" in the source, so that no text in them can end the element.
+    # Escape every "<" in the data and every "</" in the source, so that no text can end the script element.
     data = json.dumps(widget_data, allow_nan=False).replace("<", "\\u003c")
     source = esm("report_page").replace("</", "<\\/")
     return f"""
@@ -125,7 +125,7 @@ def _page(title: str, subtitle: str, body: str, widget_data: Mapping[str, Any]) 
 
 
 def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
-    """Return the data of each widget, and the texts about a selected site."""
+    """Return the data of each widget, and the texts that the page shows for a selected site."""
     plan = bench.plan
     stock = Baseline("stock", bench.stock_plan, interleaved="stock")
     view = saved_view.view_content(plan, bench.stock_plan, bench.machine)
@@ -168,7 +168,7 @@ def _sites(sites: Sequence[Site]) -> list[dict[str, Any]]:
 
 
 def _statement_ids(graph: Graph, sites: tuple[Site, ...]) -> list[str]:
-    """Return the node that shows each statement."""
+    """Return, for each statement, the id of the node that shows it."""
     layout = u_layout.compute(graph, sites)
     return DrawnGraph(graph, sites, layout, node_ids(graph, layout, sites)).statement_ids
 

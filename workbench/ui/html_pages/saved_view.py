@@ -26,15 +26,15 @@ def view_content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
     Parameters
     ----------
     plan, stock : Plan
-        The saved plan, and unmodified Thunder's, with which its figures are compared.
+        The saved plan, and the plan of unmodified Thunder, with whose figures it is compared.
     machine : Machine
         Machine on which ranks are simulated.
 
     Returns
     -------
     dict
-        ``figures`` as `Strip` shows them, without those that only a run measures; ``graph`` as `GraphView` sends it,
-        with the bytes of each column in base64.
+        ``figures`` in the form of `Strip`, without figures that only a run measures; ``graph`` in the form in which
+        `GraphView` sends it, with the bytes of each column in base64.
     """
     against = Baseline("stock", stock)
     shown = figures(plan, None, against, same_choices=True, machine=machine)
@@ -44,7 +44,7 @@ def view_content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
 
 
 def encode_graph(graph: Graph, sites: Sequence[Site]) -> dict[str, Any]:
-    """Return a graph as `GraphView` sends it, with the bytes of each column in base64."""
+    """Return a graph in the form in which `GraphView` sends it, with the bytes of each column in base64."""
     found = payload(graph, u_layout.compute(graph, sites), sites, read_only=True)
     found["tables"] = {
         table: {name: [code, base64.b64encode(column).decode()] for name, (code, column) in columns.items()}

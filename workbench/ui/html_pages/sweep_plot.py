@@ -46,7 +46,7 @@ def write_plot(result: SweepResult, path: str | Path, figure: str = "compile_s")
         x, y = zip(*series, strict=True)
         drawn.line(x, y, color=color, legend_label=legend)
         drawn.scatter(x, y, color=color, legend_label=legend)
-    # Beside the plot, where it cannot cover a point.
+    # Put the legend beside the plot, where it cannot cover a point.
     if drawn.legend:
         drawn.add_layout(drawn.legend[0], "right")
     try:

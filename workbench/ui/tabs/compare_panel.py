@@ -1,4 +1,4 @@
-"""Compare the selected plans and runs in the Experiments tab, by `workbench.bench.report.comparison`."""
+"""Comparison of the selected plans and runs in the Experiments tab; see `workbench.bench.report.comparison`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 NOW, STOCK = "now", "stock"
 _KEPT = "kept"
 MOST_ROWS = 400
-"""Largest number of statements that the app lists; a page lists all."""
+"""Maximum number of statements that the app lists; a page lists all statements."""
 
 
 class ComparePanel:
-    """Subjects that can be compared with the runs of a bench, and the last comparison.
+    """Plans that can be compared with the runs of a bench, and the last comparison.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class ComparePanel:
         self.found: SideBySide | None = None
 
     def plans(self) -> list[dict[str, str]]:
-        """Return the plans as the page lists them: the current one, stock, and the kept ones."""
+        """Return the plans for the page's list: the current plan, the stock plan, and the kept plans."""
         listed = [{"key": NOW, "name": "the plan as it is now"}, {"key": STOCK, "name": "stock"}]
         return [*listed, *({"key": key, "name": key} for key in self._kept)]
 
     def keep(self) -> str:
-        """Keep the current plan, by its choices, while the app is open; return its name."""
+        """Remember the choices of the current plan while the app is open; return the plan's name in the list."""
         self._made += 1
         key = f"{_KEPT} {self._made}"
         self._kept[key] = dict(self._bench.choices)
@@ -67,12 +67,12 @@ class ComparePanel:
     def compare(self, plans: Sequence[str], folders: Sequence[str], base: str = "") -> dict[str, Any]:
         """Compare plans and runs; return the page's data.
 
-        A run appears with the statements of the plan that its choices give now, if they still give one.
+        A run is shown with the statements of the plan that its choices give now, if the choices still fit the program.
 
         Raises
         ------
         RunError, ChoiceError
-            If there are fewer than two, a run cannot be read, or a plan is no longer kept.
+            If there are fewer than two plans and runs, a run cannot be read, or a plan is no longer remembered.
         """
         sides = [column_of_plan(key, self._bench.program.name, self._plan(key)) for key in plans]
         for folder in folders:
@@ -82,12 +82,12 @@ class ComparePanel:
         return compared_page.comparison_content(self.found, most_rows=MOST_ROWS)
 
     def write(self, path: str) -> Path:
-        """Write the last comparison as one page; overwrite only an earlier page.
+        """Write the last comparison as one page; an existing file is replaced only if it is such a page.
 
         Raises
         ------
         RunError
-            Before the first comparison.
+            If nothing was compared yet.
         ConfigError
             If the page cannot be written.
         """
@@ -108,7 +108,7 @@ class ComparePanel:
         choices = run_store.choices_of(run)
         try:
             plan = None if choices is None else self._bench.plan_with(choices)
-        except WorkbenchError:  # choices of a program that has changed since
+        except WorkbenchError:  # the program may have changed since the run
             plan = None
         if plan is None or plan.unmatched:
             return column_of_run(name, run)

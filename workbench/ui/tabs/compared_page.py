@@ -81,7 +81,7 @@ def comparison_content(comparison: SideBySide, *, most_rows: int) -> dict[str, A
     ----------
     comparison : SideBySide
     most_rows : int
-        Largest number of statements to list; differing ones take precedence.
+        Maximum number of statements to list; if there are more, statements that differ are preferred.
     """
     marks = {"Figures": comparison.figures, "Sites that differ": comparison.sites}
     tables = [
@@ -127,7 +127,7 @@ def _runs(comparison: SideBySide) -> dict[str, Any] | None:
 
 @dataclasses.dataclass(frozen=True)
 class AlignedStatement:
-    """A statement in one plan: its place, and the bytes alive inside it as a share of the largest in all plans."""
+    """A statement in one plan: its place, and the bytes alive inside it as a share of the maximum over all plans."""
 
     place: str
     share: float
@@ -137,7 +137,7 @@ class AlignedStatement:
 
 @dataclasses.dataclass(frozen=True)
 class AlignedStatements:
-    """Aligned statements of all plans, as drawn: a row has the same statement in each plan."""
+    """Aligned statements of all plans, in the form in which they are drawn. A row has one statement in all plans."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[ComparisonRow, tuple[AlignedStatement, ...]], ...]
@@ -192,7 +192,7 @@ def _step(value: Statement | None, text: str, most: int, mark: str) -> AlignedSt
 
 
 def _steps(comparison: SideBySide) -> str:
-    """Return a table row per statement of any plan, with its place in each plan and the bytes alive inside it."""
+    """Return a table row for each statement of any plan: its place in each plan, and the bytes alive inside it."""
     steps = AlignedStatements.of(comparison)
     lines = []
     for row, cells in steps.rows:

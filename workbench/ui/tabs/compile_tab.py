@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 INTERVAL_S = 0.25
-"""Interval between new rows on the page, which counts time by itself in between."""
+"""Interval between updates of the rows on the page. In between, the page itself counts the time."""
 
 MOST_FUSIONS = 400
-"""Largest number of fusions drawn singly; of more, the longest are drawn."""
+"""Maximum number of fusions with a row of their own. If there are more, the longest fusions have rows."""
 
 
 class CompileTab(Panel):
@@ -41,7 +41,7 @@ class CompileTab(Panel):
         self._end: Callable[[], None] | None = None
 
     def follow(self, run: Run) -> None:
-        """Show this run in place of any other."""
+        """Show the compilation of `run` instead of that of an earlier run."""
         waterfall = Waterfall()
         with self._lock:
             self._shown = waterfall
@@ -50,7 +50,7 @@ class CompileTab(Panel):
         self._end = run.observe(lambda event: self._event(waterfall, event))
 
     def look(self, is_open: bool) -> None:
-        """Record whether the tab is open: while it is closed, only the end of a compilation is drawn."""
+        """Record whether the tab is open. While it is closed, only the end of a compilation is drawn."""
         with self._lock:
             self._open = is_open
             if is_open and self._shown is not None and self._shown.changed:
@@ -58,7 +58,7 @@ class CompileTab(Panel):
 
     @property
     def compiled_s(self) -> dict[str, float]:
-        """Seconds per compiled fusion so far, by name."""
+        """Seconds of each fusion that is compiled so far, by name."""
         with self._lock:
             return {} if self._shown is None else dict(self._shown.seconds_of)
 
@@ -80,9 +80,9 @@ class Waterfall:
     Attributes
     ----------
     seconds_of : dict of str to float
-        Seconds per compiled fusion so far.
+        Seconds of each fusion that is compiled so far, by name.
     changed : bool
-        Whether anything arrived since the last call of `content`.
+        Whether an event has arrived since the last call of `content`.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Waterfall:
         self._ended = ""
 
     def take(self, event: Event) -> None:
-        """Process an event."""
+        """Add an event of the run to the data."""
         self._now_s = max(self._now_s, event.t_s)
         get = vars(event).get
         kind = event.type

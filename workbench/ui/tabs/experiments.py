@@ -34,19 +34,20 @@ _FIGURES = {
 class Experiments(Panel):
     """A table of runs; content: ``rows`` from `run_row`, and ``unreadable`` folders, each with the reason.
 
-    ``compared`` holds the comparison of runs with the pinned one, once requested. ``plans`` can be ticked like runs;
-    ``beside`` holds the comparison of ticked items, and ``busy`` the name of a pending task.
+    ``compared`` is the comparison of runs with the pinned run, after the user has requested it. ``plans`` are plans
+    that the user can tick like runs. ``beside`` is the comparison of ticked plans and runs. ``busy`` is the name of a
+    task in progress.
 
     Parameters
     ----------
     program : Program
-        The program with these runs.
+        The program whose runs are listed.
     on_pinned : callable
-        Called when another run is pinned or the pinned one is unpinned.
+        Called when a different run is pinned, or the pinned run is unpinned.
     act : callable
-        Calls an action that may fail, and reports the failure.
+        Calls a function that may fail, and reports its failure.
     bench : Workbench, optional
-        Supplies plans to compare with runs; by default no plans.
+        Bench whose plans can be compared with runs; by default there are no plans.
     cannot_run : str
         Reason why nothing can run here, and what to do.
     """
@@ -104,14 +105,14 @@ class Experiments(Panel):
             before = self.pinned.run_dir if self.pinned is not None else None
             try:
                 self.pinned = None if pinned is None else follow_run.follow(pinned)
-            except WorkbenchError:  # deleted since
+            except WorkbenchError:  # the run may be deleted meanwhile
                 self.pinned = pinned = None
         if before != pinned:
             self._on_pinned()
 
     def _row(self, folder: Path) -> dict[str, Any] | None:
-        """Return the row of a folder's run; None for a run of another program."""
-        # Take the time before reading: a row read while the run is renamed or still writes is then read again.
+        """Return the row of a folder's run; None for a run of a different program."""
+        # Take the times before reading. If the run changes while it is read, it is then read again.
         written = untrusted_files.modified_times(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
         known_written, known = self._known.get(folder, (None, None))
         if known_written == written:
@@ -151,7 +152,7 @@ class Experiments(Panel):
                 found = self._act(lambda: beside.compare(plans, runs, base))
                 self._show(busy="", **({"beside": found} if found is not None else {}))
 
-            # Plans without a cache entry take seconds.
+            # Compare in a separate thread, because a plan that is not cached takes seconds.
             self.in_thread("beside", compare)
         elif message["type"] == "write":
             written = self._act(lambda: beside.write(message["path"]))
@@ -177,7 +178,7 @@ class Experiments(Panel):
         self._show(compared={"words": words, "rows": list(map(_difference_row, found.differences))})
 
     def _pin(self, folder: Path, pinned: bool) -> None:
-        """Pin this run and unpin the program's other runs."""
+        """Unpin the program's runs; if `pinned`, then pin the run of `folder`."""
         for row in self.content["rows"]:
             if row["pinned"]:
                 run_store.pin(row["folder"], False)
@@ -186,7 +187,7 @@ class Experiments(Panel):
 
 
 def _difference_row(difference: Difference) -> dict[str, str]:
-    """Return a difference as a row; only a difference with a verdict has a colour."""
+    """Return a difference as a table row. Only a difference with a verdict has a colour."""
     write = human_bytes if difference.figure.endswith("_bytes") else human_seconds
     tone = {"faster": "good", "less": "good", "slower": "bad", "more": "bad"}.get(difference.verdict, "")
     sampled = difference.low is not None and difference.high is not None and difference.low != difference.high
@@ -204,7 +205,7 @@ def _difference_row(difference: Difference) -> dict[str, str]:
 
 
 def _variant_text(name: str, variant: dict[str, Any]) -> str:
-    """Describe a variant timed interleaved with a run, in a few words."""
+    """Describe the time of a variant that was timed interleaved with a run, in a few words."""
     if variant["verdict"] == "noise":
         return f"{name}: no difference beyond noise"
     return f"{name} takes {variant['ratio']:.2f} of this time: {variant['verdict']}"

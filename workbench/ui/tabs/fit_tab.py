@@ -1,4 +1,4 @@
-"""The Fit tab: a fit to a stated peak; a plot of step time against peak as plans are found, also per lever."""
+"""The Fit tab: a fit to a stated peak, and a plot of step time against peak, with a line for each kind of choices."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _LABEL = "plans"
 _ROOM = 0.12
-"""Share of the range left free around the points."""
+"""Free space around the points, as a share of the axis' range."""
 _NEAR = 3.0
-"""The axis includes measured steps up to this many times the longest predicted step."""
+"""Measured steps longer than this multiple of the longest predicted step are outside of the axis."""
 _COLUMNS = "x y label why"
 _ADDING = {
     "recompute": ("start", "2 3"),
@@ -38,7 +38,7 @@ _ADDING = {
     "cuts": ("start", "10 4"),
     "order": ("measured", "solid"),
 }
-"""Lines below the complete one, by the means that each adds: colour and dashes."""
+"""Colour and dashes of the lines other than the complete line, by the kind of choices that each line adds."""
 
 
 class FitTab:
@@ -48,11 +48,11 @@ class FitTab:
     ----------
     bench : Workbench
     in_background : callable
-        Runs a slow action; called with a description and the action.
+        Runs a slow action in the background; called with a description and the action.
     on_message : callable
-        As for `Panel`: receives messages that are not for this tab.
+        As in `Panel`; receives messages that are not for this tab.
     say : callable
-        Shows one line.
+        Shows one line of text.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class FitTab:
         self._bench, self._in_background, self._say, self._on_message = bench, in_background, say, on_message
         self._curve: Curve | None = None
         self._former: Curve | None = None
-        """The last curve with points under the same choices by hand, shown if a newer one ends without points."""
+        """The last curve with points under the same choices by hand; shown if a newer curve ends without points."""
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
         self._error = ""
@@ -81,7 +81,7 @@ class FitTab:
         self.panel.layout.flex, self.panel.layout.min_width, self.panel.layout.width = "3 1 480px", "0", "auto"
 
     def look(self, is_open: bool) -> None:
-        """Record whether the tab is open: a curve stops while the tab is closed."""
+        """Record whether the tab is open. While it is closed, no curve is computed."""
         curve = self._curve
         if not is_open and curve is not None and curve.state == "working":
             curve.cancel()
@@ -95,7 +95,7 @@ class FitTab:
             self._curve.cancel()
 
     def show_plan(self) -> None:
-        """Update after the bench has another plan, other choices by hand, or a finished run."""
+        """Update the tab after the bench's plan or the choices made by hand have changed, or a run has ended."""
         curve = self._curve
         by_machine = self._bench.program.device != "cpu"
         if curve is None or curve.pinned != self._bench.pinned or (by_machine and curve.machine != self._bench.machine):
@@ -117,7 +117,7 @@ class FitTab:
 
     @property
     def _shown_curve(self) -> Curve | None:
-        """The curve with the shown points."""
+        """The curve whose points are shown."""
         curve, former = self._curve, self._former
         if former is None or former.pinned != self._bench.pinned:
             return curve
@@ -126,7 +126,7 @@ class FitTab:
 
     @property
     def _all(self) -> tuple[str, ...]:
-        """All means that a fit of this program may use."""
+        """All kinds of choices that a fit of this program may use."""
         plan = self._bench.plan
         none = {
             OFFLOAD: OFFLOAD not in default_using(self._bench.program.device),
@@ -168,7 +168,7 @@ class FitTab:
         self._show()
 
     def _show(self) -> None:
-        """Draw the current data. Do not call it with the app's lock held: it may wait for the curve."""
+        """Draw the current data. The caller must not hold the app's lock, because this may wait for the curve."""
         curve = self._shown_curve
         if curve is None:
             return
@@ -201,7 +201,7 @@ class FitTab:
 
 
 def fit_content(fit: Fit) -> dict[str, Any]:
-    """Return the panel's data for a fit: lines, and a row per choice."""
+    """Return the panel's data for a fit: lines of text, and a row for each choice."""
     return {
         "lines": fit.lines,
         "rows": [
@@ -223,7 +223,7 @@ def fit_content(fit: Fit) -> dict[str, Any]:
 
 
 class FitPanel(Panel):
-    """The field, the slider, the progress and the reasons."""
+    """The part of the tab with the field, the slider, the progress and the reasons."""
 
     _esm = esm("fit_tab")
 
@@ -234,7 +234,7 @@ class CurvePlot(Panel):
     Parameters
     ----------
     on_pick : callable
-        Called with the name of the clicked points and the index of the clicked one.
+        Called with the name of the line and the index of the point that the user clicked.
     """
 
     _esm = esm("plot")
@@ -264,9 +264,9 @@ class CurvePlot(Panel):
         machine: str,
         stock_bytes: int,
     ) -> None:
-        """Draw lines, the last one for all means; the current plan, as peak and seconds; and runs.
+        """Draw the lines, of which the last is for all kinds of choices; the current plan; and measured runs.
 
-        Without any of them the peak's axis ends at stock's peak, and the step's axis has no numbers.
+        Without any of these, the axis of the peak ends at the stock peak, and the axis of the step has no numbers.
         """
         below = {line.using[-1]: _points(line.points) for line in lines[:-1]}
         sources: dict[str, dict[str, list[Any]]] = {
@@ -277,7 +277,7 @@ class CurvePlot(Panel):
         }
         found = [(x, y) for name in sources if name != "measured" for x, y in _pairs(sources[name])]
         runs = _pairs(sources["measured"])
-        # Leave out runs on a busy machine, which take many times as long: they would flatten the curve.
+        # Leave out runs on a busy machine. They take many times as long, and would flatten the curve.
         near = [(x, y) for x, y in runs if not found or y <= _NEAR * max(step for _, step in found)]
         every = [*found, *near]
         above = len(runs) - len(near)
@@ -290,7 +290,7 @@ class CurvePlot(Panel):
                 "step": _range([y for _, y in every]),
                 "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates{more}"},
                 "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
-                # Hide series without points in the legend too.
+                # The legend does not show a series without points.
                 "measured legend": {"visible": bool(measured)},
                 "now legend": {"visible": current is not None},
                 **{f"{name} legend": {"visible": name in below} for name in _ADDING},
@@ -339,7 +339,7 @@ def _range(values: Sequence[float]) -> Mapping[str, float]:
 
 
 def _measured_runs(bench: Workbench) -> list[tuple[str, int, float]]:
-    """Return name, peak and step time of the runs that measured both."""
+    """Return name, peak and step time of the runs that measured peak and step time."""
     found = []
     for run in bench.runs:
         peak, step_s = run.memory["measured_peak_bytes"], run.step_s
@@ -350,9 +350,9 @@ def _measured_runs(bench: Workbench) -> list[tuple[str, int, float]]:
 
 @functools.cache
 def _plot(*, dark: bool) -> dict[str, Any]:
-    """Return the plot without data, in the colours of a theme; models that change later have names.
+    """Return the plot without data, in the colours of a theme. Models that change later have names.
 
-    Made once for all apps of a process: Bokeh takes longer for it than a choice does.
+    The plot is made once for all apps of a process, because Bokeh takes longer to make it than a choice takes.
     """
     colors = DARK if dark else LIGHT
     plot: Any = figure(

@@ -1,4 +1,4 @@
-"""The Fusions tab: the census, with a row per group of identical fusions."""
+"""The Fusions tab: the fusions of the plan, with a row for each group of identical fusions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Fusions(Panel):
-    """Groups of identical fusions, largest first, and the cost of other cuts.
+    """Groups of identical fusions, the largest first, and the figures of different cuts.
 
     Content is from `fusions_content`; ``cuts`` from `cuts_content`.
 
@@ -32,11 +32,11 @@ class Fusions(Panel):
     ----------
     bench : Workbench
     in_background : callable
-        Runs a slow action; called with a description and the action.
+        Runs a slow action in the background; called with a description and the action.
     on_message : callable
-        As for `Panel`: receives messages that are not for this tab.
+        As in `Panel`; receives messages that are not for this tab.
     say : callable
-        Shows one line.
+        Shows one line of text.
     """
 
     _esm = esm("fusions_tab")
@@ -54,12 +54,12 @@ class Fusions(Panel):
         self._bench, self._in_background, self._on_message, self._say = bench, in_background, on_message, say
         self._weighing: CutSearchTask | None = None
         self._former: CutSearchTask | None = None
-        """The last task with a table, shown if a newer one fails before it has one."""
+        """The last task with a table. Its table is shown if a newer task fails before it has a table."""
         self._told: CutSearchTask | None = None
         self._lock = threading.RLock()
 
     def show_plan(self, ids: Sequence[str], compiled_s: Mapping[str, float]) -> None:
-        """Update after a new plan or new compile times of fusions; arguments as for `fusions_content`."""
+        """Update the tab after a new plan or new compile times; arguments as in `fusions_content`."""
         self.content = fusions_content(self._bench.plan, ids, compiled_s)
         self._show_cuts()
 
@@ -80,7 +80,7 @@ class Fusions(Panel):
             self._on_message(message)
 
     def _weigh(self) -> None:
-        """Weigh cuts in the background; stop an earlier task."""
+        """Make the table of cuts in the background; stop an earlier task."""
         with self._lock:
             self.close()
             if self._weighing is not None and self._weighing.table is not None:
@@ -90,7 +90,7 @@ class Fusions(Panel):
         self._go_on(weighing)
 
     def _go_on(self, weighing: CutSearchTask) -> None:
-        """Show the progress, and report the end."""
+        """Show the progress of a task, and report its end."""
         with self._lock:
             if weighing is not self._weighing:
                 return
@@ -113,7 +113,7 @@ class Fusions(Panel):
 
     @property
     def _table(self) -> Cuts | None:
-        """The latest table; the former one if the latest task failed before it had one."""
+        """The table of the latest task; if it failed before it had a table, the table of the task before."""
         weighing, former = self._weighing, self._former
         if weighing is not None and weighing.table is None and weighing.state == "failed" and former is not None:
             return former.table
@@ -133,7 +133,7 @@ class Fusions(Panel):
 def cuts_content(
     weighing: CutSearchTask | None, choices: Mapping[str, str], table: Cuts | None = None
 ) -> dict[str, Any]:
-    """Return the tab's data for cuts: progress, columns, and rows, with the current one marked."""
+    """Return the tab's data for cuts: progress, columns, and rows, with a mark on the row of the current choices."""
     if weighing is None:
         return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}
     state, table = weighing.state, table or weighing.table
@@ -161,7 +161,7 @@ def cuts_content(
 
 
 def _is_only_choice(cut: Cut, choices: Mapping[str, str]) -> bool:
-    """Return whether nothing outside of `cut` is chosen."""
+    """Return whether `choices` contain no choices of cuts other than those of `cut`."""
     return not any(id.startswith(BY_CUTS) and id not in cut.choices for id in choices)
 
 
@@ -172,9 +172,9 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
     ----------
     plan : Plan
     ids : sequence of str
-        Node that shows each statement of the plan's graph, or an empty string.
+        For each statement of the plan's graph, the id of the node that shows it, or an empty string.
     compiled_s : mapping of str to float
-        Measured compile time by fusion name, in seconds, as far as known.
+        Measured compile times in seconds, by the fusion's name, as far as they are known.
     """
     statements, census = plan.graph.statements, plan.census
     rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
@@ -212,5 +212,5 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
 
 
 def _count_names(names: list[str]) -> str:
-    """Count each name, in order of first appearance."""
+    """Return a text with each name and the number of its occurrences, in the order of first occurrence."""
     return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in Counter(names).items())

@@ -1,4 +1,4 @@
-"""Memory over the statements of a step as SVG: in a page's colours, and as a picture with its own."""
+"""Memory over the statements of a step as SVG: in the colours of a page, or as a picture with colours of its own."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 12.0, 12.0, 24.0
 _STYLES = ("stroke:var(--wb-accent)", "stroke:var(--wb-muted);stroke-dasharray:4 3", "stroke:var(--wb-again)")
 _ROUND = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 _COLORS = f"--wb-hair:#e6e9ed;--wb-rule:#d0d7de;--wb-accent:#0b57d0;--wb-muted:{MUTED};--wb-again:#b04a00"
-"""Those of ``style.css`` on white."""
+"""Colours of the picture: those of ``style.css`` on white."""
 
 
 def memory_curves(curves: Mapping[str, Sequence[int]], *, forward: int) -> str:
-    """Draw step curves of bytes, each stretched to the full width, below a legend of their names.
+    """Draw curves of bytes as steps, each stretched to the full width, below a legend with their names.
 
     Parameters
     ----------
     curves : mapping of str to sequence of int
-        Bytes inside each statement, by name; at most three curves.
+        For the name of each curve, the bytes inside each statement; at most three curves.
     forward : int
-        Statements of the first curve before its backward begins.
+        Number of the first curve's statements before its backward begins.
     """
     shown = {name: curve for name, curve in curves.items() if len(curve)}
     width, height = _SIZE
@@ -43,7 +43,7 @@ def memory_curves(curves: Mapping[str, Sequence[int]], *, forward: int) -> str:
 def memory_picture(
     curves: Mapping[str, Sequence[int]], *, forward: int, title: str = "", width: int = 720, height: int = 260
 ) -> str:
-    """Draw the same as a self-contained ``<svg>`` element, with its own colours, title and legend."""
+    """Draw the curves of `memory_curves` as a self-contained ``<svg>`` element, with colours, title and legend."""
     shown = {name: curve for name, curve in curves.items() if len(curve)}
     head = [f'<text x="12" y="20" class="b" style="fill:{INK}">{escape(title)}</text>'] if title else []
     y = 20.0 * len(head)
@@ -91,7 +91,7 @@ def _plot(curves: Mapping[str, Sequence[int]], forward: int, width: int, height:
 
 
 def _ticks(most: float) -> list[float]:
-    """Round numbers of bytes from zero up to `most`, at most six."""
+    """Return at most six round numbers of bytes, from zero up to `most`."""
     unit = 1024 ** int(math.log(max(most, 1), 1024))
     step = max(1, next(size for size in _ROUND if 5 * size >= most / unit) * unit)
     return [step * i for i in range(int(most // step) + 1)]

@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     from workbench.ui.controls.figure_strip import Baseline
 
 _HEADROOM = 1.6
-"""Space above the curves for the peak's label, as a factor."""
+"""Height of the plot as a multiple of the peak, so that the peak's label has space above the curves."""
 
 _PIXELS = 1000
-"""Screen columns for which a curve is drawn at first."""
+"""Number of pixels of the width for which a curve is drawn at first."""
 
 _AROUND = 1
 """Number of screens sent on each side of the visible part, so that the user can pan."""
 
 _CURVES = {"statements": ("predicted", "start", "measured"), "time": ("measured over time",)}
-"""Curves by the axis along which they are drawn."""
+"""For each axis, the curves that are drawn along it."""
 
 _STATEMENTS = "statements, forward then backward"
 _NAME = 20
-"""Largest number of characters of a run's name in the legend."""
+"""Maximum number of characters of a run's name in the legend."""
 
 
 type _Columns = dict[str, NDArray[Any] | str | float]
 
 
 class MemoryTab(Panel):
-    """Curves on axes of bytes and statements; a run with unknown statements has a separate time axis above.
+    """Curves of bytes over statements. A run whose statements are unknown has a separate axis of time above.
 
-    The page receives as many points as it has pixels, and requests those near the visible part.
+    The page receives about as many points as it has pixels. When the user moves, the page requests more points.
 
     BokehJS is sent once over the widget's channel, and is never saved in the notebook file.
     """
@@ -83,7 +83,7 @@ class MemoryTab(Panel):
             self._send_near(message)
         elif message.get("type") == "at":
             row, by = round(message["x"]), int(message.get("by", 0))
-            # Keys move on to the next statement that the graph shows.
+            # Arrow keys skip statements that the graph does not show.
             while by and 0 <= row < len(self._ids) and not self._ids[row]:
                 row += by
             if 0 <= row < len(self._ids) and self._ids[row] and self._on_message is not None:
@@ -110,12 +110,12 @@ class MemoryTab(Panel):
         ----------
         plan : Plan
         baseline : Baseline
-            The baseline of the figures.
+            The baseline with which figures are compared.
         run : Run, optional
         same_choices : bool
             Whether the run has the current choices.
         ids : sequence of str
-            Node that shows each statement in the graph: a click on the curve goes there.
+            For each statement, the id of the node that shows it in the graph. A click on the curve selects this node.
         """
         start = baseline.plan or plan
         rows, predicted = _curve(plan)
@@ -130,7 +130,7 @@ class MemoryTab(Panel):
         times, bytes_then = ([], []) if run is None or len(inside) else run.timeline or ([], [])
         curve = np.asarray(bytes_then, np.int64)
         milliseconds = 1e3 * np.asarray(times, np.float64)
-        # Curves of different plans have different statements: stretch the others to the width of the plan's.
+        # Curves of different plans have different statements. Stretch the other curves to the width of this plan's.
         self._curves = {
             "predicted": SampledCurve(np.arange(len(rows)), predicted),
             "start": SampledCurve(_stretch_points(len(before), end), before),
@@ -192,7 +192,7 @@ class MemoryTab(Panel):
         self._mark()
 
     def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, _Columns], bool]:
-        """Return the points to draw along an axis, and whether these are all points."""
+        """Return the points to draw between two places of an axis, and whether these are all points of the curves."""
         sources: dict[str, _Columns] = {}
         all_whole = True
         for name in _CURVES[axis]:
@@ -207,7 +207,7 @@ class MemoryTab(Panel):
         return sources, all_whole
 
     def _send_near(self, request: Mapping[str, Any]) -> None:
-        """Send the requested part of the curves, only to the requesting page: other pages may show another part."""
+        """Send the requested part of the curves only to the page that requested it: pages may show different parts."""
         if not self._curves or request["axis"] not in _CURVES:
             return
         span = request["end"] - request["start"]
@@ -224,7 +224,7 @@ class MemoryTab(Panel):
 
 
 def _pack_columns(columns: _Columns) -> dict[str, Any]:
-    """Pack numbers as bytes: the page gets thousands, and each list element would be inspected on the way."""
+    """Return numbers as bytes. In a list, each of thousands of elements would be inspected when it is sent."""
     return {
         name: column.astype(np.float64).tobytes() if isinstance(column, np.ndarray) else column
         for name, column in columns.items()
@@ -237,7 +237,7 @@ def _list_columns(columns: _Columns) -> dict[str, Any]:
 
 
 def _shorten_name(name: str) -> str:
-    """Shorten a run's name, which may be long, to fit the legend."""
+    """Return a run's name, shortened to fit the legend."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
@@ -247,16 +247,16 @@ def _stretch_points(points: int, end: int) -> NDArray[np.float64]:
 
 
 def _curve(plan: Plan) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return top-level statements and the peak memory inside each."""
+    """Return the top-level statements of a plan, and the peak memory inside each statement."""
     rows = np.flatnonzero(plan.graph.statements.parent < 0)
     return rows, plan.timeline.statement_peak_bytes[rows]
 
 
 @functools.cache
 def _plot(*, dark: bool) -> dict[str, Any]:
-    """Return the plot without data, in the colours of a theme; models that change later have names.
+    """Return the plot without data, in the colours of a theme. Models that change later have names.
 
-    Made once for all apps of a process: Bokeh takes longer for it than a choice does.
+    The plot is made once for all apps of a process, because Bokeh takes longer to make it than a choice takes.
     """
     colors = DARK if dark else LIGHT
     plot: Any = figure(
@@ -283,7 +283,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.xaxis.update(name="statements axis", axis_label=_STATEMENTS)
     time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)
     plot.add_layout(time_axis, "above")
-    # Steps that are round in binary units.
+    # Ticks at numbers that are round in binary units.
     plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=5, num_minor_ticks=0)
     plot.yaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
@@ -355,7 +355,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
             formatters=in_words,
         ),
     )
-    # Hide series without points in the legend too.
+    # The legend does not show a series without points.
     start_item, _, measured_item, timed_item = plot.legend[0].items
     start_item.update(name="start legend", visible=False)
     measured_item.update(name="measured legend", visible=False)

@@ -1,4 +1,4 @@
-"""The outline, as a tab and beside the graph: the program's parts, their cost, and one choice for a complete part."""
+"""The outline, as a tab and beside the graph: the parts of the program, their cost, and choices for a whole part."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ _LOGGER = logging.getLogger(__name__)
 class OutlineTab(Panel):
     """A tree with columns; content: ``parts`` from `part_row`, and ``machine``, whose rates give the times.
 
-    The page receives the open parts and one more level. Parts that were opened once are always sent.
+    The page receives the open parts and the parts one level below them. A part that was opened once is always sent.
 
     Parameters
     ----------
     bench : Workbench
     shown_ids : callable
-        Node that shows each statement of the plan's graph, or an empty string.
+        Returns, for each statement of the plan's graph, the id of the node that shows it, or an empty string.
     go : callable
-        Called with the id to show in the graph.
+        Called with the id of a node to show in the graph.
     choose : callable
         Called with choices.
     preview : callable
-        Called with the choices under the pointer and their description; with no choices when the pointer leaves.
+        Called with the choices of the option under the pointer, and their description; without choices when the
+        pointer leaves.
     """
 
     _esm = esm("outline_tab")
@@ -59,7 +60,7 @@ class OutlineTab(Panel):
         self.observe(lambda _: self._open_selected(), names="selected")
 
     def show_plan(self) -> None:
-        """Show the current plan at once, and its times when they are known."""
+        """Show the current plan at once, and the times of its statements when they are known."""
         plan = self._bench.plan
         self._set_outline(plan, outline(plan), "")
         self.in_thread("outline", self._time)
@@ -94,7 +95,7 @@ class OutlineTab(Panel):
             self._set_outline(*self._outlined)
 
     def _open_selected(self) -> None:
-        """Send the parts around the selected statement."""
+        """Send the parts that contain the selected statement."""
         plan, parts, _ = self._outlined
         if plan is None or not self.selected:
             return
@@ -121,7 +122,7 @@ class OutlineTab(Panel):
             self._preview(choices, f"{message['option']} for all in {part.label}" if part is not None else "")
 
     def _choices_in(self, message: dict[str, Any]) -> tuple[OutlineNode | None, dict[str, str]]:
-        """Return a part of the program, and the choices that an option for the complete part makes."""
+        """Return the part that a message names, and the choices that set the whole part to the message's option."""
         plan = self._bench.plan
         shown, parts, _ = self._outlined
         parts = parts if shown is plan else outline(plan)
@@ -130,12 +131,12 @@ class OutlineTab(Panel):
 
 
 class OutlinePane(OutlineTab):
-    """The outline beside the graph, where the app shows everything at once; the user opens and closes it.
+    """The outline beside the graph, on pages on which the app shows everything at once. The user opens and closes it.
 
     Attributes
     ----------
     looked_at : bool
-        Whether it is open and visible, as reported by the page: a hidden outline is not computed.
+        Whether the outline is open and visible, according to the page. A hidden outline is not computed.
     """
 
     beside = traitlets.Bool(True).tag(sync=True)
@@ -147,7 +148,7 @@ OPEN_DEPTH = 2
 
 
 def parts_in_reach(parts: Sequence[OutlineNode], open_keys: Collection[str]) -> list[int]:
-    """Return the indices of parts in open parts, and of their children: what one more click can show."""
+    """Return the indices of the parts in open parts, and of their children, which one further click can show."""
     reach: dict[int, int] = {-1: 2}
     for number, part in enumerate(parts):
         left = reach.get(part.parent, 0)

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.pass_log import TracePass
 
 MOST_LINES = 6000
-"""Largest number of trace lines to compare; more would take too long."""
+"""Maximum number of trace lines that are compared; a comparison of more lines would take too long."""
 
 
 class Passes(Panel):
-    """Passes to choose from and the text of one, line by line; content: ``names steps chosen lines``.
+    """Passes to choose from, and the lines of the chosen pass; content: ``names steps chosen lines``.
 
     ``steps`` describes each pass: its purpose, the statements and fusions after it, and its time.
 
-    The text is made in a separate thread.
+    The lines are made in a separate thread.
 
     Parameters
     ----------
     on_value : callable, optional
-        Called with the name of the value that a clicked line makes.
+        Called when the user clicks a line, with the name of the value that the line makes.
     """
 
     _esm = esm("passes_tab")
@@ -70,7 +70,7 @@ class Passes(Panel):
 
 
 def steps_of(passes: Sequence[TracePass]) -> list[dict[str, Any]]:
-    """Describe each pass: its purpose, and in words its result and time."""
+    """Describe each pass in words: its purpose, its result and its time."""
     fused = [f", {one.fusions} of them fusions" if one.fusions else "" for one in passes]
     counts = [f"{one.statements} statements{fusions}" for one, fusions in zip(passes, fused, strict=True)]
     seconds = ["" if one.seconds is None else human_seconds(one.seconds) for one in passes]
@@ -81,12 +81,12 @@ def steps_of(passes: Sequence[TracePass]) -> list[dict[str, Any]]:
 
 
 def changed_lines(old_text: str, new_text: str) -> list[list[str]]:
-    """Return the lines of `new_text`: those that `old_text` lacks marked ``+``, and those only in it marked ``-``.
+    """Return the lines of both texts: ``+`` marks lines only in `new_text`, and ``-`` marks lines only in `old_text`.
 
     Parameters
     ----------
     old_text, new_text : str
-        Traces. Without `old_text`, nothing is marked.
+        Texts of two traces. If `old_text` is empty, no line is marked.
 
     Returns
     -------
@@ -105,6 +105,6 @@ def changed_lines(old_text: str, new_text: str) -> list[list[str]]:
 
 
 def _body(text: str) -> list[str]:
-    """Return the lines of a trace without its head: imports and date."""
+    """Return the lines of a trace without its head, which has imports and the date."""
     head = ("import ", "from ", "# Constructed by ")
     return [line for line in text.strip().splitlines() if not line.startswith(head)][:MOST_LINES]

@@ -22,7 +22,7 @@ _AUTOGRAD = "autograd, between statements"
 
 
 class Alive(Panel):
-    """Lists of values, largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
+    """Lists of values, largest first; content: ``predicted`` and ``measured``. ``measured`` is None before a run."""
 
     _esm = esm("peak_table")
 
@@ -30,15 +30,15 @@ class Alive(Panel):
 def predicted_content(
     plan: Plan | SavedPlan, ids: Sequence[str], reserved: ReservedMemory | None = None
 ) -> dict[str, Any]:
-    """Return the contents of a plan's list.
+    """Return the data of the list of values alive at a plan's predicted peak.
 
     Parameters
     ----------
     plan : Plan or SavedPlan
     ids : sequence of str
-        Node that shows each statement of the plan's graph, or an empty string.
+        For each statement of the plan's graph, the id of the node that shows it, or an empty string.
     reserved : ReservedMemory, optional
-        Memory of the allocator on a GPU.
+        Predicted memory of the allocator on a GPU.
     """
     peak = plan.timeline.peak_statement
     if peak < 0:
@@ -72,13 +72,13 @@ def predicted_content(
 
 
 def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the contents of a run's list; None if the run did not measure its peak.
+    """Return the data of the list of values alive at a run's measured peak; None if the run did not measure its peak.
 
     Parameters
     ----------
     run : Run, optional
     named : mapping of str to str
-        Node by value name; empty if the shown plan is not the run's.
+        Node ids by the name of the value; empty if the shown plan is not the run's plan.
     """
     memory = run.memory if run is not None else {}
     peak_bytes, baseline_bytes = memory.get("measured_peak_bytes"), memory.get("baseline_bytes")

@@ -26,11 +26,11 @@ _LOGGER = logging.getLogger(__name__)
 TITLE = "Worth it"
 """Title of the tab."""
 QUIET_S = 0.3
-"""Time without a choice before the ranking starts."""
+"""Time after the last choice before a ranking starts."""
 INTERVAL_S = 0.4
-"""Interval between new rows on the page."""
+"""Interval between updates of the rows on the page."""
 MOST_PLANS = 24
-"""Largest number of plans for one ranking; choices that need a plan for exact figures are tried best first."""
+"""Maximum number of plans for one ranking. Of choices that need a plan for exact figures, the best come first."""
 
 
 class WorthTab(Panel):
@@ -40,11 +40,11 @@ class WorthTab(Panel):
     ----------
     bench : Workbench
     groups : callable
-        Returns groups of sites that are set together, in program order.
+        Returns groups of sites that are set together, in the order of the program.
     on_message : callable
-        As for `Panel`.
+        As in `Panel`.
     learn : callable
-        Called with each gain computed by a plan, as `Preview.learn`.
+        Called with each gain that was computed by a plan, as `Preview.learn` is called.
     """
 
     _esm = esm("ranking_tab")
@@ -64,7 +64,7 @@ class WorthTab(Panel):
         self._open = self._stale = False
 
     def look(self, is_open: bool) -> None:
-        """Record whether the tab is open: while it is closed, nothing is computed."""
+        """Record whether the tab is open. While it is closed, nothing is computed."""
         with self._lock:
             self._open = is_open
             if not is_open:
@@ -73,7 +73,7 @@ class WorthTab(Panel):
         self._begin()
 
     def show_plan(self) -> None:
-        """Rank again after the bench has another plan."""
+        """Rank again, because the bench has a new plan."""
         with self._lock:
             self._stale, self._turn = True, self._turn + 1
         self._begin()
@@ -114,7 +114,7 @@ class WorthTab(Panel):
 
 
 class RankingTask:
-    """The rows of one plan, computed one by one.
+    """The rows of the table for one plan, which are computed one by one.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class RankingTask:
     groups : sequence of list of Site
         Groups of sites that are set together.
     on_gain : callable, optional
-        Called with each gain computed by a plan.
+        Called with each gain that was computed by a plan.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class RankingTask:
         return True
 
     def content(self) -> dict[str, Any]:
-        """Return the page's data, with the number of rows still to come."""
+        """Return the page's data, with the number of rows that are not computed yet."""
         rows = [
             row_of(group, choices, self._gains.get(number), self._refused.get(number, ""))
             for number, (group, choices) in enumerate(self._rows)
@@ -168,7 +168,7 @@ class RankingTask:
         return [n for n in range(len(self._rows)) if n not in self._gains or self._gains[n].estimated]
 
     def _promise(self, number: int) -> tuple[int, int]:
-        """Return a sort key: settings of the whole program first, then choices by freed bytes."""
+        """Return a sort key for choices that are planned: first settings of the whole program, then by freed bytes."""
         group, gain = self._rows[number][0], self._gains.get(number)
         if is_setting(group[0]):
             return (0, 0)

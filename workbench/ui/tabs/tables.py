@@ -31,12 +31,12 @@ VARIANTS = {"stock": Variant("this executor without choices", {}), "thunder": Va
 
 @dataclasses.dataclass(frozen=True)
 class RunsAsked:
-    """Extra measurements of the next runs.
+    """Additional measurements that the user has requested for the next runs.
 
     Attributes
     ----------
     against : tuple of str
-        Names in `VARIANTS`.
+        Names of variants in `VARIANTS`, with which runs are timed.
     snapshot : bool
         Whether to record a step's allocations for memory_viz.
     """
@@ -73,7 +73,7 @@ def _options(site: Site) -> list[dict[str, str]]:
 
 
 def site_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
-    """Return a row per site that is one place."""
+    """Return a row for each site that is a place in the program, and not a setting of a lever."""
     return [
         {
             "id": site.id,
@@ -91,7 +91,7 @@ def site_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
 
 
 def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
-    """Return a row per setting of a lever."""
+    """Return a row for each setting of a lever."""
     return [
         {
             "id": site.id,
@@ -107,7 +107,7 @@ def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
 
 
 def runs_content(requested: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str, Any]:
-    """Return the measurements that runs can make and the requested ones; or why nothing can run here."""
+    """Return the measurements that runs can make, and which are requested; or the reason why nothing can run here."""
     return {
         "cannot_run": cannot_run,
         "ways": [{"name": name, "label": way.label, "on": name in requested.against} for name, way in VARIANTS.items()],
@@ -122,7 +122,7 @@ def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dic
     Parameters
     ----------
     text : str
-        The trace as printed by Thunder.
+        The trace in the form in which Thunder prints it.
     graph : Graph
     node_names : dict of str to str
         Node ids by the name of the value that the node makes.

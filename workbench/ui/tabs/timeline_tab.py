@@ -29,9 +29,9 @@ def simulated_lanes(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[
     ----------
     graph : Graph
     overlap : Overlap
-        Simulation of that graph.
+        Simulation of the graph.
     ids : sequence of str
-        Node per statement of the graph.
+        For each statement of the graph, the id of its node.
     """
     lanes: dict[str, list[dict[str, Any]]] = {}
     for bar in overlap.simulation.bars:
@@ -73,11 +73,12 @@ def timeline_content(
     times : StatementTimes, optional
         Times of the shown run.
     named : mapping of str to str
-        Node by the name of a value it makes or of its fusion; empty if the run had another plan.
+        Node ids by the name of a value that the node makes, or of a fusion; empty if the run's plan is not the shown
+        plan.
     simulated : sequence of dict
-        Lanes above the measured ones, from `simulated_lanes`.
+        Simulated lanes from `simulated_lanes`, which are shown above the measured lanes.
     overlap : Overlap, optional
-        Simulation behind these lanes.
+        The simulation from which the simulated lanes come.
     same_choices : bool
         Whether the run has the current choices.
     step_s : float, optional
@@ -141,13 +142,13 @@ def timeline_content(
 
 
 def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
-    """Return the tab's initial data: the simulation of a step with ranks may take a second."""
+    """Return the tab's data before there are lanes. With ranks it says that a simulation, which takes time, follows."""
     simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
     return timeline_content(None, {}, cannot_run=cannot_run) | simulating
 
 
 def clocks_words(times: StatementTimes) -> str:
-    """Describe the time that the clocks add to a step, or say that it is within noise."""
+    """Describe the time that the clocks add to a step, or say that this time is within noise."""
     interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
     if times.overhead_low <= 0 <= times.overhead_high:
         return f"what clocks add to a step is within noise ({interval})"

@@ -1,4 +1,4 @@
-"""Curves at screen resolution: all visible points, or the points of each pixel column that affect the picture."""
+"""Curves at screen resolution: all visible points, or those points of each pixel column that change the picture."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 PER_PIXEL = 4
-"""Points that a pixel column of a line needs: the first, the lowest, the highest and the last.
+"""Number of points that a line needs in a pixel column: the first, the lowest, the highest and the last point.
 
-With these, a line through all points and a line through the sample fill the same pixels: U. Jugel and others,
+A line through all points and a line through only these points fill the same pixels: U. Jugel and others,
 "M4: A Visualization-Oriented Time Series Data Aggregation", VLDB 2014.
 """
 
@@ -34,7 +34,7 @@ class SampledCurve:
 
 
 def points_in_sight(curve: SampledCurve, start: float, end: float, pixels: int) -> tuple[NDArray[np.intp], bool]:
-    """Return the points to draw of a curve between two values of `x`.
+    """Return the points of a curve that are drawn between two values of `x`.
 
     Parameters
     ----------
@@ -42,12 +42,13 @@ def points_in_sight(curve: SampledCurve, start: float, end: float, pixels: int) 
     start, end : float
         Edges of the visible part, in units of `x`.
     pixels : int
-        Screen columns between the edges.
+        Number of pixels between the edges.
 
     Returns
     -------
     (points,) intp
-        Points in order, with one on each side of the visible part, so that lines reach its edges.
+        Indices of points in order. One point on each side of the visible part is included, so that lines reach its
+        edges.
     bool
         Whether these are all points of the curve.
     """

@@ -22,15 +22,17 @@ class Answering(anywidget.AnyWidget):
     def open(self) -> None:
         """Open the comm to the page."""
         super().open()
-        # ipykernel 7.4 sends a comm's messages to the shell that last sent on the comm, not to the shell for which they
-        # are meant. For a widget that a cell makes, this is the main shell, where messages wait for the running cell.
-        # Without the method they go to the subshell chosen by the page; ipykernel 7.3 has no such method.
+        # ipykernel 7.4 delivers the messages of a comm to the shell that last sent on the comm, and not to the shell
+        # that the page has chosen. For a widget that a cell makes, that is the main shell, where messages wait for the
+        # running cell. Without this method, messages go to the chosen subshell, as in ipykernel 7.3.
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = None
 
 
 class Panel(Answering):
-    """Content goes to the page as one trait; the user's actions come back as messages. Subclasses set ``_esm``.
+    """A widget whose content goes to the page as one trait. The user's actions come back as messages.
+
+    Subclasses set ``_esm``.
 
     Parameters
     ----------
@@ -42,8 +44,8 @@ class Panel(Answering):
     content : dict
         Data on the screen; each panel documents its form.
     marked : list of str
-        Nodes of the graph at the selection: a statement, or both ends of an arc. Panels that
-        show statements mark them.
+        Ids of the graph's nodes at the selection: a statement, or both ends of an arc. Panels that
+        show statements mark these nodes.
     """
 
     _css: str | pathlib.Path = PAGE / "style.css"
@@ -57,7 +59,7 @@ class Panel(Answering):
             self.on_msg(lambda _widget, message, _buffers: on_message(message))
 
     def guard(self, act: Callable[[], Any]) -> Any:
-        """Run a background action and report its failure; an app also shows the failure in its message line."""
+        """Call a background action and report its failure; an app also shows the failure in its message line."""
         try:
             return act()
         except Exception:
@@ -70,5 +72,5 @@ class Panel(Answering):
 
 
 def esm(widget: str) -> str:
-    """Return the source of a widget's ES module, without imports: `make extensions` bundles it from files in `PAGE`."""
+    """Return the source of a widget's ES module. `make extensions` bundles it, so that it has no imports."""
     return (PAGE / "built" / f"{widget}.js").read_text()

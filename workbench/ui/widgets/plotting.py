@@ -17,14 +17,14 @@ const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) / scale : 1
 const digits = Math.min(6, Math.max(0, 1 + Math.ceil(-Math.log10(step))))
 return `${parseFloat((tick / scale).toFixed(digits))} ${units[unit]}`
 """
-"""Bytes in one unit for the whole axis, with enough digits to distinguish adjacent ticks."""
+"""Formatter of ticks: bytes in the same unit along the whole axis, with enough digits to distinguish adjacent ticks."""
 BYTES_IN_WORDS = """
 const units = ["B", "KiB", "MiB", "GiB", "TiB"]
 let size = Math.abs(value), unit = 0
 while (size >= 999.5 && unit < units.length - 1) { size /= 1024; unit++ }
 return `${value < 0 ? "−" : ""}${size.toFixed(unit === 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2)} ${units[unit]}`
 """
-"""Bytes of the point under the pointer, as `workbench.summary.human_bytes` writes them."""
+"""Formatter for the bytes of the point under the pointer; it writes bytes like `workbench.summary.human_bytes`."""
 LIGHT = {
     "paper": "#ffffff",
     "ink": "#59636e",
@@ -46,7 +46,7 @@ DARK = {
 
 
 def paint(plot: Any, colors: dict[str, str]) -> None:
-    """Colour a plot with a legend for a theme."""
+    """Set the colours of a plot and its legend to those of a theme."""
     plot.background_fill_color = plot.border_fill_color = None
     plot.outline_line_color = None
     plot.xgrid.grid_line_color = None
@@ -60,7 +60,7 @@ def paint(plot: Any, colors: dict[str, str]) -> None:
         axis.axis_label_text_font_size = "12px"
     legend = plot.legend[0]
     legend.orientation, legend.location = "horizontal", "left"
-    # Without this, a name touches the line of the next one.
+    # Without this space, a name touches the line sample of the next name.
     legend.spacing = 16
     legend.background_fill_alpha, legend.border_line_color = 0, None
     legend.label_text_color, legend.label_text_font_size = colors["ink"], "12px"

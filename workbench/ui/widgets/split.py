@@ -1,4 +1,4 @@
-"""`Split`: a bar between two parts of the app, which the user drags where the app shows everything at once."""
+"""`Split`: a bar between two parts of the app. The user can drag it if the app shows everything at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.ui.widgets.panel import PAGE, esm
 
 
 class Split(anywidget.AnyWidget):
-    """A bar between the parts before and after it.
+    """A bar between two parts of the app.
 
     The page remembers the position that the user chose; ``style.css`` has the initial position.
 
@@ -27,5 +27,5 @@ class Split(anywidget.AnyWidget):
 
 
 def side_by_side(*parts: ipywidgets.Widget) -> ipywidgets.HBox:
-    """Arrange parts in a row; below each other if the row is too narrow."""
+    """Arrange parts in a row, or below each other if the row is too narrow."""
     return ipywidgets.HBox(parts, layout=ipywidgets.Layout(width="100%", flex_flow="row wrap", grid_gap="12px"))
