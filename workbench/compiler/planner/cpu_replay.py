@@ -1,9 +1,9 @@
 """Replay a plan for a missing GPU with PyTorch on the CPU: run each statement, and each member of a fusion, in order.
 
-nvFuser's fusions are replayed as nvFuser executes them. Every read of an input sees its value at the start. In-place
-copies are written at the end, through one destination alias per value. Outputs that only move elements are views
-(`workbench.compiler.memory.nvfuser_aliasing`), even of inputs that are written. Random operators inside a fusion cannot
-be replayed, because they use the GPU's generator.
+nvFuser's fusions are replayed as nvFuser executes them. Every member reads the values that the fusion's inputs have at
+its start. In-place copies are carried out at the end of the fusion, and each value has at most one destination. Outputs
+that only move elements are views (`workbench.compiler.memory.nvfuser_aliasing`), even of inputs that are written.
+Random operators inside a fusion cannot be replayed, because they use the GPU's generator.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class ReplayResult:
     Attributes
     ----------
     outputs : tuple
-        Flat list of outputs.
+        The outputs, flattened.
     gradients : dict of str to Tensor or None
-        By argument name of the forward trace; empty without a backward.
+        The gradient of each argument, by the argument's name in the forward trace; empty without a backward.
     arguments : dict of str to Tensor
         The arguments after the step, including the program's writes.
     """
@@ -63,13 +63,13 @@ def replay(
     Parameters
     ----------
     forward, backward : TraceCtx
-        `Plan.split`.
+        The traces of `Plan.split`.
     arguments : mapping of str to Tensor
-        By name in the forward trace; the replay copies them.
+        The arguments, by name in the forward trace. The replay copies them, and does not change the originals.
     cotangents : sequence of Tensor, optional
-        One per output. The default is ones, and zeros for outputs without a gradient, such as integers.
+        One for each output. The default is ones for floating point outputs, and zeros for all other outputs.
     without_set : collection of str
-        Names of copies whose value nvFuser aliases directly, without a `set`.
+        Names of the results of copies that have no `set` in nvFuser's definition.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -
 def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[str]) -> None:
     inputs = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
     inside = dict(inputs)
-    # By aliased value, as in nvFuser. A second destination for a value replaces the first.
+    # Maps a value to its destination, as nvFuser does. A second destination of a value replaces the first.
     aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for member in bsym.subsymbols:
         if copy_sets.is_copy(member):
@@ -169,7 +169,7 @@ def _to_cpu(value: Any) -> Any:
     if isinstance(value, devices.Device):
         return devices.cpu
     if isinstance(value, functools.partial):
-        # The function that loads a storage back contains the target device.
+        # The function that reloads an offloaded storage has the target device among its arguments.
         return functools.partial(value.func, *value.args, **{name: _to_cpu(v) for name, v in value.keywords.items()})
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
@@ -183,7 +183,7 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Replace the GPU's memory-efficient attention kernel; its values for the backward are not needed here."""
+    """Compute what the GPU's memory-efficient attention returns; values that only its backward reads are zeros."""
     out = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
     return out, out.new_zeros(()), out.new_zeros(()), out.new_zeros(())
 
@@ -216,7 +216,7 @@ def _cross_entropy(
     ignore_index: int = -100,
     *_: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """Replace nvFuser's own loss, which computes means without weights; return the values that its backward reads."""
+    """Compute what nvFuser's cross entropy returns: the unweighted mean, and the values that its backward reads."""
     largest = logits.max(1).values
     log_sum = (logits - largest[:, None]).exp().sum(1).log()
     counted = target != ignore_index
@@ -249,4 +249,4 @@ _IN_PLACE_OF: dict[str, Callable[..., Any]] = {
     "nv_cross_entropy_bwd": _cross_entropy_backward,
     "lerp": torch.lerp,
 }
-"""Replacements, by symbol name, for operators that neither a CPU nor Thunder's torch executor has."""
+"""For each operator that has no CPU version in PyTorch or in Thunder's torch executor, a replacement."""

@@ -1,4 +1,4 @@
-"""Kernels that a compiled program runs. If they are the same as unmodified Thunder's, every bit must be equal."""
+"""List the kernels of a compiled program. If unmodified Thunder runs the same kernels, all results must be equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOVES = (OFFLOAD, RELOAD, ARRIVE)
 
 
 def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
-    """Return the kernels of execution traces, each once, however often it runs.
+    """Return the kernels of execution traces. A kernel that runs several times is listed once.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        Maps a key to the name of a statement. A fusion's key is its structure; any other statement's key is its symbol
-        with constants, shapes and data types. Kernels with equal keys run equal code.
+        Maps a kernel's key to the name of a statement. The key of a fusion is a digest of its structure; the key of any
+        other statement is a digest of its symbol, constants, shapes and data types. Equal keys mean equal code.
     """
     return {_key(bsym): str(bsym.sym.name) for bsym in _computing_statements(traces)}
 
 
 def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
-    """Return the `kernels` of the last call of a ``thunder.jit`` result, over all its parts if it has several."""
+    """Return the `kernels` of the last call of a function from ``thunder.jit``, including all of its parts."""
     compiled = getattr(jitted, "_workbench_jitted", (jitted,))
     last = [traces for each in compiled for traces in (last_traces(each), last_backward_traces(each))]
     return kernels(traces[-1] for traces in last if traces)

@@ -30,11 +30,11 @@ from workbench.core.lever import Site
 from workbench.util.planning_lock import PLANNING, planned_property
 
 UNPROVEN = Proof(False)
-"""Proof of a plan that the prover has not checked yet."""
+"""The `proof` of a plan that the prover has not checked yet."""
 
 
 class SplitTraces:
-    """The traces that run, built at the first access.
+    """The execution traces of a plan, built at the first access.
 
     Parameters
     ----------
@@ -68,45 +68,49 @@ class Plan:
     graph : Graph
         The execution traces, forward then backward.
     peak_bytes, baseline_bytes : int
-        Predicted peak of forward and backward, and the bytes of parameters, buffers and inputs, which are alive before
-        and after.
+        Predicted peak of forward and backward, and the bytes of parameters, buffers and inputs. Parameters, buffers and
+        inputs are alive before and after the step, and count in the peak.
     saved_bytes, saved_tensors : int
-        Bytes held for the backward. Each storage counts once; arguments do not count, because they are held anyway.
-        Number of tensors on Thunder's saved list. It includes parameters and inputs that the backward reads.
+        Bytes held for the backward, and the number of tensors in Thunder's list of saved tensors. In the bytes, each
+        storage counts once, and arguments do not count, because they are alive anyway. In the number, parameters and
+        inputs that the backward reads do count.
     timeline : Timeline
     census : Census
     sites : tuple of Site
     stages : tuple of StageTime
-        Time of this planning.
+        Times of the stages in which this plan was made.
     opening : tuple of StageTime
-        Time to trace the program, which is done once for all plans.
+        Times of the stages in which the program was traced, once for all plans.
     split : SplitTraces
-        Thunder's traces.
+        The execution traces.
     counts : mapping of str to int
-        ``compilations``: fusions to compile. ``copies``: in-place copies; ``sets`` that nvFuser inserts before them;
-        ``fences`` around them. ``buckets`` of collectives; ``bucket_copied_bytes`` written to fill buckets and to take
-        tensors out of them. ``offloaded_bytes``; ``offload_us``, microseconds to move them out and back at the
-        bandwidth of `workbench.compiler.interop.devices.copy_bandwidth`.
+        ``compilations``: fusions to compile. ``copies``: in-place copies. ``sets``: `set` nodes that nvFuser's
+        definitions contain before copies. ``fences``: fences. ``buckets``: buckets of collectives.
+        ``bucket_copied_bytes``: bytes copied into buckets and out of buckets. ``moved_statements``: statements that
+        the choices moved. ``offloaded_bytes``: bytes that are offloaded. ``offload_us``: predicted microseconds to move
+        these bytes out and back, from `workbench.compiler.interop.devices.copy_bandwidth`.
     unmatched : tuple of str
-        Choices without a site in this program.
+        Ids of choices without a site in this program.
     warnings : tuple of str
-        Wrong behaviour to expect although the choices are accepted, each with its cause.
+        Wrong behaviour to expect under accepted choices, each with its cause.
     corrections : tuple of Correction
-        Differences from unmodified Thunder's plan, with their lines; see `docs/reference/corrections.md`.
+        Differences from the plan of unmodified Thunder, with the affected lines; see `docs/reference/corrections.md`.
     ranks : int
         Number of processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
-        Thunder's traces before `split`, by the step that made them: first one trace, then forward and backward.
+        The traces before `split`, each with the name of the step that made it: one joint trace in the first steps,
+        forward and backward in later steps.
     unordered : Plan or None
         The same plan before its statements were reordered.
     rows : (statements,) intp or None
         For each row of the graph, the row of `unordered`'s graph.
     places : mapping of str to str
-        For values of statements that keep their place, the statement's name in ``at(STATEMENT)``.
+        Maps a value to STATEMENT in the option ``at(STATEMENT)`` of collectives. Only values of statements that keep
+        their place are included.
     proof : Proof
         Proof that the plan computes the same results as the stock plan, with the rules that it used.
     capture, capture_reason : str
-        Front end (``dynamo`` or ``interpreter``), and the reason why it was used.
+        The front end (``dynamo`` or ``interpreter``), and the reason why this front end was used.
     """
 
     program: str
@@ -139,7 +143,7 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Predicted peak, arguments included."""
+        """Predicted peak of the step, including arguments."""
         return int(self.timeline.peak_bytes)
 
     @property
@@ -149,20 +153,21 @@ class Plan:
 
     @cached_property
     def reserved(self) -> ReservedMemory | None:
-        """Memory that PyTorch's allocator reserves on a GPU; None on a CPU.
+        """Predicted memory that PyTorch's allocator reserves on a GPU; None on a CPU.
 
-        `workbench.analysis.memory.reserved_memory.predict_reserved` predicts it for a limited device, too.
+        `workbench.analysis.memory.reserved_memory.predict_reserved` also makes this prediction for a device with
+        limited memory.
         """
         return None if self.device == "cpu" else predict_reserved(self.graph)
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes held for the backward; each storage counts once, arguments do not count."""
+        """Bytes held for the backward. Each storage counts once; arguments do not count."""
         return self.graph.saved_bytes
 
     @property
     def saved_tensors(self) -> int:
-        """Number of tensors on Thunder's saved list, saved arguments included."""
+        """Number of tensors in Thunder's list of saved tensors, including arguments."""
         return len(self.graph.saved())
 
     @cached_property
@@ -187,23 +192,23 @@ class Plan:
 
     @property
     def overlap(self) -> Overlap | None:
-        """Overlap of collectives with compute, simulated on `analysis.cost.machines.H100`; None without collectives."""
+        """Overlap of collectives with compute, simulated for `cost.machines.H100`; None without collectives."""
         return self.overlap_on(H100)
 
     def overlap_on(self, machine: Machine, calibration: Calibration | None = None) -> Overlap | None:
-        """Simulate the overlap of collectives with compute on a machine; None without collectives.
+        """Simulate the overlap of collectives with compute on `machine`; return None without collectives.
 
         Parameters
         ----------
         machine : Machine
         calibration : Calibration, optional
-            Times of statements in a run. Kernels that were measured take their measured time; other kernels take the
-            time that the machine's rates give.
+            Times of statements that were measured in a run. The simulation uses the measured time of a kernel, and for
+            an unmeasured kernel the time that follows from the machine's rates.
         """
         key = (machine.name, id(calibration))
         known = self._overlaps.get(key)
-        # Compared by identity with the original objects: a name may be used twice, and the id of a dead object may be
-        # reused.
+        # Compare the objects, because two machines may have the same name, and a new object may have the `id` of a dead
+        # one.
         if known is None or known[0] != machine or known[1] is not calibration:
             known = self._overlaps[key] = (machine, calibration, self._overlap(machine, calibration))
         return known[2]
@@ -242,9 +247,10 @@ class Plan:
         ]
 
     def place(self, row: int) -> str:
-        """Return the option that puts a collective right before a statement of the graph, or before its fusion.
+        """Return the option that moves a collective right before the statement in `row`.
 
-        If a statement has no place of its own, such as another collective, the next statement with a place is used.
+        For a member of a fusion, this is the place before the fusion. Some statements, such as collectives, are no
+        places; the next place is then used.
         """
         statements, name = self.graph.statements, self.graph.values.name
         start = int(statements.parent[row]) if statements.parent[row] >= 0 else row
@@ -257,17 +263,22 @@ class Plan:
         return "at(end)"
 
     def text(self) -> str:
-        """Print the traces as Thunder does."""
+        """Return the execution traces as text, as Thunder prints traces."""
         with PLANNING:
             return traces_text(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
 
     def code(self, fusion: str) -> FusionCode:
-        """Return the code of a fusion by its name in the trace: nvFuser's definition, or torch.compile's input.
+        """Return the code of a fusion: nvFuser's definition, or the input of torch.compile.
+
+        Parameters
+        ----------
+        fusion : str
+            Name of the fusion in the trace.
 
         Raises
         ------
         PlanError
-            If the plan has no fusion of that name, or nvFuser refuses it.
+            If the plan has no fusion of this name, or nvFuser refuses the fusion.
         """
         with PLANNING:
             traces = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
@@ -275,7 +286,7 @@ class Plan:
 
     @planned_property
     def passes(self) -> tuple[TracePass, ...]:
-        """Return the program after each step of its compilation that changed it."""
+        """The program after each step of the compilation that changed the program."""
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
         return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))
 
@@ -326,5 +337,5 @@ class Plan:
 
 
 def unmatched_choices(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:
-    """Return ids of choices without a site."""
+    """Return the ids in `choices` that are no site's id, sorted."""
     return tuple(sorted(set(choices) - {site.id for site in sites}))

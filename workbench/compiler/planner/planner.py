@@ -1,4 +1,4 @@
-"""Plan again, from the kept joint trace or, if a lever supports it, from the split traces."""
+"""Make plans from the joint trace of a program or, if a lever supports this, from the split traces of a base plan."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture
 
 BASES_KEPT = 4
-"""Number of plans that are kept with their stages. Levers can start from them in milliseconds."""
+"""Number of base plans that are kept. From a base plan, some levers make a plan in milliseconds."""
 
 
 @one_at_a_time
 @paused_gc()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-    """Plan under `choices`, from the kept joint trace or, if a lever supports it, from split traces.
+    """Return the plan under `choices`. It is made from the joint trace or, if a lever supports this, from a base plan.
 
     Parameters
     ----------
     captured : Capture
     choices : mapping of str to str
     newer : callable, optional
-        Called after each stage; returns whether a newer choice is waiting to be planned.
+        Called after each stage. It returns whether a newer choice is waiting to be planned.
 
     Raises
     ------
     PlanError
-        If a pass made a trace that reads undefined values, or if the plan is not proven equal to the stock plan.
+        If a trace of the plan reads undefined values, or if the plan is not proven equal to the stock plan.
     ChoiceError
         If a choice is illegal.
     Superseded
@@ -78,7 +78,7 @@ def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool
 
 @dataclasses.dataclass(frozen=True)
 class BasePlan:
-    """A plan made from the joint trace, with the results of its choices, as a starting point for levers."""
+    """A plan made from the joint trace, with the results of its choices. Levers can edit its split traces."""
 
     plan: Plan
     stage: LazyValue[LeverContext]
@@ -86,7 +86,7 @@ class BasePlan:
     _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
 
     def replanner(self, lever: Lever) -> Replanner:
-        """Return the replanner that applies quick choices of a lever to this plan."""
+        """Return the replanner that applies choices of `lever` to the split traces of this plan."""
         with PLANNING:
             if lever.name not in self._replanners:
                 self._replanners[lever.name] = lever.replanner(self.plan, self.stage.value, self.made.value)
@@ -95,12 +95,12 @@ class BasePlan:
 
 @one_at_a_time
 def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> BasePlan:
-    """Return the plan under choices that all need a plan from the joint trace. The last few plans are kept.
+    """Return the base plan under `choices`; made from the joint trace unless a kept base plan has these choices.
 
     Raises
     ------
     PlanError, ChoiceError, Superseded
-        As `plan`.
+        In the same cases as in `plan`.
     """
     key = tuple(sorted(choices.items()))
     known = captured.planned.bases.get(key)
@@ -108,14 +108,14 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         captured.planned.bases.move_to_end(key)
         return known
     planned, made = replan(captured, choices, newer)
-    # The prover compares all other plans with the stock plan.
+    # The stock plan is proven against the joint trace, and all other plans against the stock plan.
     planned = _prove_plan(captured, planned) if choices else _prove_stock_plan(captured, planned, made)
     known = BasePlan(planned, captured.staged, LazyValue(lambda: made))
     captured.planned.bases[key] = known
     if captured.planned.entry is not None and not choices:
         captured.planned.on_disk = captured.planned.entry.keep(captured, known.plan)
     if len(captured.planned.bases) > BASES_KEPT:
-        # The stock plan is never dropped, because every screen compares with it.
+        # Never drop the stock plan, because every screen compares the current plan with it.
         del captured.planned.bases[next(kept for kept in captured.planned.bases if kept)]
     return known
 
@@ -123,7 +123,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
 def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> Plan:
     """Return the stock plan with its proof against the joint trace.
 
-    The stock plan is the reference of all plans, and may itself be wrong.
+    All other plans are compared with the stock plan. If the stock plan is wrong itself, it gets a warning.
     """
     stage = captured.stage
     warned = []
@@ -141,12 +141,12 @@ def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> 
 
 
 def _prove_plan(captured: Capture, candidate: Plan) -> Plan:
-    """Return the plan with its proof.
+    """Return the plan `candidate` with its proof.
 
     Raises
     ------
     PlanError
-        If it does not compute the same results as the stock plan; the message names the first statement that differs.
+        If `candidate` is not proven equal to the stock plan; the message names the first statement that differs.
     """
     begun = time.perf_counter()
     stock = base_of(captured, {}).plan
@@ -169,12 +169,12 @@ def _prove_plan(captured: Capture, candidate: Plan) -> Plan:
 def replan(
     captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None
 ) -> tuple[Plan, LeverOutcome]:
-    """Plan from the kept joint trace under any choices; also return the intermediate results of the levers.
+    """Return an unproven plan from the joint trace under any choices, and the intermediate results of the levers.
 
     Raises
     ------
     PlanError
-        If a pass made a trace that reads undefined values.
+        If a trace of the plan reads undefined values.
     ChoiceError
         If a choice is illegal.
     """
@@ -228,7 +228,7 @@ def replan(
 
 
 def _steps(captured: Capture, executed: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
-    """Return the intermediate traces by name."""
+    """Return the traces after each step before the split, with the name of the step."""
     return (
         ("initial", (captured.initial,)),
         ("gradients", (captured.stage.joint,)),
@@ -254,13 +254,13 @@ def plan_of_edited_split(
         The plan before the edit.
     stage : LeverContext
     outcome : LeverOutcome
-        Results of that plan's choices.
+        Results of the choices of `plan`.
     choices : mapping of str to str
-        All choices now.
+        All choices, including those of the edit.
     split : (TraceCtx, TraceCtx or None)
-        The forward and backward traces as edited.
+        The edited forward and backward traces.
     begun : float
-        Start of planning, by `time.perf_counter`.
+        The `time.perf_counter` at the start of planning.
     """
     forward, backward = split
     validate(forward, backward)
@@ -294,7 +294,7 @@ def _statements_of(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSy
 
 
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
-    """Return the census of the fusions. They are in the order of the graph's rows."""
+    """Return the census of `fusions`, which are in the order of the graph's rows."""
     side = graph.statements.side[graph.statements.kind == Kind.FUSION]
     keys = [fusion_key(fusion) for fusion in fusions]
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
@@ -334,7 +334,7 @@ def _counts(
 
 
 def _bucket_copied_bytes(graph: Graph) -> int:
-    """Count the bytes copied into buckets, and out of them for tensors that are not views of a bucket."""
+    """Return the number of bytes copied into and out of buckets; tensors that are views of a bucket are not copied."""
     statements, written = graph.statements, 0
     for row in np.flatnonzero((statements.flags & StatementFlag.VIEW) == 0):
         if statements.name[row].startswith((PACK, UNPACK)):
@@ -344,10 +344,10 @@ def _bucket_copied_bytes(graph: Graph) -> int:
 
 @one_at_a_time
 def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
-    """Predict memory under `choices` by arithmetic, in milliseconds; None if this needs a plan.
+    """Predict the memory under `choices` in milliseconds, without a plan; return None if this needs a plan.
 
-    A plan is needed for fusions, collectives, choices of several levers, and writes in a program without gradients.
-    If nothing reads such a write, Thunder makes a backward for it.
+    A plan is needed for programs with fusions, for programs with collectives, for choices of several levers, and for
+    in-place writes in a program without gradients. Thunder makes a backward for such a write if nothing reads it.
     """
     stage = captured.stage
     if captured.ranks is not None or stage.fuses:

@@ -1,6 +1,6 @@
 """Memo tables for facts about statements.
 
-Successive plans share them, because a choice leaves most statements unchanged.
+Successive plans share the tables, because a choice leaves most statements unchanged.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any
 
 identity: Callable[[object], int] = object.__hash__
-"""Number of an object that is unique while the object lives, as `id` is.
+"""Like `id`, return a number that no other living object has.
 
-`id` raises an audit event at each call. filelock, which PyTorch imports, handles every audit event in Python; this took
-a fifteenth of the time of a choice.
+Each call of `id` raises an audit event. filelock, which PyTorch imports, handles every audit event in Python. With
+`id`, these events took a fifteenth of the time of a choice.
 """
 
 PLANS = 16
@@ -23,7 +23,7 @@ sessions.
 
 
 class PlanMemo:
-    """Cached outcomes by the objects that they depend on.
+    """Cache of outcomes. The key of an outcome consists of the objects that the outcome depends on.
 
     Keys identify statements and values by address, which is cheap. Each entry keeps its objects alive, so that no other
     object can get the same address.
@@ -35,21 +35,22 @@ class PlanMemo:
         self._plans = 0
 
     def begin(self) -> None:
-        """Begin another plan."""
+        """Begin the next plan."""
         self._plans += 1
         if self._plans % PLANS == 0:
             self._older, self._known = self._known, {}
 
     def get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        """Return the outcome of `make` for a key; call `make` only for a new key.
+        """Return the cached outcome for `key`; for a new key, call `make` and cache the result.
 
         Parameters
         ----------
         key : hashable
-            All objects that the outcome depends on, by their `identity`.
+            The `identity` of each object that the outcome depends on.
         alive : object
-            Keeps those objects alive.
+            Any object that refers to the objects in `key`. The cache holds `alive`, so that they stay alive.
         make : callable
+            Computes the outcome.
         """
         found = self._known.get(key)
         if found is None:
@@ -58,7 +59,7 @@ class PlanMemo:
 
 
 def ids(objects: Any) -> tuple[int, ...]:
-    """Return the identities of objects, as part of a key."""
+    """Return the `identity` of each object, for use in a key."""
     return tuple(map(identity, objects))
 
 
@@ -71,7 +72,7 @@ class Structure:
         self._known: dict[Hashable, Any] = {}
 
     def get_or_make(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the outcome of `make` for a key; call `make` only for a new key."""
+        """Return the cached outcome for `key`; for a new key, call `make` and cache the result."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
@@ -82,10 +83,10 @@ class Structure:
 
 
 STRUCTURE = "_workbench_structure"
-"""Attribute of a statement: its `Structure`. A copy of the statement shares it unless the copy's subsymbols change: see
-`quick_passes`.
+"""Attribute of a statement: its `Structure`. A copy of the statement shares the structure unless the copy's subsymbols
+change; see `quick_passes`.
 
-The structure does not include tags, because a statement is tagged after it is copied.
+The structure contains no facts about tags, because a statement is tagged after it is copied.
 """
 
 
@@ -96,19 +97,19 @@ READ, MADE = "_workbench_read", "_workbench_made"
 """Attributes of a statement: the names of the values that it reads, and of the values that it makes."""
 
 CROSSING = "_workbench_crossing"
-"""Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with the fusion's subsymbols at that
-time.
+"""Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with the subsymbols from which it was
+computed.
 """
 
 CLEAN = "_workbench_clean"
-"""Attribute of a statement: its subsymbols at the time when dead code elimination could remove none of them."""
+"""Attribute of a statement: a list of its subsymbols in which dead code elimination found nothing to remove."""
 
 NAMES = "_workbench_names"
-"""Attribute of a statement: all names in it, in order, with the statement's subsymbols at that time."""
+"""Attribute of a statement: the result of `names_in`, with the subsymbols from which it was computed."""
 
 
 def shared_of(bsym: Any) -> dict[Hashable, Any]:
-    """Return the cached facts that do not depend on tags. Copies of a statement that differ only in tags share them."""
+    """Return a statement's cached facts that do not depend on tags; copies that differ only in tags share the facts."""
     found: dict[Hashable, Any] | None = bsym.__dict__.get(SHARED)
     if found is None:
         found = bsym.__dict__[SHARED] = {}
@@ -143,7 +144,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
 
 
 def structure_of(bsym: Any) -> Structure:
-    """Return the structure of a statement. Copies share one object, and so do fusions that differ only in names."""
+    """Return the `Structure` of a statement. Copies share one `Structure`; so do fusions that differ only in names."""
     found: Structure | None = bsym.__dict__.get(STRUCTURE)
     if found is None:
         found = bsym.__dict__[STRUCTURE] = Structure()

@@ -1,14 +1,17 @@
 """Canonical text of a statement's computation. In any trace, equal texts give equal outputs on equal inputs.
 
-A text has one line per step. Unclaimed statements are written as the PyTorch functions that would run for them, so an
+A text has one line per step. An unclaimed statement is written as the PyTorch function that would run for it, so an
 operator has the same text inside and outside of a fusion. A line has four or five fields, separated by tabs:
 
-``linear($, $, $)``: the symbol with its static arguments, exactly (floats in hexadecimal), and a ``$`` for each value.
-``0 1.2``: the value behind each ``$``, which is an input of the statement, or the number of an earlier step with its
-output after a dot. ``- 0 ~0``: for each output, the owner of its memory, which is itself, the ``$`` of that number, or
-another output. ``float32[4,4]@cpu``: for each output, its data type, shape and device. ``4;4,4;0,1;0``, only for steps
-that just move elements: for each output, the shape of the first ``$`` and its own shape, then the strides and the
-offset of its elements in the first ``$``, as if that were contiguous.
+1. ``linear($, $, $)``: the symbol with its exact static arguments (floats in hexadecimal), and a ``$`` for each value.
+2. ``0 1.2``: for each ``$``, its value. A single number is the position of an input of the statement. Two numbers with
+   a dot are the number of an earlier step and the position of the output of that step.
+3. ``- 0 ~0``: for each output, the owner of its memory. ``-`` is the output itself, ``0`` is the first ``$``, and
+   ``~0`` is the first output.
+4. ``float32[4,4]@cpu``: for each output, its data type, shape and device.
+5. ``4;4,4;0,1;0``, only for steps that just move elements: for each output, the shape of the first ``$``, the shape of
+   the output, and the strides and the offset of the output's elements in the first ``$``. Strides and offset are those
+   in a contiguous tensor.
 
 The last line starts with ``=`` and lists the values that are the outputs of the statement.
 """
@@ -25,15 +28,15 @@ import torch
 from workbench.compiler.interop.thunder_api import FutureTensorProxy, NumberProxy, Proxy, TensorProxy
 
 type Ref = tuple[int, int]
-"""Number of an earlier step and of its output; for an input, -1 and the input's position."""
+"""Number of an earlier step and position of its output; for an input of the statement, -1 and its position."""
 
 FUSION = "fusion"
-"""Symbol of a statement that consists only of its members."""
+"""Symbol in the text of a fusion."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TextLine:
-    """One line of a text."""
+    """One line of a canonical text."""
 
     call: str
     operands: tuple[Ref, ...]
@@ -82,10 +85,10 @@ def statement_computation(bsym: Any, sources: Mapping[str, str | int], moves: Se
     ----------
     bsym : BoundSymbol
     sources : mapping of str to (str or int)
-        For an output in an input's memory, the name of that input; for other outputs a number, which is equal for
-        outputs that share memory.
+        Maps an output's name to the owner of its memory: the name of an input, or a number that outputs in the same
+        memory have in common.
     moves : sequence of str
-        For a symbol of `MOVING`, the source of each output's elements, if the statement only moves them.
+        For a statement of `MOVING` that only moves elements: for each output, the `position_text` of its elements.
     """
     operands: list[str] = []
     inputs = {name: i for i, name in enumerate(input_names(bsym))}
@@ -95,7 +98,7 @@ def statement_computation(bsym: Any, sources: Mapping[str, str | int], moves: Se
         executor = bsym.sym.executor
         prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
         arguments = [_argument_text(arg, operands) for arg in _arguments_with_shape(bsym)]
-        # PyTorch's default is left out, as Thunder's primitives leave it out.
+        # Omit PyTorch's default of `alpha`, because Thunder's primitives omit it too.
         given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
         arguments += [f"{key}={_argument_text(arg, operands)}" for key, arg in given_too]
         symbol = _SAME.get(bsym.sym.name, bsym.sym.name)
@@ -124,7 +127,7 @@ def statement_computation(bsym: Any, sources: Mapping[str, str | int], moves: Se
 
 
 _SAME = {"torch_prims_reshape_impl": "reshape", "view": "reshape"}
-"""Symbols of Thunder's PyTorch executor that compute the same as another symbol; their memory is a separate field."""
+"""Maps symbols of Thunder's PyTorch executor to a symbol with equal results; the owner of the memory may differ."""
 
 MOVING = frozenset(
     (
@@ -135,8 +138,8 @@ MOVING = frozenset(
 )
 """Symbols of Thunder's PyTorch executor that only move elements, if their results are views.
 
-Thunder keeps such an operator out of nvFuser's fusions, undecomposed, if the fusion would contain no other operator.
-Inside a fusion, Thunder decomposes it into primitives. Both read the same elements.
+Thunder does not make an nvFuser fusion of such operators alone, and does not decompose them outside of fusions. Inside
+a fusion, Thunder decomposes them into primitives. Both forms read the same elements.
 """
 
 KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
@@ -144,32 +147,32 @@ KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
 
 
 def position_text(lengths: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
-    """Return the source positions of an output's elements, as if the source were contiguous."""
+    """Return text on the positions of an output's elements in the source, as if the source were contiguous."""
     return ";".join((*(",".join(map(str, each)) for each in (lengths, shape, strides)), str(offset)))
 
 
 _SHAPED = ("expand", "reshape")
-"""Symbols that take the shape of their output: as one argument, as several, or with one open length."""
+"""Symbols with the output's shape as one argument or as several arguments; one length may be open (-1)."""
 
 
 def _arguments_with_shape(bsym: Any) -> Sequence[Any]:
-    """Return a statement's arguments, in which the output's shape replaces the requested shape."""
+    """Return a statement's arguments; for a symbol of `_SHAPED`, with the output's shape as the shape argument."""
     if _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED:
         return (bsym.args[0], tuple(int(length) for length in bsym.output.shape))
     return tuple(bsym.args)
 
 
 def _keeps_shape(bsym: Any) -> bool:
-    """Return whether the requested shape is the input's.
+    """Return whether a symbol of `_SHAPED` requests the shape that its input already has.
 
-    Then the operator returns its input, and fusions leave it out.
+    Such an operator returns its input, and fusions omit the operator.
     """
     shaped = _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED and isinstance(bsym.output, TensorProxy)
     return shaped and tuple(bsym.args[0].shape) == tuple(bsym.output.shape)
 
 
 def composite_computation(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
-    """Return the computation of a composite statement; None if its parts do not make all of its outputs."""
+    """Return the computation of a statement from its parts; None if an input of a part or an output is missing."""
     known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(input_names(bsym))}
     steps: list[TextLine] = []
     for part, computation in parts:

@@ -1,8 +1,9 @@
-"""In-place copies in fusions: when they are correct, which get a `set`, and which ones passes would lose.
+"""In-place copies in fusions: which need a `set` to be correct, and which would be lost by Thunder's passes.
 
-nvFuser writes an output into an input's memory by an alias. Its alias map is keyed by the output value. A value may
-therefore be aliased only once, and must not be returned or be an input. In other cases the copy needs a `set`, a
-separate node. Thunder inserts one before every copy; most copies do not need it.
+To write an output into an input's memory, nvFuser aliases the output to the input. nvFuser's map of aliases has one
+destination for each output value. Therefore a value may be aliased only once, and must not be returned or be an input.
+In all other cases the copy needs a `set`, which is a node of its own. Thunder inserts a `set` before every copy;
+most copies do not need it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from workbench.compiler.trace.bsym_memo import structure_of
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
-"""Which copies get a set: all, as in stock Thunder; none; those of values that the fusion does not compute; those whose
+"""Which copies get a set: all, as in stock Thunder; none; those of those whose value is an input of the fusion; those whose
 alias needs it.
 """
 
@@ -58,17 +59,17 @@ def leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def is_copy(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is the primitive in-place copy, or an executor's version of that primitive."""
+    """Return whether a statement is the primitive `copy_`, or an executor's version of this primitive."""
     return bool(bsym.sym.id is prims.PrimIDs.COPY_ or (bsym.sym.name == "copy_" and not bsym.subsymbols))
 
 
 def is_fence(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is Thunder's `update_aliases`, or an executor's version of it."""
+    """Return whether a statement is the primitive `update_aliases`, or an executor's version of this primitive."""
     return bool(bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES or bsym.sym.name == "update_aliases")
 
 
 def count_copies_and_fences(bsym: BoundSymbol) -> tuple[int, int]:
-    """Count in-place copies and fences in a statement, including the statement itself; cached with its structure."""
+    """Count in-place copies and fences in a statement and its subsymbols; cached with the statement's structure."""
 
     def count() -> tuple[int, int]:
         found = list(leaves([bsym]))
@@ -79,7 +80,10 @@ def count_copies_and_fences(bsym: BoundSymbol) -> tuple[int, int]:
 
 
 def _may_share_memory(bsym: BoundSymbol) -> bool:
-    """Return whether a statement or a subsymbol makes values that may share memory; cached with its structure."""
+    """Return whether a statement or a subsymbol of it makes values that may share memory.
+
+    The answer is cached with the statement's structure.
+    """
 
     def find() -> bool:
         return any(is_copy(leaf) or is_fence(leaf) or leaf.sym.id in VIEWS for leaf in leaves([bsym]))
@@ -94,11 +98,11 @@ class CopyFact:
     Attributes
     ----------
     output, source, destination : str
-        Names of the copy's result, of the copied value and of the written tensor.
+        Names of the copy's result, of the copied value and of the tensor that is written.
     needs_set : str
-        Reason why the alias needs a `set`; empty if it does not.
+        Reason why the copy needs a `set`; empty if the copy needs none.
     direct : bool
-        Whether no operator of the fusion computes the value.
+        Whether the copied value is an input of the fusion.
     """
 
     output: str
@@ -114,7 +118,7 @@ def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
         return []
     inputs = {a.name for a in fusion.flat_proxy_args}
     members = list(leaves(fusion.subsymbols))
-    # Names of the same value: nvFuser translates a shallow copy, or a cast to the same type, to its argument.
+    # Maps a name to the first name of the same value: nvFuser has one value for a shallow copy and its argument.
     same: dict[str, str] = {}
     for member in members:
         if member.sym.id is prims.PrimIDs.SHALLOW_COPY:
@@ -145,7 +149,7 @@ def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
 
 
 def has_set(policy: str, fact: CopyFact) -> bool:
-    """Return whether a policy, applied without checks, puts a `set` before a copy."""
+    """Return whether `policy` inserts a `set` before a copy, even if the copy is wrong without it."""
     if policy == ALIAS_AWARE:
         return bool(fact.needs_set)
     if policy == DIRECT_ONLY:
@@ -156,9 +160,9 @@ def has_set(policy: str, fact: CopyFact) -> bool:
 def copies_without_set(
     fusion: BoundSymbol, policies: Mapping[str, str], *, unchecked: bool = False
 ) -> frozenset[tuple[str, str]]:
-    """Return source and destination of copies from which the policy omits the `set`, and which stay correct.
+    """Return (source, destination) of each copy without a `set` under `policies`.
 
-    With `unchecked`, also include copies that do not stay correct.
+    A copy that would be wrong without a `set` is included only if `unchecked` is true.
     """
     return frozenset(
         (fact.source, fact.destination)
@@ -169,12 +173,10 @@ def copies_without_set(
 
 @contextlib.contextmanager
 def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
-    """Context in which this thread builds definitions without a `set` for the given copies.
+    """In this context, build this thread's definitions without a `set` before the copies of `pairs`.
 
-    The copies are given by source and destination.
-
-    Thunder's translator inserts a `set` before every in-place copy. This can be deleted once the translator has an
-    option for this.
+    `pairs` contains the source and the destination of each copy. Thunder's translator to nvFuser inserts a `set` before
+    every in-place copy. Remove this function when the translator has an option to omit it.
     """
     token = _skipped.set(pairs)
     try:
@@ -205,20 +207,20 @@ _sets = ThreadPatches(
 
 
 def omits_set(source: str, destination: str) -> bool:
-    """Return whether the definition that is being built leaves out the `set` of this copy."""
+    """Return whether the current definition is built without a `set` before the copy of `source` to `destination`."""
     return (source, destination) in _skipped.get()
 
 
 def may_omit_set() -> bool:
-    """Return whether the definition that is being built may leave out a `set`."""
+    """Return whether the current definition is built without a `set` before some copies."""
     return bool(_skipped.get())
 
 
 def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
-    """Return the outputs of a fusion; if it has none, the result of a copy.
+    """Return the outputs of a fusion; if the fusion has none, return the result of its last copy.
 
-    Thunder's dead-code pass drops a statement without outputs (`remove_duplicate_number_proxies` calls ``all`` on an
-    empty list). A fusion that only copies would be lost, and its write with it. This can be deleted when
+    Thunder's dead code elimination removes statements without outputs (`remove_duplicate_number_proxies` calls ``all``
+    on an empty list). It would remove a fusion that only copies, and the write would be lost. Remove this function when
     ``a[0].add_(b)`` under nvFuser keeps its fusion.
     """
     if outputs:
@@ -229,9 +231,9 @@ def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
 def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> list[BoundSymbol]:
     """Rewrite members of an nvFuser fusion: every copy writes into an input, and every input is written only once.
 
-    nvFuser accepts only an input as destination. A copy into the result of an earlier copy goes to the earlier copy's
-    destination. Of several writes into one input, only the last aliases. A copy into a value that the fusion itself
-    made needs no memory of its own.
+    nvFuser accepts only an input as destination. A copy into the result of an earlier copy gets the destination of the
+    earlier copy. Of several copies into one input, only the last one stays a copy. All other copies, also those into
+    values that the fusion computes, become shallow copies.
     """
     root: dict[str, Any] = {}
     last: dict[str, int] = {}
@@ -258,8 +260,8 @@ def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> li
 class MemoryAliases:
     """Sets of values that may share memory.
 
-    Values that one fence names may share memory. Thunder's fences name all values that its own functions may have made
-    views of each other.
+    All values that are arguments or outputs of one fence may share memory. The arguments of Thunder's fences are the
+    values that may be views of each other.
 
     Parameters
     ----------
@@ -290,7 +292,7 @@ class MemoryAliases:
                 self._root[out.name] = self.base(leaf.flat_proxy_args[0].name)
 
     def base(self, name: str) -> str:
-        """Return the first name of the memory that a value may have."""
+        """Return the name that stands for all values that may share memory with the value `name`."""
         passed = []
         while (known := self._root.get(name, name)) != name:
             passed.append(name)
@@ -302,7 +304,7 @@ class MemoryAliases:
 
 
 class MemoryWrites(MemoryAliases):
-    """Writes to memory in a partitioned trace, by position.
+    """Writes to memory in a trace with fusions, and their positions.
 
     Parameters
     ----------
@@ -311,11 +313,11 @@ class MemoryWrites(MemoryAliases):
 
     def __init__(self, trace: TraceCtx) -> None:
         writes = any(count_copies_and_fences(bsym)[0] for bsym in trace.bound_symbols)
-        # Without writes, shared memory does not matter.
+        # In a trace without writes, it does not matter which values share memory.
         super().__init__(trace.bound_symbols if writes else ())
         fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
         self._position = {bsym: i for i, bsym in fusions} if writes else {}
-        # In the order of the writes.
+        # Position and base of each write, in the order of the writes.
         self._written = [(position, self.base(base)) for position, base in self._written]
         self._of_one: dict[str, set[str]] = {base: {base} for _, base in self._written}
         for name in list(self._root):
@@ -323,7 +325,10 @@ class MemoryWrites(MemoryAliases):
                 self._of_one[base].add(name)
 
     def writes_between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
-        """Return the names of values whose memory is written between one fusion and the end of another."""
+        """Return the names of values whose memory is written from the fusion `producer` to the fusion `consumer`.
+
+        Writes of these two fusions are included.
+        """
         if not self._written:
             return frozenset()
         first, last = self._position[producer], self._position[consumer]
@@ -333,19 +338,19 @@ class MemoryWrites(MemoryAliases):
 
 
 def deferred_results(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
-    """Return the results of in-place statements that Thunder's split would put into the backward.
+    """Return the results of in-place statements that Thunder's split would move to the backward.
 
-    `split_into_forward_and_backward` keeps a statement in the forward if the forward reads its result later. It keeps a
-    copy also if the forward later reads the copy's destination by the same name. It does not see reads by another name.
-    This can be deleted when ``v = t.view(-1); v.copy_(s); return t`` writes in the forward if `s` and `t` are
-    differentiated.
+    `split_into_forward_and_backward` keeps a statement in the forward if the forward later reads the statement's
+    result. It also keeps a copy if the forward later reads the copy's destination by the same name. It misses reads of
+    the same memory by other names. Remove this function when ``v = t.view(-1); v.copy_(s); return t`` writes in the
+    forward if `s` and `t` are differentiated.
 
     Parameters
     ----------
     bsyms : sequence of BoundSymbol
         Statements of the joint trace, in order.
     needed : iterable of str
-        Names that the forward returns, and the final names of its arguments.
+        Names of the values that the forward returns, and the last names of its arguments' memory.
     """
     names, found = set(needed), set[str]()
     for bsym in reversed(bsyms):
@@ -357,11 +362,11 @@ def deferred_results(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set
 
 
 def keep_in_forward(trace: TraceCtx) -> TraceCtx:
-    """Replace forward regions that Thunder's split would put into the backward by their members.
+    """Replace a fusion by its members if Thunder's split would move a write of the forward to the backward.
 
-    The split does not see a copy into outside memory inside a region whose outputs the forward does not read. The last
-    running statistics of a batch norm are an example. It does see a copy that is outside of regions. This function can
-    be removed when `split_into_forward_and_backward` looks into fusions.
+    The split misses a copy that is inside of a fusion if the forward reads no output of the fusion. An example is the
+    copy to the running statistics in the last batch norm of a program. The split notices copies outside of fusions.
+    Remove this function when `split_into_forward_and_backward` looks into fusions.
     """
     returned = trace.bound_symbols[-1].args[0]
     if "fw_flat_out" not in returned:
@@ -393,7 +398,7 @@ def _copies_in_forward(member: BoundSymbol) -> bool:
 
 
 def _open_fusion(fusion: BoundSymbol, used_names: set[str], trace: TraceCtx) -> list[BoundSymbol]:
-    """Return the members of a fusion; rename intermediate values whose names are in use."""
+    """Return the members of a fusion; rename intermediate values whose names are in `used_names`."""
     handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
     swap = {}
     with tracectx(trace):

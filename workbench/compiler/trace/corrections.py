@@ -24,7 +24,7 @@ class Correction:
     reason : str
         Sentence on the behavior of unmodified Thunder and of the plan.
     lines : tuple of str
-        Affected lines of the program, ``FILE:LINE  TEXT``. If a line is not known, the statement's id.
+        Affected lines of the program, ``FILE:LINE  TEXT``. A statement without a known line is listed by its id.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Correction:
 
     @property
     def changes_draws(self) -> bool:
-        """Return whether unmodified Thunder draws wrong random numbers, so that its values are not a reference."""
+        """Return whether unmodified Thunder draws wrong random numbers, so that its results are no reference."""
         return self.name in DRAWS
 
 
@@ -109,11 +109,12 @@ KINDS: Mapping[str, tuple[str, str]] = {
         "contracts them in the order of their labels",
     ),
 }
-"""Behavior of unmodified Thunder and of a plan, by name: the rows of `docs/reference/corrections.md`."""
+"""The rows of `docs/reference/corrections.md`: for each correction, what unmodified Thunder does and what a plan does.
+"""
 
 
 def correction(name: str, lines: Iterable[str]) -> Correction:
-    """Return a correction of one of `KINDS` with its affected lines, each once."""
+    """Return the correction `name` of `KINDS` with its affected lines, without repetitions."""
     alone, here = KINDS[name]
     reason = f"The plan differs from unmodified Thunder here: Thunder {alone}; the plan {here}."
     return Correction(name, reason.replace("`", ""), tuple(dict.fromkeys(lines)))
@@ -136,7 +137,7 @@ class Corrected:
 
 
 def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
-    """Tag statements as made by a correction."""
+    """Add a `Corrected` tag to each statement."""
     for bsym in bsyms:
         bsym.tags.add(Corrected(name, line))
 

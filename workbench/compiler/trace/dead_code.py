@@ -1,4 +1,4 @@
-"""Statements inside other statements that have no effect; dead code elimination removes them."""
+"""Find and remove subsymbols that have no effect, as Thunder's dead code elimination does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.compiler.trace.bsym_memo import CLEAN
 
 
 def is_kept(bsym: Any) -> bool:
-    """Return whether a statement, or one of its subsymbols, is exempt from dead code elimination."""
+    """Return whether a statement or one of its subsymbols has the tag `DONT_DCE`, so that the statement stays."""
     if prims.OpTags.DONT_DCE in (bsym.sym.tags or ()) or (bsym.tags and prims.OpTags.DONT_DCE in bsym.tags):
         return True
     return any(map(is_kept, bsym.subsymbols))
@@ -24,7 +24,7 @@ def remove_noops(bsym: Any) -> None:
     left = []
     for sub in inside:
         within = sub.subsymbols
-        # `does_nothing` is False for a statement with outputs that is a primitive or has subsymbols, so skip the call.
+        # Skip the call for a statement that has outputs and is a primitive or has subsymbols: the result is False.
         if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
             continue
         if within or type(within) is not list:
@@ -36,7 +36,7 @@ def remove_noops(bsym: Any) -> None:
 
 
 def does_nothing(sub: Any, bsym: Any) -> bool:
-    """Return whether dead code elimination removes a statement inside of another."""
+    """Return whether dead code elimination removes the subsymbol `sub` of the statement `bsym`."""
     if not sub.subsymbols and not sub.sym.is_prim:
         return True
     return not sub.flat_proxy_outs and not is_kept(bsym)
@@ -51,7 +51,7 @@ def is_clean(bsym: Any) -> bool:
 
 
 def clean(bsyms: Sequence[Any]) -> list[Any]:
-    """Remove subsymbols without effect from statements, as dead code elimination does in statements that it keeps."""
+    """Apply `remove_noops` to statements, and return the statements as a list."""
     for bsym in bsyms:
         remove_noops(bsym)
     return list(bsyms)

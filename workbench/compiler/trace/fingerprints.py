@@ -1,4 +1,4 @@
-"""Equality of statements and fusions: keys of their memory effects, digests of their structure."""
+"""Keys by which statements and fusions are compared: one for memory effects, and digests of the structure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> H
 
 
 class _IdentityKey:
-    """An object as part of a key. It equals only itself while it is alive, and the key does not keep it alive."""
+    """Stands for an object in a key, without keeping the object alive; after the object's end it equals nothing."""
 
     def __init__(self, target: Any) -> None:
         self.number = identity(target)
@@ -46,7 +46,10 @@ class _IdentityKey:
 
 
 def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
-    """Return nested arguments as a hashable: tensors by order of appearance and metadata, constants by value."""
+    """Return nested arguments as a hashable.
+
+    A tensor becomes its metadata, and its number where it appears again. A constant becomes its type and value.
+    """
     if isinstance(tree, (TensorProxy, FutureTensorProxy)):
         if tree.name in numbers:
             return numbers[tree.name]
@@ -71,10 +74,10 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
 def fusion_key(bsym: Any) -> str:
     """Return the digest of a fusion's structure. It is equal for fusions that can share one compiled region.
 
-    Values are renumbered by first appearance; they count by shape, data type and device. Symbols count by id, and
-    constants by type and value (floats exactly). The inputs, the outputs and their order count. Whether values require
-    gradients does not count, although it does for Thunder, because regions run without autograd and no compiler reads
-    it.
+    The digest includes the shape, data type and device of each value, the id of each symbol, the type and value of each
+    constant (floats exactly), and the inputs and outputs in order. A value's name is replaced by a number, in the order
+    of first appearance. The digest does not include whether a value requires a gradient: regions run without autograd,
+    and no compiler reads this property.
 
     Parameters
     ----------
@@ -96,7 +99,7 @@ def _fusion_key(bsym: Any) -> str:
 
 
 def structure_key(members: Iterable[Any], inputs: Any, outputs: Any) -> str:
-    """Return the digest of a fusion's members, as in `fusion_key`, for any executor.
+    """Return the digest of a fusion's structure without its executor; otherwise as `fusion_key`.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def _structure(members: Iterable[Any], inputs: Any, outputs: Any) -> tuple[Hasha
 
 
 def statement_key(bsym: Any) -> str:
-    """Return the digest of a statement that is not a fusion: symbol, constants, shapes and data types."""
+    """Return the digest of the symbol, constants, shapes and data types of a statement that is not a fusion."""
     executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
     parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

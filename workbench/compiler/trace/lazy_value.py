@@ -1,4 +1,4 @@
-"""A lazily computed value, computed under the planning lock."""
+"""A value that is computed at its first use, under the planning lock."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class LazyValue[T]:
     Parameters
     ----------
     make : callable
+        Computes the value.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:

@@ -12,7 +12,7 @@ from workbench.compiler.interop.thunder_api import FutureTensorProxy, TensorProx
 
 
 class Traits(NamedTuple):
-    """Shape, bytes, data type and device of a proxy's tensor; names are Thunder's."""
+    """Shape, bytes, data type and device of a proxy's tensor; data type and device have the names that Thunder uses."""
 
     shape: tuple[int, ...]
     bytes: int
@@ -21,14 +21,14 @@ class Traits(NamedTuple):
 
 
 TRAITS = "_workbench_traits"
-"""Attribute of a proxy: its properties, with the fields on which they depend. Successive plans read the same
-proxies.
+"""Attribute of a proxy: its cached `Traits`, with the fields from which they were computed. Successive plans read the
+same proxies.
 """
 _found_from = operator.itemgetter("_shape", "_dtype", "_device")
-"""Read the fields that Thunder's passes may replace."""
+"""Return the fields of a proxy from which its `Traits` are computed; Thunder's passes may replace these fields."""
 
 TOLD_APART_BY = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type", "_tags")
-"""Attributes by which Thunder distinguishes tensor proxies, except the name."""
+"""Attributes, other than the name, by which Thunder distinguishes tensor proxies."""
 
 
 def is_tensor(proxy: Any) -> bool:
@@ -57,7 +57,7 @@ def _traits(shape: tuple[int, ...], dtype: Any, device: str) -> Traits:
 
 
 def shape_of(proxy: Any) -> tuple[int, ...]:
-    """Return the shape; empty for a proxy without one."""
+    """Return the shape of a proxy; empty for a proxy without a shape."""
     if is_tensor(proxy):
         return traits_of(proxy).shape
     return tuple(int(length) for length in proxy.shape) if hasattr(proxy, "shape") else ()
@@ -69,5 +69,5 @@ def bytes_of(proxy: Any) -> int:
 
 
 def storage_bytes_of(proxy: Any) -> int:
-    """Return the allocated bytes of a storage for a tensor with the proxy's shape; 0 if the proxy is not a tensor."""
+    """Return the bytes that an allocator takes for a tensor with the proxy's shape; 0 if the proxy is not a tensor."""
     return allocated_bytes(bytes_of(proxy), traits_of(proxy).device.partition(":")[0]) if is_tensor(proxy) else 0

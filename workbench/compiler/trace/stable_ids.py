@@ -1,4 +1,4 @@
-"""Stable ids: tags carry origins through Thunder's passes, and places are derived from them."""
+"""Stable ids of values. Tags carry a statement's origin through Thunder's passes; an id is computed from an origin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.compiler.trace.bsym_memo import STRUCTURE, made_names, read_names
 from workbench.core.graph import Origin
 
 CLONE_PREFIX = "re_"
-"""Prefix of the names of values recomputed in the backward."""
+"""Prefix of the name of a value that the backward recomputes."""
 
 _NO_STATEMENT = {
     prims.PrimIDs.UNPACK_TRIVIAL,
@@ -29,13 +29,13 @@ _NO_STATEMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class OriginTag:
-    """Origin in a statement's tags. Thunder propagates tags, so it goes from the initial trace through every pass."""
+    """Tag with the index of a statement's origin. Thunder's passes propagate tags, so the origin stays known."""
 
     index: int
 
 
 def origin_of(bsym: BoundSymbol) -> int:
-    """Return the index of a statement's origin, or -1."""
+    """Return the index of a statement's origin; -1 if it has none."""
     for tag in bsym.tags:
         if type(tag) is OriginTag:
             return tag.index
@@ -43,12 +43,12 @@ def origin_of(bsym: BoundSymbol) -> int:
 
 
 def is_statement(bsym: BoundSymbol) -> bool:
-    """Return False for unpacking, returns, deletions and comments."""
+    """Return whether a bound symbol computes something: it is no unpacking, `return`, `del` or comment."""
     return bsym.sym.id not in _NO_STATEMENT and bsym.sym.name != "clear_mutable_collection"
 
 
 def read_line(file: str, line: int) -> str:
-    """Return one line of a source file or a notebook cell; empty if it is missing."""
+    """Return the text of a line of a source file or notebook cell; empty if there is no such line."""
     return linecache.getline(file, line).strip()
 
 
@@ -60,7 +60,7 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
     TraceCtx
         Copy of the trace with an `OriginTag` on all statements and their subsymbols.
     tuple of Origin
-        Origins by index.
+        The origins; an `OriginTag` contains the index of one of them.
     """
     counts: Counter[tuple[str, str]] = Counter()
     origins: list[Origin] = []
@@ -82,13 +82,13 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
         if bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES:
             fences.append(bsym)
             continue
-        # Dynamo's graphs leave out statements without a value, such as a query of a tensor's number of dimensions. If
-        # these counted, names would depend on the front end.
+        # Do not number statements without outputs, such as a query of a tensor's number of dimensions. Dynamo's graphs
+        # omit them, so ids would depend on the front end.
         if not is_statement(bsym) or not bsym.flat_proxy_outs:
             tagged.bound_symbols.append(bsym)
             continue
         origin = _origin(bsym, counts)
-        # A fence precedes the statement that it guards, and is named after it.
+        # A fence precedes the statement that it guards, and gets its name from this statement.
         for i, fence in enumerate(fences):
             name = f"{origin.id}!fence" + (f".{i}" if i else "")
             enter(fence, dataclasses.replace(origin, id=name, symbol=fence.sym.name))
@@ -99,36 +99,36 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
 
 
 def file_label(file: str) -> str:
-    """Return the name of a source file for the user: a notebook cell by its number, as in tracebacks."""
+    """Return the name of a source file as the user knows it: for a notebook cell, `In[N]`, as in tracebacks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
     return f"In[{numbers[file]}]" if file in numbers else file
 
 
 def line_prefix(file: str, line: int) -> str:
-    """Return the beginning of a message about a user's line: file, line number and text; empty if there is no line."""
+    """Return the beginning of a message about a user's line: file, line number and text; empty if `line` is 0."""
     return f"{file_label(file)}:{line} ({read_line(file, line)}): " if line else ""
 
 
 def origin_text(origin: Origin) -> str:
-    """Return the line of a statement as ``FILE:LINE TEXT``; its id if the line is not known."""
+    """Return the source line of an origin as ``FILE:LINE  TEXT``; if the line is not known, return the origin's id."""
     return f"{origin.file}:{origin.line}  {origin.text}" if origin.line else origin.id
 
 
 def line_text(file: str, line: int) -> str:
-    """Return a line of a file in the format of `origin_text`; empty if the line is not known."""
+    """Return a line of a file in the format of `origin_text`; empty if `line` is 0."""
     return f"{file_label(file).rsplit('/', 1)[-1]}:{line}  {read_line(file, line)}" if line else ""
 
 
 def line_of(bsym: BoundSymbol) -> str:
-    """Return `origin_text` of a statement without tags."""
+    """Return the `origin_text` of a statement that has no `OriginTag` yet."""
     return origin_text(_origin(bsym, Counter()))
 
 
 def class_of(bsym: BoundSymbol) -> str:
-    """Return the class of a called `torch.autograd.Function`; an empty string for any other statement.
+    """Return the class name of a `torch.autograd.Function` that a statement calls; empty for any other statement.
 
-    Thunder's interpreter names such a call by class and address.
+    Thunder's interpreter gives the symbol of such a call the name of the class followed by addresses.
     """
     found = _BY_ADDRESS.fullmatch(str(bsym.sym.id)) if bsym.sym.module is None and bsym.subsymbols else None
     return "" if found is None else found[1]
@@ -138,7 +138,7 @@ _BY_ADDRESS = re.compile(r"(\w+)_\d+_\d+")
 
 
 def _symbol(bsym: BoundSymbol) -> str:
-    """Return the name of a statement's symbol, which is equal in every process."""
+    """Return the name of a statement's symbol without addresses, so that it is equal in every process."""
     return class_of(bsym) or str(bsym.sym.name)
 
 
@@ -168,9 +168,9 @@ class ValuePlace(NamedTuple):
     origin: int
     """Index of the origin; -1 if there is none."""
     of: str
-    """Argument from which a value without an origin is made."""
+    """For a value without an origin, the argument from which the value is made."""
     rest: str
-    """Rest of the id: symbol and ordinal if the origin became several statements, and the index of the value."""
+    """Rest of the id: symbol and ordinal if several statements have this origin, and the index of the output."""
 
     def id(self, origins: tuple[Origin, ...]) -> str:
         """Return the stable id."""
@@ -178,9 +178,9 @@ class ValuePlace(NamedTuple):
 
 
 def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
-    """Return the places of values by proxy name.
+    """Return a map from proxy names to the places of values.
 
-    A value without an origin, such as a gathered parameter, is named after the argument from which it is made.
+    The id of a value without an origin, such as a gathered parameter, begins with the argument from which it is made.
     """
     rows: defaultdict[tuple[int, bool, str], list[BoundSymbol]] = defaultdict(list)
     known: dict[str, int] = {}
@@ -190,7 +190,7 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             continue
         index = origin_of(bsym)
         if index < 0:
-            # A gradient accumulation has no origin. It belongs to the value to which it adds.
+            # The sum of two gradients has no origin; use the origin of the first addend that has one.
             index = next((known[a.name] for a in bsym.flat_proxy_args if known.get(a.name, -1) >= 0), -1)
         known.update(dict.fromkeys(made_names(bsym), index))
         of = ""

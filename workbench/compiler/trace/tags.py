@@ -6,18 +6,17 @@ from workbench.compiler.interop.thunder_api import BoundSymbol, _vjp_impl, prims
 
 
 def has_tag(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
-    """Return whether a statement or one of its subsymbols has the tag."""
+    """Return whether a statement, its symbol or one of its subsymbols has `tag`."""
     if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
         return True
     return any(has_tag(sub, tag) for sub in bsym.subsymbols)
 
 
 def differentiates(bsym: BoundSymbol) -> bool:
-    """Return whether a statement runs PyTorch's autograd.
+    """Return whether a statement or one of its subsymbols runs PyTorch's autograd.
 
-    Thunder uses it for operators without a gradient rule of its own.
-
-    Dynamo does not trace into autograd, so a region with the gradient of ``x.detach()`` would not compile.
+    Thunder calls autograd for operators for which Thunder has no gradient rule. Dynamo does not trace calls of
+    autograd, so a region with the gradient of ``x.detach()`` would not compile.
     """
     called = (bsym._call_ctx or {}).values()
     return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(

@@ -1,4 +1,4 @@
-"""Validate plans: traces read only defined values, and the plan is proven."""
+"""Check that the statements of a plan read only values that exist, and build the message for an unequal plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNPACKING = {prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.UNPACK_SEQUENCE}
 
 
 def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
-    """Check that every argument is defined, is not deleted, and is made only once.
+    """Check that statements and members of fusions read only values that are defined and not deleted.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
 
 
 def validate_order(graph: Graph) -> None:
-    """Check that no statement of an execution graph precedes the statements that make its inputs.
+    """Check that each statement of an execution graph is later than the statements that make its inputs.
 
     Raises
     ------
