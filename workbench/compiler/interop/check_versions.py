@@ -1,6 +1,6 @@
 """List private names that the installed Thunder, nvFuser and PyTorch lack.
 
-Run it as ``python -m workbench.compiler.interop.check_versions``.
+The command is ``python -m workbench.compiler.interop.check_versions``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.interop.private_api import MissingName, PrivateApi
 
 
 def report() -> tuple[str, bool]:
-    """List everything that is missing as text; also return whether nothing is."""
+    """Return a text that lists all missing names, and whether no name is missing."""
     lines, whole = [], True
     for seam in (torch_private.SEAM, thunder_api.SEAM, nvfuser_api.SEAM):
         if seam is nvfuser_api.SEAM and (why_not := _why_no_nvfuser()):

@@ -12,7 +12,7 @@ from workbench.compiler.interop import thunder_api
 
 @contextlib.contextmanager
 def default_settings() -> Iterator[None]:
-    """Give Thunder's functions the default settings that apply while it compiles; without these they would fail."""
+    """Set the default data type and device where Thunder's functions read them; otherwise these functions fail."""
     token = thunder_api._cache_info_ctx.set(
         {"default_dtype": torch.get_default_dtype(), "default_device": torch.get_default_device()}
     )

@@ -1,4 +1,4 @@
-"""Attached devices, executors that work here, and planning for a GPU that is not attached."""
+"""Check which devices and executors are available here, and plan for a GPU that is not attached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLANNED_BYTES_PER_S = 55e9
 
 
 def default_executor(device: str) -> str:
-    """Return the executor that is used if none is named."""
+    """Return the executor for a device if the user names no executor."""
     if device == "cpu":
         return "torch"
     return "torch" if why_no_nvfuser() else "nvfuser"
@@ -33,7 +33,7 @@ def check(device: str, executor: str) -> None:
     Raises
     ------
     DeviceError
-        The message has the request, the legal values and the reason.
+        If the device or the executor is not available; the message gives the reason.
     """
     if device not in DEVICES:
         raise DeviceError(f"unknown device {short_repr(device)}; legal: {', '.join(DEVICES)}")
@@ -53,9 +53,9 @@ def check(device: str, executor: str) -> None:
 
 @cache
 def copy_bandwidth(device: str) -> float:
-    """Return the bytes a second between device memory and the store for offloaded tensors.
+    """Return the bytes per second of a copy from device memory to the host memory of offloaded tensors.
 
-    Measured once per process; for a planned GPU `PLANNED_BYTES_PER_S` is assumed.
+    The bandwidth is measured once per process. For a planned GPU, it is `PLANNED_BYTES_PER_S`.
 
     Parameters
     ----------
@@ -78,10 +78,10 @@ def copy_bandwidth(device: str) -> float:
 
 @cache
 def nvfuser_module() -> ModuleType:
-    """Import Thunder's nvFuser executor module; works without a GPU.
+    """Import and return Thunder's nvFuser executor module, with or without a GPU.
 
-    Thunder reads the version only if ``torch.cuda.is_available()``. Without a GPU, Thunder's checkers would later
-    compare None with a version. Keep the version that was found during the import.
+    Thunder's function `nvfuser_version` returns None without a GPU, and Thunder's checkers would fail to compare None
+    with a version. Therefore this function replaces `nvfuser_version` by one that returns the installed version.
     """
     if torch.cuda.is_available():
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
@@ -99,6 +99,6 @@ def nvfuser_module() -> ModuleType:
 
 @contextlib.contextmanager
 def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
-    """Make Thunder plan for a GPU; its tensors are the fake ones of `mode`."""
+    """In this context, Thunder plans for a GPU that is not attached; tensors are fake tensors of `mode`."""
     with mode, fake_gpu.found_on_meta(), fake_gpu.recent_gpu():
         yield

@@ -1,7 +1,7 @@
 """Refuse second derivatives through programs that Thunder compiled, because they would silently lack terms.
 
-Thunder's backward is one compiled function without a graph of its own. Autograd treats the gradients that it returns as
-constants, so a second derivative would lack all terms that depend on them.
+Thunder's backward is one compiled function without a graph of its own. Autograd treats the gradients from this function
+as constants, so a second derivative would lack all terms that depend on these gradients.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Once(torch.autograd.Function):
 
 
 class ThunderFunction(StockFunction):
-    """Thunder's function, under a name that ``grad_fn`` shows. A derivative of its gradients raises `GradientError`."""
+    """Thunder's class of the same name, but a derivative of its gradients raises `GradientError`."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
@@ -47,11 +47,11 @@ class ThunderFunction(StockFunction):
 
 
 class ThunderOutputFunction(StockOutputFunction):
-    """Thunder's own class."""
+    """Thunder's class of the same name, unchanged."""
 
 
 CONNECTIONS: tuple[Any, ...] = (ThunderFunction, ThunderOutputFunction)
-"""Autograd functions of the functions that were passed to `refuse_second_derivatives`."""
+"""Autograd functions that connect a function to autograd after `refuse_second_derivatives`."""
 
 _connect = FunctionType(
     connect_to_autograd.__wrapped__.__code__,
@@ -64,10 +64,10 @@ _connect = FunctionType(
 
 
 def refuse_second_derivatives(jitted: Any) -> None:
-    """Make a function from `thunder.jit` refuse derivatives of its gradients; other functions stay unchanged.
+    """Make a function from `thunder.jit` refuse derivatives of its gradients; all other functions stay unchanged.
 
-    Unmodified Thunder returns wrong values in this case. Remove this when ``torch.autograd.grad(out, x,
-    create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused, or can be differentiated.
+    Unmodified Thunder returns wrong second derivatives. Remove this when the gradient from ``torch.autograd.grad(out,
+    x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or has a right derivative.
     """
     cell = cell_of(getattr(jitted, "_forward_fn", jitted), "maybe_connect_to_autograd")
     stock = cell.cell_contents
@@ -76,7 +76,7 @@ def refuse_second_derivatives(jitted: Any) -> None:
 
 
 def refuse_second_backward(computed: Sequence[Any]) -> tuple[Any, ...]:
-    """Wrap gradients of a compiled backward so that they raise a `GradientError` when they are differentiated."""
+    """Return the gradients of a compiled backward, which now raise a `GradientError` if they are differentiated."""
     gradients = tuple(computed)
     if not torch.is_grad_enabled():
         return gradients

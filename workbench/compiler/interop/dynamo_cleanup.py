@@ -1,8 +1,8 @@
-"""Remove code that Dynamo compiled for the workbench from functions of other code when a program is gone.
+"""After a program is gone, remove the code that Dynamo compiled for it from functions of the user and of libraries.
 
 For a program in parts, Dynamo compiles every function with a graph break, including library functions such as the step
-of an optimizer. The compiled code counts against the function's limit, whoever calls the function. At the limit, the
-function runs uncompiled for the rest of the process.
+of an optimizer. Dynamo limits the number of compilations of a function, for all callers together. When the limit is
+reached, the function runs uncompiled for the rest of the process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workbench.interop.torch_private import eval_frame, register_bytecode_hook
 
 
 class Backend:
-    """A backend for Dynamo, which keeps it as long as the process lives, so it must not keep other objects alive.
+    """A backend for Dynamo. It keeps no other object alive, because Dynamo keeps backends until the process ends.
 
     Parameters
     ----------
     act : callable
-        Returns the function that handles a graph; None after the function's owner is gone.
+        Returns the function that handles a graph. After the owner of this function is gone, returns None.
     """
 
     def __init__(self, act: Callable[[], Callable[..., Any] | None]) -> None:
@@ -29,7 +29,7 @@ class Backend:
 
     @property
     def alive(self) -> bool:
-        """True while the owner exists."""
+        """Whether the owner of the function that handles graphs still exists."""
         return self._act() is not None
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
@@ -42,7 +42,7 @@ class Backend:
 @contextlib.contextmanager
 def record_compiled(codes: set[CodeType]) -> Iterator[None]:
     """Add the functions that Dynamo compiles in this context to `codes`."""
-    # Dynamo replaces its bytecode by the result of a hook; this one returns none.
+    # Dynamo replaces bytecode by the result of a hook unless the result is None, as here.
     hook = register_bytecode_hook(lambda code, _: codes.add(code))
     try:
         yield
@@ -51,10 +51,11 @@ def record_compiled(codes: set[CodeType]) -> Iterator[None]:
 
 
 def forget(codes: Iterable[CodeType]) -> None:
-    """Remove all compiled code from functions, if some of it belongs to programs of the workbench that are gone.
+    """Remove the compiled code of functions if it belongs to programs of the workbench that are gone.
 
-    Dynamo can remove only all of it. Compiled code of a user for such a function is compiled again at the next call. If
-    some belongs to a living program of the workbench, all of it stays until that program is gone.
+    Dynamo can only remove all compiled code of a function at once. If a user has compiled the function too, Dynamo
+    compiles it again at the user's next call. If a program of the workbench still uses compiled code of the function,
+    no code is removed until this program is gone.
     """
     for code in codes:
         entries = eval_frame._debug_get_cache_entry_list(code)
@@ -64,6 +65,6 @@ def forget(codes: Iterable[CodeType]) -> None:
 
 
 def _backend_of(entry: Any) -> Any:
-    """Return the backend that `torch.compile` got for a compilation. The entry wraps it in another callable."""
+    """Return the backend that was passed to `torch.compile`; a cache entry contains this backend in a wrapper."""
     wrapper = eval_frame.innermost_fn(entry.backend)
     return getattr(wrapper, "compiler_fn", wrapper)

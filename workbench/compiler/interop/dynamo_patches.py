@@ -1,4 +1,4 @@
-"""Patches of Dynamo, each with its reason and a condition for its removal."""
+"""Patches of Dynamo, each with its reason and the condition for its removal."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from workbench.interop.torch_private import (
 
 
 def run_backward_outside_dynamo() -> None:
-    """Run the workbench's backwards uncompiled if a program traced by Dynamo calls ``loss.backward()`` itself.
+    """Exclude the workbench's backwards from Dynamo, for programs that call ``loss.backward()`` themselves.
 
-    Dynamo compiles all Python code between the graphs of such a program, including autograd's. Remove this when
-    the stack of a compilation by Dynamo in such a program never contains ``torch_autograd.py``.
+    Dynamo compiles all Python code between the graphs of such a program, including the Python code that autograd
+    calls. Remove this when Dynamo no longer compiles functions of ``torch_autograd.py`` in such a program.
     """
     for kind in CONNECTIONS:
         if not hasattr(kind.backward, "_torchdynamo_orig_callable"):
@@ -40,7 +40,7 @@ def _global_names(stock: Any, self: Any, name: str) -> Any:
     module = sys.modules.get(str(names.get("__name__", "")))
     if module is None or vars(module) is names:
         return stock(self, name)
-    # Dynamo does the same for a function without a module name.
+    # Dynamo itself uses this code for a function whose globals contain no module name.
     source = GlobalSource(self.output.install_global_by_id("___unnamed_scope", names))
     return names, VariableBuilder(self, source)(names), DictGetItemSource(source, name)
 
@@ -49,15 +49,16 @@ global_names_of_functions = ThreadPatches(
     "global names",
     lambda: [wrap_function(InliningInstructionTranslator, "get_globals_source_and_value", _global_names)],
 )
-"""Make Dynamo look up global names in the function's own globals, not in a module of the same name.
+"""Make Dynamo look up global names in the function's own globals, not in the module that the globals name.
 
-A function of a script or notebook may come from another process. Its module is ``__main__``, which is a different
-module here. Remove this when ``get_globals_source_and_value`` compares the module's names with the function's.
+A function of a script or notebook may come from a different process. Its globals name the module ``__main__``, but
+``__main__`` of this process is a different module. Remove this when ``get_globals_source_and_value`` uses the
+module only if the module's globals are the function's globals.
 """
 
 
 def _settings_without_functions(stock: Any) -> str | None:
-    # Dynamo compiles in one thread at a time, and a compilation ends here.
+    # Changing the settings is safe: Dynamo compiles in one thread at a time, and a compilation ends here.
     with dynamo_config.patch(ignore_logger_methods=set()):
         settings: str | None = stock()
     return settings
@@ -66,37 +67,38 @@ def _settings_without_functions(stock: Any) -> str | None:
 settings_told_without_functions = ThreadPatches(
     "settings", lambda: [wrap_function(dynamo_utils, "_get_dynamo_config_for_logging", _settings_without_functions)]
 )
-"""Exclude functions from the settings that Dynamo logs for each compilation. PyTorch 2.11 would sort them.
+"""Exclude functions from the settings that Dynamo logs for each compilation.
 
-Sorting functions raises a TypeError. Dynamo would log it for successful compilations, and instead of the reason for
-failed ones. Remove this when ``_get_dynamo_config_for_logging`` excludes ``ignore_logging_functions`` as it does the
-setting's former name.
+PyTorch 2.11 sorts the values of a setting, and sorting functions raises a TypeError. Dynamo would log this error for
+every compilation; for a failed compilation, it would log this error instead of the reason. Remove this when
+``_get_dynamo_config_for_logging`` excludes ``ignore_logging_functions``, as it excludes the former name of this
+setting.
 """
 
 graph_breaks_in_loops = ThreadPatches(
     "loops", lambda: [replace_function(InstructionTranslatorBase, "maybe_has_backedge", lambda self: False)]
 )
-"""Make Dynamo continue after a graph break in a loop, with a graph for each iteration.
+"""Make Dynamo continue after a graph break in a loop, with one graph for each iteration.
 
-It would give up the whole function. In a training step with several micro-batches, it would compile only the optimizer.
-Remove this when Dynamo has an option for it.
+Unpatched Dynamo does not compile a function with a graph break in a loop. In a training step with several
+micro-batches, Dynamo would compile only the optimizer. Remove this when Dynamo has an option for such loops.
 """
 
 
 class DynamoWatcher(Protocol):
-    """Receiver of events while Dynamo traces."""
+    """Receives the events of `dynamo_watched` while Dynamo traces."""
 
     def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """Return the result of a module call, computed by `call` or in another way."""
+        """Return the result of a module call; `call` is Dynamo's own function for it."""
 
     def on_change(self, item: Any) -> None:
         """Handle a change of one of Dynamo's variables."""
 
     def on_changed_read(self, item: Any) -> None:
-        """Handle a read of an attribute that was set during the trace."""
+        """Handle a read of an attribute that the traced code has set."""
 
     def on_rename(self, node: fx.Node, name: str) -> None:
-        """Handle a node that gets the name of a variable of the user's code."""
+        """Handle that `node` gets the new name `name`, which is a variable of the user's code."""
 
 
 def _report_to(notify: Callable[[DynamoWatcher, Any, Any], None]) -> Callable[..., Any]:
@@ -122,7 +124,7 @@ dynamo_watched = ThreadPatches(
         wrap_function(fx.Node, "_rename", _report_to(lambda watcher, node, name: watcher.on_rename(node, name))),
     ],
 )
-"""Send the events of Dynamo in this thread to a `DynamoWatcher`, which also replaces module calls.
+"""Send the events of Dynamo in this thread to a `DynamoWatcher`, which can also replace module calls.
 
-Remove this when Dynamo traces equal modules once; see `compiler.frontend.module_reuse`.
+Remove this when Dynamo traces several equal modules only once; see `compiler.frontend.module_reuse`.
 """

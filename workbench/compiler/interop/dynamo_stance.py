@@ -1,7 +1,7 @@
 """Ignore the user's `torch.compiler.set_stance` while the workbench compiles.
 
-The workbench ignores the stance when it captures programs and compiles a config's callable. For all other code the
-user's stance applies.
+The workbench ignores the stance when it captures programs and when it compiles the callable of a config. For all other
+code, the user's stance applies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from workbench.interop.torch_private import eval_frame
 
 
 def is_default_stance() -> bool:
-    """Return whether Dynamo compiles with the given backend, as it would without a stance."""
+    """Return whether the current stance is equivalent to no stance."""
     stance = eval_frame._stance
     return stance.stance == "default" and stance.backend is None
 
 
 @shared_context
 def default_stance() -> Iterator[None]:
-    """Make Dynamo compile as it would without a stance."""
+    """In this context, set the default stance, under which Dynamo compiles as if the user had set no stance."""
     if is_default_stance():
         yield
         return
@@ -34,7 +34,7 @@ def default_stance() -> Iterator[None]:
 
 
 def ignore_stance(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of `torch.compile` so that it ignores the user's stance.
+    """Wrap a function that `torch.compile` has returned so that it ignores the user's stance.
 
     Parameters
     ----------

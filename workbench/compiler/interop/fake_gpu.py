@@ -1,4 +1,4 @@
-"""Patches to trace a program for a missing GPU, each with its reason and a condition for its removal."""
+"""Patches to trace a program for a missing GPU, each with its reason and the condition for its removal."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ found_on_meta = ThreadPatches(
         wrap_function(thunder.torch, "_fake_type_to_thunder", _from_meta),
     ],
 )
-"""Make Thunder compute the output types of its registered ops on the meta device.
+"""Make Thunder compute the output types of automatically registered operators on the meta device.
 
-Thunder runs them and their gradients on fake tensors. Even for fake tensors, PyTorch's autograd queries streams of
-their GPU. The meta device needs no streams. Remove this when Thunder computes their gradients on the meta device.
+To find the output types, Thunder runs these operators and their gradients on fake tensors. PyTorch's autograd queries
+the streams of the tensors' GPU, even for fake tensors. The meta device has no streams. Remove this when Thunder itself
+computes the gradients of these operators on the meta device.
 """
 
 
 def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
-    """Make a copy of an optimizer create its state with fake tensors; it creates the state in its first step.
+    """Make `optimizer`, which is a copy of the user's, create its state as fake tensors in its first step.
 
-    Its parameters are fake tensors, but PyTorch creates the step counts as real ones. Remove this when `torch.optim`
-    creates all of its state with tensors like the parameters.
+    The parameters of this copy are fake tensors, but `torch.optim` would create step counts as real tensors. Remove
+    this when `torch.optim` creates its whole state with tensors like the parameters.
     """
     make: Any = getattr(optimizer, "_init_group", None)
 
@@ -72,9 +73,9 @@ def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
 
 @contextlib.contextmanager
 def takes_real_tensors(mode: FakeTensorMode) -> Iterator[None]:
-    """Make a fake tensor mode accept real tensors, which a program creates between its graphs.
+    """In this context, `mode` accepts real tensors, which a program in parts creates between its graphs.
 
-    Remove this when the option can be set on an existing mode.
+    Remove this when PyTorch has a function that sets `allow_non_fake_inputs` of an existing mode.
     """
     before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
     try:
@@ -95,7 +96,7 @@ def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None
 
 def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
     without_gpu = functools.partial(_backward, stock)
-    # Disable this in Dynamo: it would trace the dispatch, and cannot guard the mode that the patches use.
+    # Exclude the dispatch from Dynamo, which cannot guard the fake tensor mode that the patches use.
     return torch.compiler.disable(
         dispatch_by_thread(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches)
     )
@@ -105,15 +106,15 @@ _rehearsed = ThreadPatches("backward without a GPU", lambda: [PatchTarget(torch.
 
 
 def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
-    """Make ``loss.backward()`` of a fake GPU tensor compute gradients; autograd would otherwise query the GPU.
+    """In this context, ``loss.backward()`` on a fake GPU tensor sets fake gradients without autograd.
 
-    Remove this when autograd runs a backward of fake CUDA tensors without a GPU.
+    Autograd would query the missing GPU. Remove this when autograd runs a backward of fake CUDA tensors without a GPU.
     """
     return _rehearsed(mode)
 
 
 def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the leaf tensors of a backward from a tensor."""
+    """Return the leaf tensors that get gradients in a backward of `tensor`."""
     ahead, seen, found = [tensor.grad_fn], set(), []
     while ahead:
         node = ahead.pop()
@@ -130,7 +131,7 @@ def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 says_there_is_a_gpu = ThreadPatches(
     "a GPU", lambda: [replace_function(torch.cuda, "is_available", lambda: True, traced=True)]
 )
-"""Make PyTorch report a GPU, because Thunder checks for one while its nvFuser executor is imported.
+"""Make PyTorch report a GPU while Thunder's nvFuser executor is imported, which checks for a GPU.
 
 Remove this when the executor can be imported without a GPU.
 """
@@ -148,19 +149,21 @@ recent_gpu = ThreadPatches(
         replace_function(torch.cuda, "get_device_capability", lambda device=None: (9, 0), traced=True),
     ],
 )
-"""Choose the attention kernel of a recent GPU, and report capability 9.0 to programs that query it.
+"""Choose attention kernels as on a recent GPU, and report a device capability of 9.0.
 
-Flash attention handles 16-bit floats without a mask; memory-efficient attention handles all other cases. Thunder
-queries the GPU. Without a GPU it would decompose the attention. Remove this when the kernel can be passed to Thunder.
+Flash attention handles 16-bit floats without a mask; memory-efficient attention handles all other cases. Unpatched
+Thunder queries the GPU, and would decompose the attention without a GPU. Remove this when the choice of the kernel can
+be passed to Thunder.
 """
 
 
 def _keep_missing_gpu() -> None:
-    """Keep PyTorch's stand-in for a missing GPU in a thread that lives as long as the process.
+    """Create PyTorch's stand-in for a missing GPU in a thread that lives as long as the process.
 
-    In a CUDA build of PyTorch without a GPU, the first thread with fake tensors shares its stand-in with all
-    other threads. After that thread ends, the next thread with fake tensors crashes. Therefore this runs before any
-    program is opened; PyTorch then creates no other stand-in. Remove this when the stand-in belongs to the process.
+    In a CUDA build of PyTorch without a GPU, the first thread with fake tensors creates a stand-in that all threads
+    use. After this first thread ends, the next thread with fake tensors crashes. Therefore this function runs before
+    any program is opened; PyTorch then creates no further stand-in. Remove this when the stand-in no longer belongs to
+    a thread.
     """
     if not torch.backends.cuda.is_built() or torch.cuda.is_available():
         return

@@ -1,4 +1,4 @@
-"""Inductor options that Thunder does not pass to it."""
+"""Pass options to Inductor, which Thunder does not do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
-"""Inductor (PyTorch 2.10) replaces ``x + zeros`` by ``x``, and returns ``x`` itself where the caller expects a new
-tensor.
+"""Disable constant folding, with which Inductor (PyTorch 2.10) replaces ``x + zeros`` by ``x`` and returns ``x`` itself
+where the caller expects a new tensor.
 """
 
 
@@ -26,11 +26,11 @@ _inductor = ThreadPatches("options of Inductor", lambda: [wrap_function(torch, "
 
 
 def inductor_options(*, compiles: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Apply our options to this thread's `torch.compile`, because Thunder's `make_compiled` passes no options.
+    """In this context, `torch.compile` in this thread uses our options, because Thunder's `make_compiled` passes none.
 
-    Without `compiles`, return the function unchanged.
+    If `compiles` is false, `torch.compile` returns the function uncompiled.
 
-    The options also apply to recompilations, such as for other strides. Remove this when `make_compiled` takes options,
-    or when the output of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
+    The options also apply to later recompilations, for example for different strides. Remove this when `make_compiled`
+    takes options, or when the output of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
     """
     return _inductor("compiled" if compiles else _AS_IT_IS)

@@ -1,4 +1,4 @@
-"""Compile times of one torch.compile region by compiler, from PyTorch's own compile-time metrics."""
+"""Seconds of each compiler in one torch.compile region, from PyTorch's own compile-time metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _KERNELS = "PyCodeCache.load_by_key_path"
 class RegionTimes:
     """Times of PyTorch's compilers since this object was made.
 
-    The metrics nest: Dynamo calls its backend, AOTAutograd, which calls Inductor, which compiles and loads kernels.
+    PyTorch's times are nested: the time of Dynamo includes the time of its backend AOTAutograd, this time includes the
+    time of Inductor, and this time includes the time to compile and load kernels.
     """
 
     def __init__(self) -> None:
@@ -21,9 +22,9 @@ class RegionTimes:
         self._hits_before = _hits()
 
     def parts(self) -> dict[str, float]:
-        """Return seconds since then by compiler, without the time of the compilers that it called.
+        """Return each compiler's seconds since this object was made; empty if no compiler ran.
 
-        Empty if none ran.
+        The seconds of a compiler do not include the seconds of the compilers that it calls.
         """
         frame, backend, kernels = (self._spent(key) for key in (_FRAME, _BACKEND, _KERNELS))
         inductor = sum(self._spent(key) for key in _INDUCTOR)
@@ -38,7 +39,7 @@ class RegionTimes:
         }
 
     def was_cached(self) -> bool:
-        """Return whether AOTAutograd or Inductor has found its results in a cache since then."""
+        """Return whether AOTAutograd or Inductor found results in a cache since this object was made."""
         return _hits() > self._hits_before
 
     def _spent(self, key: str) -> float:

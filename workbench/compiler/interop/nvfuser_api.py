@@ -1,7 +1,7 @@
-"""The only access to nvFuser, through Thunder's executor for it; checked like `thunder_api`.
+"""The only access to nvFuser, through Thunder's nvFuser executor. Names are checked as in `thunder_api`.
 
-Enter `workbench.compiler.interop.devices.nvfuser_module` before the first use: without a GPU, Thunder imports these
-names only if PyTorch reports one.
+Call `workbench.compiler.interop.devices.nvfuser_module` before the first use. It makes PyTorch report a GPU if none is
+attached; otherwise Thunder would not import these names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reference-counted context manager for process-wide changes: the last thread to leave undoes them."""
+"""Context manager for changes of the whole process: the first thread makes the changes, and the last undoes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import TracebackType
 
 
 class SharedContext:
-    """A context for several threads at once; each may enter it several times.
+    """A context that several threads may be in at the same time; each thread may enter it several times.
 
     Parameters
     ----------
     changes : callable
-        Context that the first thread enters and the last one leaves.
+        Returns the context that is entered with the first thread and left with the last thread.
     """
 
     def __init__(self, changes: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
@@ -40,7 +40,7 @@ class SharedContext:
 
 
 def shared_context(changes: Callable[[], Iterator[None]]) -> Callable[[], SharedContext]:
-    """Make a `SharedContext` of a generator, for changes of the whole process; compare `contextlib.contextmanager`."""
+    """Turn a generator function into a `SharedContext`; a decorator like `contextlib.contextmanager`."""
     shared = SharedContext(contextlib.contextmanager(changes))
 
     @functools.wraps(changes)

@@ -1,4 +1,4 @@
-"""The user's position and module, stored in the file name that Thunder records."""
+"""Store the user's line and module in the file name that Thunder records for a statement."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _LIBRARY_ROOTS = tuple(
 
 
 class SourceFile(str):
-    """A file name, as Thunder records it, with the user's position and module.
+    """A file name for Thunder to record, with attributes for the user's line and module.
 
     Attributes
     ----------
     scope : str
-        Path of the innermost module that was running (``layers.0.mlp``), or the innermost user function's name.
+        Path of the innermost module that was running (``layers.0.mlp``). If no module was running, the name of the
+        innermost user function.
     user_file : str
         File of the innermost frame outside of PyTorch and Thunder.
     user_line : int
-        Line in that file, from 1.
+        Line number in `user_file`; the first line is 1.
     """
 
     scope: str
@@ -34,14 +35,15 @@ class SourceFile(str):
     user_line: int
 
     def __new__(cls, file: str, scope: str, user_file: str, user_line: int) -> SourceFile:
-        """Make a file name with the additional attributes."""
+        """Return a file name with the attributes."""
         made = super().__new__(cls, file)
         made.scope, made.user_file, made.user_line = scope, user_file, user_line
         return made
 
 
 _paths: WeakKeyDictionary[Any, dict[torch.nn.Module, dict[int, str]]] = WeakKeyDictionary()
-"""Paths of a program's modules, for each interpretation: the user may replace a module between two interpretations."""
+"""For each run of Thunder's interpreter, the paths of a program's modules. The user may replace a module between runs.
+"""
 
 
 def _module_paths(root: torch.nn.Module) -> dict[int, str]:
@@ -52,15 +54,12 @@ def _module_paths(root: torch.nn.Module) -> dict[int, str]:
 
 
 def is_library(file: str) -> bool:
-    """Return whether a file belongs to PyTorch or Thunder, or is not a real file.
-
-    If so, the line is not the user's own.
-    """
+    """Return whether a file belongs to PyTorch or Thunder, or is no real file. Its lines are not the user's lines."""
     return file.startswith(_LIBRARY_ROOTS) or file.startswith("<")
 
 
 def user_position() -> tuple[str, str, int]:
-    """Return scope, file and line of the user's code that Thunder's interpreter is executing."""
+    """Return scope, file and line of the user's code that Thunder's interpreter executes; see `SourceFile`."""
     scope, file, line, function = "", "", 0, ""
     root: torch.nn.Module | None = None
     for frame in get_interpreterruntimectx().frame_stack:

@@ -1,8 +1,8 @@
-"""Replace functions of other packages for the threads inside a `with`, and restore them afterwards.
+"""Replace functions of other packages for the threads inside of a `with` block, and restore them afterwards.
 
-While a set of patches is in force, each replaced function checks the calling thread. A thread inside gets the
-replacement, every other thread the stock function. A user's own `thunder.jit` functions are therefore traced by stock
-code, even while the workbench plans in another thread.
+While a set of patches is active, each patched function checks which thread calls it. In a thread inside of the block,
+it calls the replacement; in all other threads, it calls the stock function. A user's own `thunder.jit` functions are
+therefore traced by stock code, even while the workbench plans in a different thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 _MISSING: Any = object()
 
 _PACKAGES = ("thunder.", "workbench.")
-"""Modules that import functions by name; these copies are replaced, too."""
+"""Prefixes of modules that may import a patched function by name; the imported name is then patched, too."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class PatchTarget:
     name : object
         Name of an attribute, or key of the dict.
     make : callable
-        Makes the replacement from the original (None if nothing was there) and the patches.
+        Returns the replacement. Its arguments are the original value, or None if there is none, and the patches.
     everywhere : bool
-        Whether to replace it also in modules of Thunder and of the workbench that imported it by name.
+        Whether to patch also the modules of Thunder and of the workbench that have imported the function by name.
     """
 
     owner: Any
@@ -48,13 +48,13 @@ class _Here(threading.local):
 
 
 class ThreadPatches:
-    """A set of patches, active while any thread is inside, but only for the threads inside.
+    """A set of patches. It applies only to the threads that are in its context.
 
     Parameters
     ----------
     name : str
     targets : callable
-        Returns the targets; called when the set is first activated.
+        Returns the patch targets. It is called when a thread enters the context for the first time.
     """
 
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets
@@ -74,12 +74,12 @@ class ThreadPatches:
 
     @property
     def value(self) -> Any:
-        """The value with which this thread entered; None outside."""
+        """The value with which this thread entered the context; None if the thread is not in the context."""
         return self.here.value
 
     @contextlib.contextmanager
     def __call__(self, value: Any = True) -> Iterator[None]:
-        """Activate the patches for this thread, with a value that replacements may read."""
+        """Activate the patches for this thread. Replacements can read `value`."""
         with self._lock:
             if not self._inside:
                 self._install()
@@ -123,11 +123,12 @@ class ThreadPatches:
     def _restore(self) -> None:
         while self._undo:
             owner, name, stock, replacement = self._undo.pop()
-            # A later patch by other code stays; the replacement that it wraps then calls the stock function.
+            # If other code has patched the function in the meantime, leave its patch. If this patch calls our
+            # replacement, the replacement calls the stock function.
             if _get(owner, name) is replacement:
                 _set(owner, name, stock)
         if self._everywhere and len(sys.modules) != self._modules:
-            # Modules that were imported in the meantime have imported the replacement by name.
+            # Modules that were imported while the patches were active may have imported a replacement by name.
             for module in tuple(sys.modules.values()):
                 for name, (stock, replacement) in self._everywhere.items():
                     if getattr(module, "__dict__", {}).get(name) is replacement:
@@ -137,25 +138,25 @@ class ThreadPatches:
 def replace_function(
     owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False, traced: bool = False
 ) -> PatchTarget:
-    """Replace a function by `ours`.
+    """Return a target that replaces a function by `ours`.
 
     Parameters
     ----------
     traced : bool
-        Whether programs call the function, so that Dynamo traces the dispatch.
+        Whether programs call the function, so that Dynamo traces the patched function.
     """
     dispatch = dispatch_in_dynamo if traced else dispatch_by_thread
     return PatchTarget(owner, name, lambda stock, patches: dispatch(stock, ours, patches), everywhere)
 
 
 def wrap_function(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> PatchTarget:
-    """Replace a function by `ours`, which gets the stock function before the arguments."""
+    """Return a target that replaces a function by `ours`, which gets the stock function as its first argument."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         return dispatch_by_thread(stock, functools.partial(ours, stock), patches)
 
     def method(stock: Any, patches: ThreadPatches) -> Any:
-        # A partial function does not bind to an object as a method does.
+        # Define a function, because a `functools.partial` in a class would not get `self`.
         def bound(self: Any, *args: Any, **kwargs: Any) -> Any:
             return ours(stock, self, *args, **kwargs)
 
@@ -167,7 +168,7 @@ def wrap_function(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere
 def dispatch_by_thread(
     stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches
 ) -> Callable[..., Any]:
-    """Return a function that calls `ours` in threads inside of the patches, and the stock function in others."""
+    """Return a function that calls `ours` in threads inside of the patches, and `stock` in all other threads."""
     here = patches.here
 
     def dispatch(*args: Any, **kwargs: Any) -> Any:
@@ -179,9 +180,10 @@ def dispatch_by_thread(
 
 
 def dispatch_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
-    """Return such a function for programs that Dynamo traces.
+    """Return a function as `dispatch_by_thread` does, for functions that Dynamo traces.
 
-    Dynamo reads thread-local values as if no thread had set them. It therefore calls `is_inside` and keeps the answer.
+    Dynamo does not see the values that a thread has set in a `threading.local`. Therefore Dynamo calls `is_inside`
+    while it traces, and treats the answer as a constant.
     """
 
     def is_inside() -> bool:
@@ -196,12 +198,13 @@ def dispatch_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patc
 
 
 class ModuleStandIn:
-    """A stand-in for a module with some of its functions replaced.
+    """A stand-in for a module in which some functions are replaced.
 
     Parameters
     ----------
     module : module
     **functions : callable
+        The replacements, by name.
     """
 
     def __init__(self, module: Any, **functions: Callable[..., Any]) -> None:
@@ -213,7 +216,7 @@ class ModuleStandIn:
 
 
 def replace_in_module(owner: ModuleType, name: str, **functions: Callable[..., Any]) -> PatchTarget:
-    """Replace some functions of an imported module, for the importing module only."""
+    """Return a target that replaces functions of the module `name`, but only where the module `owner` calls them."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         return ModuleStandIn(
@@ -226,7 +229,7 @@ def replace_in_module(owner: ModuleType, name: str, **functions: Callable[..., A
 def _get(owner: Any, name: Any) -> Any:
     if isinstance(owner, MutableMapping):
         return owner.get(name, _MISSING)
-    # Read without the descriptor protocol, because getattr on a class would convert descriptors and static methods.
+    # Use `vars`, because `getattr` on a class would not return a static method or descriptor itself.
     return vars(owner).get(name, _MISSING)
 
 
@@ -246,7 +249,7 @@ _found: dict[tuple[tuple[str, Any], ...], tuple[int, list[tuple[Any, str]]]] = {
 
 
 def _importers(functions: tuple[tuple[str, Any], ...]) -> list[tuple[Any, str]]:
-    """Return the modules that imported the functions by name; searched again after new imports."""
+    """Return modules that have imported a function by name, each with this name. After new imports, search again."""
     if not functions:
         return []
     count = len(sys.modules)

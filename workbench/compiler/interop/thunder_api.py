@@ -1,8 +1,9 @@
 """The only access to Thunder: all names of Thunder that the workbench uses, looked up and checked at first use.
 
-``from workbench.compiler.interop.thunder_api import TraceCtx`` gives Thunder's `TraceCtx`. A name or attribute that the
-installed Thunder lacks raises `SeamError`, which names both versions. `SEAM.examine()`, or ``python -m
-workbench.compiler.interop.check_versions``, lists everything that is missing at once; see docs/upgrading.md.
+``from workbench.compiler.interop.thunder_api import TraceCtx`` imports Thunder's `TraceCtx`. If the installed Thunder
+lacks a name or attribute, its use raises `SeamError`; the message contains the installed and the wanted version.
+`SEAM.examine()` and ``python -m workbench.compiler.interop.check_versions`` list all missing names at once; see
+docs/upgrading.md.
 """
 
 from __future__ import annotations
@@ -453,7 +454,7 @@ SEAM = PrivateApi(
 
 
 def code_within(function: Any, name: str) -> CodeType:
-    """Return the code of a function defined inside one of Thunder's functions.
+    """Return the code of the function `name` that is defined inside of Thunder's function `function`.
 
     Raises
     ------
@@ -467,7 +468,7 @@ def code_within(function: Any, name: str) -> CodeType:
 
 
 def cell_of(function: Any, name: str) -> CellType:
-    """Return the cell of a variable of `thunder.jit` in a function, or in a function that it wraps.
+    """Return the cell of the variable `name` of `thunder.jit`, found in `function` or in a function that it wraps.
 
     Raises
     ------

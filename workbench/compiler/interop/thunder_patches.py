@@ -1,8 +1,8 @@
-"""Patches of Thunder where it has no extension point, each with its reason and a condition for its removal.
+"""Patches of Thunder where it has no extension point, each with its reason and the condition for its removal.
 
-Importing this module replaces nothing. `PLACES` is active while the workbench traces or compiles; see
-`patch_context.install_patches`.
-Patches apply only to the threads inside of the context, and are undone afterwards: see `thread_patches`.
+Importing this module patches nothing. The patches of `PLACES` are active while the workbench traces or compiles; see
+`patch_context.install_patches`. Patches apply only to the threads inside of the context, and are undone afterwards; see
+`thread_patches`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ from workbench.interop.torch_private import FakeTensorMode
 def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, positions: Any) -> None:
     """Record the module path and the user's own line with each traced statement.
 
-    Thunder records only the innermost frame, which is inside PyTorch for most modules, and no module path. It calls
-    `set_current_source_location` while the interpreter's frames exist, so the file name that we pass can contain both.
-    Remove this when `BoundSymbol` has a module path of its own.
+    Thunder records no module path, and only the line of the innermost frame, which is inside of PyTorch for most
+    modules. Thunder calls `set_current_source_location` while the interpreter's frames exist. Therefore the user's line
+    and the module path can be read from the frames, and are passed on in the file name. Remove this when `BoundSymbol`
+    contains a module path.
     """
     if filename is not None and not isinstance(filename, SourceFile):
         filename = SourceFile(filename, *user_position())
@@ -52,9 +53,10 @@ def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, po
 
 
 def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -> Any:
-    """Record a comparison at its own line. Thunder runs its operator itself, at the position of the previous call.
+    """Record a comparison at its own line.
 
-    Remove this when Thunder interprets comparisons as it interprets arithmetic.
+    Thunder's interpreter evaluates a comparison directly, without a new position. The comparison would be recorded at
+    the line of the previous call. Remove this when Thunder interprets comparisons as it interprets arithmetic.
     """
     trace = get_tracectx()
     if trace is not None and any(isinstance(unwrap(operand), Proxy) for operand in (stack[-1], stack[-2])):
@@ -63,10 +65,11 @@ def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -
 
 
 def _rename_but_parameters(stock: Any, orig_value: Any, name: str, is_internal: bool | None = None) -> None:
-    """Name each parameter and buffer of a program by its path; sites of collectives use these names.
+    """Keep the names of parameters and buffers, which are their paths; the ids of sites of collectives contain them.
 
-    Thunder does so too. But it then renames the first one that a function assigns to a local ``weight``, as PyTorch's
-    convolutions do, and which one that is depends on the program. Remove this when Thunder keeps their names.
+    Thunder first names a parameter by its path. Then it renames the first parameter that a function assigns to a local
+    variable, such as ``weight`` in PyTorch's convolutions. Which parameter is renamed depends on the program. Remove
+    this when Thunder does not rename parameters and buffers.
     """
     if not _is_module_tensor(getattr(unwrap(orig_value), "history", None)):
         stock(orig_value, name, is_internal)
@@ -87,10 +90,10 @@ _running = _InterpretedFunctions()
 
 @contextlib.contextmanager
 def record_functions() -> Iterator[set[FunctionType]]:
-    """Collect the functions that Thunder's interpreter visits in this thread while the workbench traces.
+    """In this context, collect the functions that Thunder's interpreter visits in this thread.
 
-    The interpreter looks up the code of each function through a replaced name. Remove this when the interpreter reports
-    its functions.
+    The interpreter gets the code of each function from `extract_code`, which is patched. Remove this when the
+    interpreter reports which functions it visits.
     """
     before, found = _running.functions, set[FunctionType]()
     _running.functions = found
@@ -118,10 +121,10 @@ class TraceSource:
     Attributes
     ----------
     of_found : callable
-        Makes them from the result of Thunder's interpreter.
+        Returns the traces, from the result of Thunder's interpreter.
     of_arguments : callable, optional
-        Makes that result, without checks of arguments, from the function and its arguments; returns None if that is not
-        possible.
+        Replaces the interpreter: returns its result from the function and the arguments, but the result does not check
+        arguments. Returns None if the interpreter is needed.
     """
 
     of_found: Callable[[TraceResults], TraceResults]
@@ -129,18 +132,17 @@ class TraceSource:
 
 
 def trace_with(function: Callable[..., Any], makes: TraceSource) -> None:
-    """Make `thunder.jit` build the traces of `function` with `makes` while the workbench traces it.
+    """Make `thunder.jit` get the traces of `function` from `makes` while the workbench traces the function.
 
-    Thunder uses its bytecode interpreter only to make the first traces of a function, and calls it through a replaced
-    name. All other functions go through the interpreter as usual. Remove this when `thunder.jit` takes traces or FX
-    graphs.
+    Thunder makes the first traces of a function by a call of `thunder_general_jit`, which is patched. All other
+    functions go through Thunder's interpreter as usual. Remove this when `thunder.jit` takes traces or FX graphs.
     """
     _made[function] = makes
 
 
 @contextlib.contextmanager
 def trace_for_plan() -> Iterator[None]:
-    """Trace without a later call: a prologue may pass arguments on unchecked, so it need not be interpreted."""
+    """In this context, traces serve only to plan and are never called, so their prologues need not check arguments."""
     before = _for_a_plan.set(True)
     try:
         yield
@@ -149,15 +151,16 @@ def trace_for_plan() -> Iterator[None]:
 
 
 def argument_layouts() -> Mapping[str, torch.Tensor]:
-    """Return fake tensors with the layouts of the current graph's arguments, by name; empty if all layouts are default.
+    """Return fake tensors with the layouts of the current graph's arguments; empty if all layouts are the default.
 
-    A kernel's allocations depend on the layouts of its arguments, which Thunder's proxies do not contain.
+    The result maps the name of an argument to a fake tensor. A kernel's allocations depend on the layouts of its
+    arguments, and Thunder's proxies contain no layouts.
     """
     return _laid_out.get()
 
 
 def forget_layouts() -> None:
-    """Drop these tensors after a graph is compiled."""
+    """Drop the tensors of `argument_layouts`, after a graph is compiled."""
     _laid_out.set(MappingProxyType({}))
 
 
@@ -191,10 +194,10 @@ def _interpret_or_make(
 
 @contextlib.contextmanager
 def define_with(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
-    """Make Thunder get nvFuser's definitions from `define`, whose first argument is Thunder's own function.
+    """In this context, Thunder gets nvFuser's definitions from `define`; its first argument is Thunder's `create_fd`.
 
-    This applies to all threads, because autograd runs a backward on a GPU in its own thread. Use it only in the process
-    of a run.
+    The replacement applies to all threads, because autograd runs the backward of GPU tensors in a thread of its own.
+    Use this context only in the process of a run.
     """
     stock = nvfuser.create_fd
     nvfuser.create_fd = functools.partial(define, stock)
@@ -205,10 +208,7 @@ def define_with(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
 
 
 class _SortedSet(frozenset[str]):
-    """A frozenset with sorted iteration.
-
-    The order of a normal set of strings depends on the hash seed of the process.
-    """
+    """A frozenset that iterates in sorted order; the order of other sets of strings depends on Python's hash seed."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(super().__iter__()))
@@ -240,9 +240,10 @@ def _contract_path(*args: Any, **options: Any) -> Any:
 def _contract_in_order() -> list[PatchTarget]:
     """Make ``einsum`` process contracted and remaining dimensions in the order of their labels.
 
-    Thunder iterates over sets of labels, so statements, sites and memory differ between processes. A config exported by
-    one process can have sites that do not exist in another. Remove this when ``torch.einsum("ibh,hnd->ibnd", x, w)`` is
-    traced the same under all of Python's hash seeds. Its module makes sets of labels in no other place.
+    Thunder iterates over sets of labels, so statements, sites and memory differ between processes, and a config that
+    one process has exported can contain ids of sites that do not exist in a different process. Remove this when
+    ``torch.einsum("ibh,hnd->ibnd", x, w)`` has equal traces under all hash seeds. The two patches cover all sets of
+    labels in `thunder.torch`.
     """
 
     def labels(_: Any, patches: ThreadPatches) -> Any:
@@ -263,4 +264,4 @@ PLACES: tuple[PatchTarget, ...] = (
     wrap_function(thunder, "thunder_general_jit", _interpret_or_make),
     *_contract_in_order(),
 )
-"""Patches in force while the workbench traces and compiles."""
+"""Patches that are active while the workbench traces or compiles."""
