@@ -1,7 +1,7 @@
 """The reference computation of memory: run every statement of the execution traces once with fake tensors.
 
-Nothing is computed or allocated, but views, strides and reference counts are PyTorch's own. The arithmetic in
-`workbench.analysis.memory.liveness` is checked against it.
+Nothing is computed or allocated, but views, strides and reference counts are PyTorch's own. Tests compare the
+arithmetic in `workbench.analysis.memory.liveness` with this reference.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ _MOVES_DATA = frozenset(
         _aten.constant_pad_nd,
     )
 )
-"""Operators that do not compute; they count as zero floating point operations."""
+"""Operators that do not compute. Their number of floating point operations is zero."""
 
 _REDUCED_WHERE_THEY_LIE = frozenset(
     (_aten.binary_cross_entropy, _aten.smooth_l1_loss, _aten.mse_loss, _aten.soft_margin_loss)
 )
-"""Losses whose CPU kernels store their mean or sum in the storage of all the single losses."""
+"""Losses whose CPU kernels return the mean or sum in the storage that held one loss for each element."""
 
 
 def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
-    # This registry has only CUDA's attention kernels.
+    # PyTorch's `flop_registry` contains only CUDA's attention kernels, so these are the CPU's.
     if func is _aten._scaled_dot_product_flash_attention_for_cpu:
         return int(sdpa_flop_count(*(t.shape for t in args[:3])))
     if func is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
@@ -98,12 +98,12 @@ class Allocations(TorchDispatchMode):
     live_bytes : int
         Bytes of the storages that exist now.
     peak_bytes : int
-        Largest number of live bytes since this was last set.
+        Largest `live_bytes` since `peak_bytes` was last set.
     flops : int
-        Floating point operations so far: PyTorch's formulas for matmuls, convolutions and attention; else one per
-        element of the largest tensor.
+        Floating point operations so far. Matmuls, convolutions and attention count by PyTorch's formulas. Any other
+        operator counts one operation for each element of its largest tensor.
     stands_for : str
-        Device type whose allocator rounds sizes, applied to all tensors; if empty, each tensor's own device applies.
+        Device type whose allocator rounds the sizes of all storages. If empty, each tensor's own device type is used.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Allocations(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
 
     def see(self, tensor: torch.Tensor) -> bool:
-        """Count the tensor's storage once; return whether it is new."""
+        """Count the tensor's storage if it is not counted yet; return whether it was counted now."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._sizes:
@@ -136,7 +136,7 @@ class Allocations(TorchDispatchMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         packet = func._overloadpacket
-        # If PyTorch's autograd computes a gradient, the memory of its kernels is measured.
+        # With gradients enabled, the statement runs PyTorch's autograd, and the memory of its kernels is measured.
         is_own = packet in _REDUCED_WHERE_THEY_LIE and not torch.is_grad_enabled()
         if is_own and out.dim() == 0 and out.device.type == "cpu":
             single = torch.broadcast_shapes(args[0].shape, args[1].shape)
@@ -155,15 +155,14 @@ class Allocations(TorchDispatchMode):
 
 @contextlib.contextmanager
 def fake_execution(mode: FakeTensorMode) -> Iterator[None]:
-    """Context with only fake tensors, whatever modes the caller has active."""
+    """In this context, tensors are fake and gradients are disabled; modes of the caller are inactive."""
     with _disable_current_modes(), torch.no_grad(), mode:
         yield
 
 
 def source(bsym: Any) -> tuple[str, dict[str, Any]]:
-    """Return the Python source that Thunder would execute for one statement, and its names besides the inputs."""
-    # Print a copy, because printing registers objects on the statement under names that are unique only within one
-    # trace.
+    """Return the Python source that Thunder would execute for a statement, and the names in it that are no inputs."""
+    # Print a copy, because printing stores objects in the statement under names that are unique only within a trace.
     copy = bsym.from_bsym(_import_ctx={}, _object_ctx={})
     with tracectx(TraceCtx(None)):
         lines = copy.python(indent=0, print_depth=1)
@@ -172,17 +171,17 @@ def source(bsym: Any) -> tuple[str, dict[str, Any]]:
 
 
 def claim(bsym: Any) -> list[Any] | None:
-    """Return the statements that the torch executor would run for an unclaimed symbol; None if it cannot run it."""
+    """Return the statements that the torch executor would run for an unclaimed statement; None if it has none."""
     try:
         claimed = torch_executor.can_execute(bsym)
     except AssertionError:
-        # `uniform_philox`'s checker computes its offset modulo 4, but the offset is not known yet.
+        # The checker of `uniform_philox` computes the offset modulo 4, but the offset is not known yet.
         claimed = False
     if not claimed:
         return None
     trace = TraceCtx(None)
     trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
-    # Give intermediate values unique names, because `t1` may already name another value.
+    # Give intermediate values unique names, because a different value may already have the name `t1`.
     trace._gen_name = lambda number: f"_claimed_{number}"
     with default_dtype_device.default_settings(), tracectx(trace):
         symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
@@ -196,7 +195,7 @@ def claim(bsym: Any) -> list[Any] | None:
 
 
 def runs_whole(bsym: Any) -> bool:
-    """Return whether an in-place statement computes and writes in one PyTorch function, as a batch norm does."""
+    """Return whether one PyTorch function computes and writes in place for the whole statement, as in a batch norm."""
 
     def find() -> bool:
         claimed = None if is_copy(bsym) or not count_copies_and_fences(bsym)[0] else claim(bsym)
@@ -206,17 +205,20 @@ def runs_whole(bsym: Any) -> bool:
 
 
 def runs_as_pytorch(fusion: Any) -> bool:
-    """Return whether a fusion's outputs share storages as in eager PyTorch.
+    """Return whether a fusion's outputs share storages as in eager PyTorch, that is, whether torch.compile runs it.
 
-    Inductor's outputs do: AOTAutograd returns views of inputs as views, inputs as themselves, and views of one buffer
-    as views of that buffer. For nvFuser, see `workbench.compiler.memory.nvfuser_aliasing`.
+    AOTAutograd returns an input as this input, a view of an input as a view, and views of one buffer as views of one
+    buffer. For nvFuser, see `workbench.compiler.memory.nvfuser_aliasing`.
     """
     executor = fusion.sym.executor
     return executor is not None and "torchcompile" in str(executor.name).lower()
 
 
 def forwarded_inputs(fusion: Any) -> dict[str, str]:
-    """Map names inside a fusion to the input that they equal: identities, and destinations of in-place copies."""
+    """Return a map from names inside of a fusion to the input with the same memory.
+
+    The names are the inputs themselves, shallow copies of an input, and results of in-place copies into an input.
+    """
     inputs = {proxy.name: proxy.name for proxy in fusion.flat_proxy_args}
     for bsym in fusion.subsymbols:
         if bsym.sym.id == prims.PrimIDs.SHALLOW_COPY:
@@ -231,7 +233,7 @@ def forwarded_inputs(fusion: Any) -> dict[str, str]:
 
 
 def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
-    """Return an uninitialized tensor for a proxy, contiguous unless `strides` (elements) are given."""
+    """Return an uninitialized tensor for a proxy, with `strides` in elements, or contiguous if `strides` is None."""
     shape, dtype, device = tuple(proxy.shape), to_torch_dtype(proxy.dtype), to_torch_device(proxy.device)
     if strides is None:
         return torch.empty(shape, dtype=dtype, device=device)
@@ -239,7 +241,7 @@ def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 
 
 def fake_tensors(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """Return the tensors that `empty` returns for each proxy inside a mode, without using PyTorch's dispatcher."""
+    """Return what `empty` returns for each proxy under the mode `mode`, but without calls of PyTorch's dispatcher."""
     with _disable_current_modes():
         return [
             FakeTensor(
@@ -258,18 +260,18 @@ class ExecutedMemory:
     Attributes
     ----------
     live_bytes : tuple of int
-        Bytes alive right after each bound symbol, of the forward trace first, then of the backward trace.
+        For each bound symbol of the forward trace and then of the backward trace, the bytes alive right after it.
     statement_peak_bytes : tuple of int
-        Largest number of bytes alive at once while each of these symbols runs.
+        For each of these bound symbols, the largest number of bytes alive at once while it runs.
     after_bytes : int
         Largest number of bytes alive at once after the last symbol, while autograd accumulates gradients in leaves.
     peak_bytes : int
-        Largest of all these.
+        Largest number of bytes alive at once in the whole step.
     baseline_bytes : int
-        Arguments: parameters, buffers and inputs.
+        Bytes of the arguments: parameters, buffers and inputs.
     misdeclared : tuple of str
-        Values whose shape or data type differs from Thunder's trace. For these values, figures from the trace are
-        wrong.
+        Values whose actual shape or data type differs from the one in Thunder's trace. Figures that are computed from
+        the trace are wrong for these values.
     """
 
     live_bytes: tuple[int, ...]
@@ -289,17 +291,17 @@ def step(
 ) -> ExecutedMemory:
     """Execute the traces of a step with fake tensors, statement by statement.
 
-    The caller holds arguments, outputs and gradients, as autograd and a training loop would. Saved values and
-    cotangents are held by lists that the backward trace empties. Cotangents are assumed contiguous.
+    Arguments, outputs and gradients stay alive, as autograd and a training loop would hold them. Saved values and
+    cotangents are in lists that the backward trace empties. Cotangents are assumed to be contiguous.
 
     Parameters
     ----------
     forward, backward : TraceCtx
         Execution traces with deletions, as Thunder compiles them.
     arguments : mapping of str to Tensor, optional
-        As for `workbench.compiler.memory.op_effects.trace_facts`.
+        See `workbench.compiler.memory.op_effects.trace_facts`.
     beside : collection of str
-        Arguments that the program returns unchanged, in addition to the forward's results.
+        Names of arguments that the program returns unchanged, and that are no results of the forward trace.
 
     Returns
     -------
@@ -315,11 +317,12 @@ def step(
         if backward is not None:
             outcome, (saved, others) = returned
             del returned
-            # Only the lists below hold the saved values; the caller holds the outputs.
+            # Hold the outputs. Saved values are only in the lists below, from which the backward removes them.
             walk.held.append(outcome)
             lists: dict[str, list[Any]] = {"saved_for_backward": [list(saved), list(others)]}
             del saved, others
-            # Autograd makes zeros for outputs without a gradient, even if the backward ignores them.
+            # Each output gets a cotangent: autograd makes zeros for an output without a gradient, even if the
+            # backward does not read the zeros.
             lists["cotangents"] = [
                 torch.empty(output.shape, dtype=output.dtype, device=output.device)
                 if isinstance(output, torch.Tensor)
@@ -345,7 +348,7 @@ def step(
 
 
 class _StatementExecutor:
-    """Executor of single statements, in a namespace like the one in which Thunder runs their printed function."""
+    """Executes statements one by one. `names` contains what would be the local variables of Thunder's function."""
 
     def __init__(self, allocations: Allocations, mode: FakeTensorMode) -> None:
         self.allocations = allocations
@@ -358,7 +361,7 @@ class _StatementExecutor:
         self.stored: dict[str, list[StorageLayout]] = {}
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
-        """Make the trace's arguments; arguments with a common storage share it."""
+        """Make fake tensors for the arguments of the trace. They share storages as the tensors in `arguments` do."""
         storages: dict[int, torch.Tensor] = {}
         for bsym in trace.bound_symbols:
             if bsym.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL:
@@ -403,8 +406,8 @@ class _StatementExecutor:
         text, context = source(bsym)
         name = str(bsym.sym.name)
         if name.startswith(OFFLOAD):
-            # The result is on the host. It does not count if a CPU stands in for the device. A fake tensor has no
-            # readable header, so store the layouts here.
+            # The result is host memory, so it must not count, even if the device is a CPU. The header of a fake tensor
+            # cannot be read, so store the layouts here.
             self.stored[bsym.output.name] = layouts([self.names[p.name] for p in bsym.flat_proxy_args])
             with fake_execution(self.mode):
                 self.names[bsym.output.name] = empty(bsym.output)
@@ -433,7 +436,7 @@ class _StatementExecutor:
             allocations.peak_bytes = max(allocations.peak_bytes, before_bytes + (inside_bytes or 0))
 
     def _fusion(self, bsym: Any) -> None:
-        # The workspace of a fused kernel is unknown; its outputs are known.
+        # The workspace of a fused kernel is unknown, so only the outputs count.
         if runs_as_pytorch(bsym):
             inner = _StatementExecutor(self.allocations, self.mode)
             inner.names.update((proxy.name, self.names[proxy.name]) for proxy in bsym.flat_proxy_args)
@@ -446,7 +449,7 @@ class _StatementExecutor:
         self.allocations.peak_bytes = self.allocations.live_bytes
 
     def _run_like_nvfuser(self, bsym: Any) -> None:
-        """Give the outputs of a fusion their own memory, or views of other memory."""
+        """Make the outputs of a fusion as nvFuser does: in new memory, or as views of inputs or of computed values."""
         inputs = {
             proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)
         }
@@ -465,9 +468,9 @@ class _StatementExecutor:
 
 
 def _passed_gradients(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
-    """Return the gradients of arguments that are returned unchanged, by `id`.
+    """Return a map from the `id` of each argument that is returned unchanged to the gradient that it gets directly.
 
-    The backward's gradients are added to them.
+    The gradient from the backward is added to this gradient later.
     """
     given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
     if given <= set(map(id, outcome["flat_args"])):
@@ -481,7 +484,7 @@ def _passed_gradients(forward: Any, outcome: Mapping[str, Any], beside: Collecti
 
 
 class _HandOver(torch.autograd.Function):
-    """Function that passes existing gradients to autograd, and empties the list that holds them."""
+    """Autograd function whose backward returns the gradients of a list and empties the list."""
 
     @staticmethod
     def forward(ctx: Any, gradients: list[torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:
@@ -496,7 +499,7 @@ class _HandOver(torch.autograd.Function):
 
 
 class _CopyCounter(TorchDispatchMode):
-    """Dispatch mode that counts the workspace of copies."""
+    """Dispatch mode that adds the workspace of copies on a CPU to `peak_bytes` of `allocations`."""
 
     def __init__(self, allocations: Allocations, on_cpu: bool) -> None:
         super().__init__()
@@ -515,7 +518,7 @@ class _CopyCounter(TorchDispatchMode):
 
 
 class _Accumulation:
-    """Gradient accumulation of a step, done by autograd itself on fake tensors."""
+    """Gradient accumulation at the end of a step. Autograd itself accumulates fake tensors."""
 
     def __init__(
         self,
@@ -553,13 +556,13 @@ class _Accumulation:
 
 
 def _mark_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """Mark a fake tensor as being on the CPU and return it, because autograd has no thread for a missing GPU."""
+    """Set the device of a fake tensor to the CPU, and return it; autograd has no thread for a missing GPU."""
     tensor.fake_device = torch.device("cpu")  # type: ignore[attr-defined]
     return tensor
 
 
 def _fake_like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
-    """Return a fake tensor like `tensor`, on a fake storage of the same size that stands for its storage."""
+    """Return a fake tensor like `tensor`. `storages` contains one fake storage for each storage of real tensors."""
     storage = tensor.untyped_storage()
     if storage._cdata not in storages:
         storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)

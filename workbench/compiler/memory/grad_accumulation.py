@@ -1,7 +1,8 @@
-"""Gradient accumulation in autograd: which returned gradients it keeps, and which it copies.
+"""Gradient accumulation: which gradients from a backward autograd keeps, and which gradients it copies.
 
-PyTorch's rules are in ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract). A leaf
-without a gradient keeps a tensor that has the leaf's layout and no other holder. It copies any other tensor.
+PyTorch's rules are in ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract). If a leaf has
+no gradient yet, the new gradient tensor itself becomes its gradient, provided that the tensor has the leaf's layout and
+that nothing else holds the tensor. Otherwise autograd copies the tensor.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Accumulated:
     ----------
     gradient : TensorProxy
     copied_bytes : int
-        Bytes of the copy or the sum that autograd makes; 0 if autograd keeps the tensor itself.
+        Bytes of the copy or sum that autograd makes; 0 if it makes none.
     copying_bytes : int
-        Largest allocation during the accumulation, the copy included.
+        Most bytes allocated during the accumulation, including the copy.
     """
 
     gradient: Any
@@ -47,21 +48,21 @@ def accumulated_gradients(
     tensors: Mapping[str, torch.Tensor],
     past: Collection[str] = (),
 ) -> list[Accumulated]:
-    """Return the gradients that go into leaves, in autograd's order.
+    """Return the gradients that leaves receive, in the order in which autograd accumulates them.
 
     Parameters
     ----------
     gradients : sequence
-        Results of the backward, one per argument; values that are not tensors are skipped.
+        Results of the backward, one for each argument. Results that are no tensors are skipped.
     arguments : sequence of Proxy
-        Arguments to which the gradients belong.
+        The arguments, in the same order.
     facts : TraceFacts
         Facts of all statements that have run.
     tensors : mapping of str to Tensor
-        Known tensors behind the arguments. Arguments that are not in it are assumed to be leaves. Autograd does not
-        copy a gradient that another backward receives.
+        The actual tensors of arguments, by name. They show which arguments are leaves; an argument that is not in
+        `tensors` is assumed to be a leaf. An argument that is no leaf passes its gradient on, without a copy.
     past : collection of str
-        Arguments that already have a gradient; autograd adds the backward's gradient to it in place.
+        Names of arguments that already have a gradient. Autograd adds the gradient from the backward in place.
     """
     leaves = [
         (gradient, argument)
@@ -79,8 +80,9 @@ def accumulated_gradients(
         device_type = to_torch_device(gradient.device).type
         strides, of_leaf = facts.strides[gradient.name], facts.strides[argument.name]
         if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
-            # Thunder leaves a gradient in the shape to which its leaf was broadcast, and its trace may not show this.
-            # The engine sums it into a new tensor (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
+            # Thunder may return a gradient in the shape to which the leaf was broadcast, even if the trace shows the
+            # leaf's shape. Autograd's engine sums such a gradient into a new tensor (`validate_outputs` in
+            # ``torch/csrc/autograd/engine.cpp``).
             summed_bytes = allocated_bytes(
                 math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize, device_type
             )
@@ -108,7 +110,7 @@ class _PendingGradients:
         self._views = Counter(facts.storage_of[g.name] for g in gradients if g.name in facts.views)
 
     def remove(self, gradient: Any) -> bool:
-        """Remove the next gradient; return whether another gradient is the same tensor, or a view of it."""
+        """Remove a gradient. Return whether a remaining gradient is the same tensor or a view of this tensor."""
         found, name = self._facts, gradient.name
         self._tensors[found.tensor_of[name]] -= 1
         if name in found.views:
@@ -119,20 +121,20 @@ class _PendingGradients:
 
 
 def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf: Sequence[int]) -> bool:
-    """Return whether a gradient has its leaf's layout.
+    """Return whether a gradient has the layout that PyTorch requires of a leaf's gradient.
 
-    If the leaf has gaps or overlaps, return whether the gradient is row-major.
+    This is the leaf's own layout or, if the leaf has gaps or overlaps, the row-major layout.
 
     Parameters
     ----------
     strides, of_leaf : sequence of int
         Strides of the gradient and of the leaf, in elements.
     shape : sequence of int
-        Shape of both.
+        Shape of the gradient and of the leaf.
     """
     if not _is_dense(of_leaf, shape):
         return math.prod(shape) == 0 or _matches(strides, _row_by_row(shape), shape)
-    # PyTorch considers a tensor with a stride of zero a view, even along a dimension of one element.
+    # For PyTorch, a tensor with a stride of zero is a view, even if this dimension has only one element.
     return _matches(strides, of_leaf, shape) and all(
         stride != 0 for stride, length in zip(strides, shape, strict=True) if length == 1
     )
@@ -147,7 +149,7 @@ def _row_by_row(shape: Sequence[int]) -> list[int]:
 
 
 def _is_dense(strides: Sequence[int], shape: Sequence[int]) -> bool:
-    """Return whether a tensor is dense for some order of its dimensions, that is, without gaps and overlaps."""
+    """Return whether a tensor has neither gaps nor overlaps; its dimensions may have any order."""
     expected = 1
     for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
         if stride != expected:
@@ -159,8 +161,9 @@ def _is_dense(strides: Sequence[int], shape: Sequence[int]) -> bool:
 def accumulation_order(count: int) -> list[int]:
     """Return the positions of `count` leaves in the order in which the autograd engine takes them from its queue.
 
-    They have equal priority. The engine's queue is a binary heap (``std::priority_queue``), which orders equal elements
-    as follows: the hole at the root moves down to right children, then the last element fills it.
+    All leaves have equal priority. The engine's queue is a binary heap (``std::priority_queue``). When an element is
+    taken from a heap of equal elements, the hole at the root moves down along right children, and the last element
+    fills the hole.
     """
     heap, order = list(range(count)), []
     while heap:

@@ -1,4 +1,4 @@
-"""Thunder traces → `Graph`: statements, values, storages and origins as tables."""
+"""Convert Thunder traces to a `Graph`: tables of statements, values, storages and origins."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 IGNORED = "_ignored"
-"""Suffix in the names of zeros that autograd makes for outputs whose gradient is not used."""
+"""Suffix of the name of zeros that autograd makes for an output whose gradient the backward does not read."""
 
 _KINDS = {
     "copy_": Kind.COPY,
@@ -79,7 +79,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def display_name(bsym: BoundSymbol) -> str:
-    """Return the printed form of a symbol, without its arguments."""
+    """Return the name of a statement's symbol as Thunder prints it, such as ``torch.sum``."""
     module = bsym.sym._module.__name__ if bsym.sym._module is not None else ""
     return f"{module.rsplit('.', 1)[-1]}.{bsym.sym.name}" if module.startswith("torch") else str(bsym.sym.name)
 
@@ -106,9 +106,9 @@ class _StatementRow(NamedTuple):
     flags: int
     group: Any
     read: tuple[str, ...]
-    """Names of its inputs, each listed once."""
+    """Names of the statement's inputs, without repetitions."""
     made: tuple[str, ...]
-    """Names of its outputs that are not inputs, each listed once."""
+    """Names of the statement's outputs that are no inputs, without repetitions."""
 
 
 def _row_of(bsym: BoundSymbol) -> _StatementRow:
@@ -116,7 +116,7 @@ def _row_of(bsym: BoundSymbol) -> _StatementRow:
     found: _StatementRow | None = known.get(_StatementRow)
     if found is None:
         told: _StatementSummary = structure_of(bsym).get_or_make("told", lambda: _summarize(bsym))
-        # The number of a fusion is not part of its structure.
+        # The name of a fusion contains a number, which is not part of its structure.
         name = display_name(bsym) if bsym.sym.is_fusion else told.name
         read, made, flags = _unique(read_names(bsym)), _unique(made_names(bsym)), told.flags
         for each in made:
@@ -151,7 +151,7 @@ _FLAG_OF_TAG = {
 
 
 def _flags(bsym: BoundSymbol) -> int:
-    """Return the flags of a statement from its operation and its subsymbols."""
+    """Return the flags of a statement that follow from its symbol and its subsymbols."""
     flags = int(StatementFlag.INPLACE) if _writes(bsym) else 0
     for tag, flag in _FLAG_OF_TAG.items():
         if tag in (bsym.sym.tags or ()) or any(has_tag(sub, tag) for sub in bsym.subsymbols):
@@ -160,7 +160,7 @@ def _flags(bsym: BoundSymbol) -> int:
 
 
 def _origin_and_flags(bsym: BoundSymbol) -> tuple[int, int]:
-    """Return the origin and the flags of a statement from its own tags."""
+    """Return the origin of a statement (-1 if it has none), and the flags that follow from its own tags."""
     origin, flags = -1, 0
     for tag in bsym.tags:
         if type(tag) is OriginTag:
@@ -184,7 +184,7 @@ _NO_ROWS: dict[str, tuple[Any, ...]] = dict.fromkeys(_COLUMNS, ())
 
 
 class _Builder:
-    """Builder that collects table rows, statement by statement."""
+    """Collects the rows of the tables, statement by statement."""
 
     def __init__(self, random: frozenset[str]) -> None:
         self.random = random
@@ -193,16 +193,18 @@ class _Builder:
         self.flags: list[int] = []
         self.producer: list[int] = []
         self.handed: set[int] = set()
-        """Only outputs of statements, not those of members: another fusion may compute such a value for itself."""
+        """Indices of the outputs of statements. Outputs of members are not included, because several fusions may
+        compute the same value.
+        """
         self.rows: list[tuple[Any, ...]] = []
-        """The `_COLUMNS` of each statement in one list, because each plan adds every statement."""
+        """One tuple of the `_COLUMNS` for each statement. One append for each statement is fast."""
         self.origins: list[int] = []
         self.frees: dict[int, list[int]] = {}
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
         self.last_top = -1
 
     def value(self, proxy: Any, flags: int = 0) -> int:
-        """Return the index of a value; add the value when it is first seen."""
+        """Return the index of a value, and add the value if it is new."""
         found = self.index.get(proxy.name)
         if found is None:
             found = self.index[proxy.name] = len(self.proxies)
@@ -218,7 +220,7 @@ class _Builder:
         return found
 
     def add_statement(self, bsym: BoundSymbol, side: int, facts: TraceFacts, index: int) -> int:
-        """Add a statement with known data, and its members; return its kind."""
+        """Add a statement and its members, with the data in `facts`; return the statement's kind."""
         row = self._row(bsym, side, -1, facts.transient_bytes[index], facts.flops[index], facts.computes[index])
         self.last_top = row
         if bsym.sym.is_fusion:
@@ -259,23 +261,26 @@ class _Builder:
         return row
 
     def _group(self, group: torch.distributed.ProcessGroup) -> int:
-        """Return the index of a collective's process group; add the group when it is first seen."""
+        """Return the index of a process group, and add the group if it is new."""
         self.group_ranks.setdefault(group, group.size())
         return list(self.group_ranks).index(group)
 
     def free(self, names: Iterable[str]) -> None:
-        """Free values after the last statement; values freed before the first one are freed together with it."""
+        """Record that values are freed after the last statement so far.
+
+        If there is no statement yet, the values are recorded at the first statement.
+        """
         row = max(self.last_top, 0)
         if self.rows:
             self.frees.setdefault(row, []).extend(self.index[name] for name in names if name in self.index)
 
     def values(self, tree: Any) -> tuple[int, ...]:
-        """Return the indices of the leaves of a result or of passed values; -1 for a leaf that is not a value."""
+        """Return the index of the value of each leaf of `tree`; -1 for a leaf that is no value."""
         leaves = (leaf.name if isinstance(leaf, Proxy) else "" for leaf in tree_flatten(tree)[0])
         return tuple(self.index.get(name, -1) for name in leaves)
 
     def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
-        """Build the tables."""
+        """Return the graph with the tables."""
         storage = [storages.storage_of.get(proxy.name, -1) for proxy in self.proxies]
         used = sorted({s for s in storage if s >= 0})
         renumbered = {s: i for i, s in enumerate(used)}
@@ -328,7 +333,7 @@ class _Builder:
 def _views(
     flags: Sequence[int], inputs: Sequence[list[int]], outputs: Sequence[list[int]], storage: Sequence[int]
 ) -> list[bool]:
-    """Return, for each statement, whether all its outputs share the storages of its inputs and it does not write."""
+    """Return whether each statement is a view: it writes nothing, and its outputs are in the storages of its inputs."""
     found = []
     for flag, taken, made in zip(flags, inputs, outputs, strict=True):
         kept = [storage[v] for v in made if storage[v] >= 0]
@@ -338,7 +343,7 @@ def _views(
 
 
 def _traits(proxy: Any) -> Traits:
-    """Return the properties of a value for the graph; for a future, only its shape."""
+    """Return the properties of a value for the graph. For a value that is no tensor, only the shape is set."""
     if isinstance(proxy, TensorProxy):
         return traits_of(proxy)
     return Traits(shape_of(proxy), 0, "", "")
@@ -368,14 +373,14 @@ def read_joint(
     unread: Mapping[str, torch.Tensor] = MappingProxyType({}),
     beside: frozenset[str] = frozenset(),
 ) -> Graph:
-    """Return the tables of a claimed joint trace. Thunder's tags give the sides, and nothing is freed.
+    """Return the graph of a claimed joint trace. Thunder's tags tell forward from backward. No value is freed.
 
     Parameters
     ----------
     trace : TraceCtx
     origins : tuple of Origin
     random : frozenset of str
-        Names of values that random ops make.
+        Names of values that random operators make.
     cache, arguments
         See `workbench.compiler.memory.op_effects.trace_facts`.
     unread, beside
@@ -401,7 +406,7 @@ def read_joint(
             ignored = []
             for output in (o for o in returned["fw_flat_out"] if isinstance(o, TensorProxy)):
                 given[output.name] += 1
-                # If an output is returned twice, the split uses the first one for the requested gradient.
+                # If the program returns a value twice, the split uses the first return for the gradient.
                 if given[output.name] > asked_for[output.name]:
                     ignored.append(output)
             _enter_ignored(builder, found, ignored)
@@ -409,7 +414,7 @@ def read_joint(
         _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
         if has_backward:
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
-        # An argument that is changed in place is returned as an argument.
+        # For an argument that is changed in place, the trace returns the new value among the arguments.
         _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
         ends = StepBoundary(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
@@ -422,10 +427,10 @@ def read_joint(
 
 
 def _enter_ignored(builder: _Builder, facts: TraceFacts, outputs: Sequence[Any]) -> None:
-    """Add the zeros that autograd makes in the backward for outputs whose gradient is not used.
+    """Add the zeros that autograd makes for the last of `outputs`, whose gradients the backward does not read.
 
-    The backward gives all of these zeros one name, which holds the last of them until the backward ends. The others are
-    freed before the backward's first statement and are not added.
+    The backward gives all of these zeros the same name. Therefore only the zeros for the last output stay alive until
+    the backward ends. All other zeros are freed before the first statement of the backward, and are not added.
     """
     for output in outputs[-1:]:
         with tracectx(TraceCtx(None)):
@@ -443,11 +448,12 @@ def _enter_passed_gradients(
     arguments: Sequence[Any],
     beside: Collection[str],
 ) -> frozenset[str]:
-    """Add gradients that bypass the backward, and return the names of their arguments.
+    """Add gradients that arguments get directly, and return the names of these arguments.
 
-    If an output is an unchanged argument, its gradient goes to the argument itself, and the backward's gradient is
-    added to it later. The backward receives zeros instead. The same holds for arguments returned `beside` the trace.
-    Without other outputs the backward does not run, so no gradients are added.
+    If an output is an unchanged argument, autograd passes the output's gradient to the argument directly, and zeros to
+    the backward. The gradient from the backward is added later. The arguments in `beside`, which the program returns
+    and the trace does not, get their gradients in the same way. If all outputs are unchanged arguments, the backward
+    does not run, and this function adds nothing.
     """
     given = {facts.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
     tensors = [each for each in arguments if isinstance(each, TensorProxy)]
@@ -479,7 +485,7 @@ def read_execution(
     backward: TraceCtx | None,
     stage: LeverContext,
 ) -> Graph:
-    """Return the tables of the execution traces, forward then backward, with the values that each statement frees."""
+    """Return the graph of the execution traces, first forward and then backward, with the values that are freed."""
     first = trace_facts(forward, cache=stage.cache, arguments=stage.arguments)
     builder = _Builder(stage.random)
     for proxy in _arguments(forward):
@@ -529,7 +535,7 @@ def read_execution(
 
 
 def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
-    """For each tensor that no statement reads, add an argument with its own storage to the graph."""
+    """Return the graph with an additional argument, in a storage of its own, for each tensor in `unread`."""
     if not unread:
         return graph
     values, storages, tensors = graph.values, graph.storages, list(unread.values())
@@ -554,7 +560,7 @@ def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
 
 
 def _accumulation_columns(builder: _Builder, gradients: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
-    """Return the columns of `StepBoundary` for gradients that autograd accumulates."""
+    """Return the fields of `StepBoundary` on the gradients that autograd accumulates."""
     return {
         "accumulated": builder.values([one.gradient for one in gradients]),
         "copied_bytes": tuple(one.copied_bytes for one in gradients),
@@ -563,7 +569,7 @@ def _accumulation_columns(builder: _Builder, gradients: Sequence[Accumulated]) -
 
 
 def _received_values(backward: TraceCtx) -> list[list[Any]]:
-    """Return the values that the backward unpacks from the forward's lists, in order."""
+    """Return, for each list that the forward saves, the values that the backward unpacks from this list."""
     unpacked = {
         bsym.args[0].name: bsym.output
         for bsym in backward.bound_symbols

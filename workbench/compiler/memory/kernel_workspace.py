@@ -1,4 +1,4 @@
-"""Workspace that a kernel allocates internally, where fake tensors do not see it; one run measures it."""
+"""Measure the workspace that a CPU kernel allocates internally, by a run; runs with fake tensors do not show it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 from workbench.interop.torch_private import _disable_current_modes
 
 MOST_BYTES = 1 << 30
-"""Limit of a kernel's input bytes; larger kernels are not measured."""
+"""Most bytes of inputs for which a kernel is measured."""
 MOST_FLOPS = 4_000_000_000
-"""Limit of a kernel's operations, about one second; larger kernels are not measured."""
+"""Most floating point operations for which a kernel is measured; they take about one second."""
 
 _ALWAYS = (
     *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
@@ -33,25 +33,26 @@ _CONVERSIONS = ("to", "convert_element_type")
 _SINGLE = torch.float32.itemsize
 
 WRITES = "copy_"
-"""Prefix of symbols whose kernels may allocate workspace although their results are not new."""
+"""Prefix of symbols whose kernels may allocate workspace although they make no new tensor."""
 
 
 def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
-    """Return whether a symbol's CPU kernel should be run, because it may allocate more than fake tensors show.
+    """Return whether a symbol's CPU kernel must be measured, because it may allocate more than fake tensors show.
 
-    Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients computed by PyTorch's
-    autograd (``vjp``), combine several steps. Matrix products pack an operand that BLAS cannot read directly: a matrix
-    without a unit stride, or one row that is expanded to many. oneDNN, which multiplies in half precision, packs any
-    operand. Kernels along a dimension make their operands contiguous. A copy that transposes a matrix works block by
-    block. Elementwise kernels accept any strides, but convert operands if their data types differ. Sums convert values
-    that are not floating point. Half-precision sums may use single precision.
+    Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients that PyTorch's autograd
+    computes (``vjp``), consist of several steps. Matrix products pack an operand that BLAS cannot read directly: a
+    matrix without a unit stride, or a row that is expanded to many rows. oneDNN, which computes products in half
+    precision, packs any operand. Kernels that work along one dimension make their operands contiguous. A copy that
+    transposes a matrix works block by block. Elementwise kernels accept any strides, but convert operands if the data
+    types differ. Sums convert values that are not floating point. Sums in half precision may convert to single
+    precision.
 
     Parameters
     ----------
     name : str
         Name of the symbol.
     tensors : sequence of Tensor
-        Its inputs, as fake tensors.
+        The inputs of the statement, as fake tensors.
     flops : int
         Floating point operations of the statement.
     """
@@ -70,13 +71,16 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
         return True
     if name in _CONVERSIONS:
         return False
-    # Conditions are not converted.
+    # The boolean condition of a `where` is not converted.
     dtypes = {t.dtype for t in tensors if t.dim() and not (name == "where" and t.dtype == torch.bool)}
     return len(dtypes) > 1 or any(not dtype.is_floating_point for dtype in dtypes)
 
 
 def _blas_reads(tensor: torch.Tensor) -> bool:
-    """Return whether BLAS can read the last two dimensions, as they are or transposed, and no dimension is expanded."""
+    """Return whether BLAS can read a tensor directly.
+
+    The last two dimensions must be a row-major or column-major matrix, and no dimension may be expanded.
+    """
     (rows, columns), (down, across) = tensor.shape[-2:], tensor.stride()[-2:]
     plain = (across == 1 or columns == 1) and (down >= columns or rows == 1)
     transposed = (down == 1 or rows == 1) and (across >= rows or columns == 1)
@@ -84,16 +88,16 @@ def _blas_reads(tensor: torch.Tensor) -> bool:
 
 
 def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> int | None:
-    """Return the largest number of bytes that a statement holds at once on a CPU, apart from its inputs.
+    """Return the most bytes that a statement holds at once on a CPU, without its inputs.
 
     Parameters
     ----------
     text : str
         Python source of the statement.
     namespace : mapping
-        Names that the source uses besides the tensors.
+        Values of the names in `text` that are no tensors.
     tensors : mapping of str to Tensor
-        Its inputs, as fake tensors: shape, stride, data type.
+        The inputs of the statement, as fake tensors, from which shapes, strides and data types are read.
 
     Returns
     -------
@@ -111,16 +115,16 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
 def copy_inside_bytes(
     shape: tuple[int, ...], strides: tuple[int, ...], into: tuple[int, ...], dtype: torch.dtype
 ) -> int:
-    """Return the largest number of bytes that a copy on a CPU holds at once, apart from the two tensors.
+    """Return the most bytes that a copy on a CPU holds at once, without its source and destination.
 
     Parameters
     ----------
     shape : tuple of int
-        Shape of both.
+        Shape of source and destination.
     strides, into : tuple of int
         Strides of the source and of the destination, in elements.
     dtype : torch.dtype
-        Data type of both.
+        Data type of source and destination.
     """
     if math.prod(shape) * dtype.itemsize > MOST_BYTES or not _transposes(shape, strides):
         return 0
@@ -132,14 +136,14 @@ def _measure_peak(
     namespace: Mapping[str, Any],
     tensors: Mapping[str, tuple[Sequence[int], Sequence[int], torch.dtype]],
 ) -> int | None:
-    # The run must not change the program's random numbers.
+    # Restore the state of PyTorch's generator, so that the user's program draws the same numbers as without this run.
     with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
         try:
             real = {
                 name: torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype).zero_()
                 for name, (shape, strides, dtype) in tensors.items()
             }
-            # The first run may pack weights permanently.
+            # Measure the second run, because the first one may also pack weights permanently.
             for _ in range(2):
                 scope = {**namespace, **real}
                 with _profile() as measured:
@@ -164,11 +168,10 @@ _used = False
 
 @contextlib.contextmanager
 def _profile() -> Iterator[Any]:
-    """Run PyTorch's profiler without the message that it prints at first use if there is no driver.
+    """In this context, run PyTorch's profiler without its message about a missing GPU driver.
 
-    The message would appear under the user's cell.
-
-    The profiler reads its log level from the environment, which is restored once it has started.
+    The profiler would print the message at its first use, under the user's cell. The profiler reads its log level from
+    the environment when it starts; the environment is restored right afterwards.
     """
     global _used
     making = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)

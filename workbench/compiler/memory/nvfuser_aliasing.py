@@ -1,7 +1,7 @@
-"""Memory of the outputs of an nvFuser fusion: some outputs share the memory of other values.
+"""Find which outputs of an nvFuser fusion share the memory of other values.
 
 nvFuser does not compute operators that only move elements. If an output is a view of a fusion's input or of a computed
-value, nvFuser returns it as a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
+value, nvFuser returns the output as a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
 ``csrc/preseg_passes/mark_aliases_prepare.cpp`` and ``csrc/scheduler/mark_aliases.cpp``.
 """
 
@@ -25,13 +25,13 @@ class OutputLayout:
     Attributes
     ----------
     root : Proxy
-        Owner of the memory: an input of the fusion, a computed value, or the value itself.
+        Owner of the output's memory: an input of the fusion, a computed value, or the output itself.
     shape, strides : tuple of int
-        Shape and strides, in elements.
+        Shape of the output, and its strides in elements.
     offset : int
-        Distance from the root's first element to its own first element, in elements.
+        Distance from the root's first element to the output's first element, in elements.
     is_view : bool
-        Whether it is a view of the root, and not the root itself.
+        Whether the output is a view of the root; False if the output is the root itself.
     root_strides : tuple of int
         Strides of the root, in elements.
     """
@@ -53,23 +53,24 @@ def output_layouts(
 ) -> dict[str, OutputLayout]:
     """Return the memory layout of the outputs of a fusion.
 
-    Two facts are unknown. The layout of computed values is assumed to be contiguous. If the fusion computes from the
-    view again, that kernel may materialize the view, as normalization kernels may.
+    Two facts are unknown. The layout of computed values is assumed to be contiguous. If the fusion also computes from a
+    view, its kernel may materialize the view, as normalization kernels may.
 
     Parameters
     ----------
     fusion : BoundSymbol
     inputs, outputs : sequence of Proxy
-        Its tensors.
+        The tensors among the inputs and outputs of the fusion.
     strides : mapping of str to sequence of int
-        Strides of the inputs, in elements.
+        Strides of each input, in elements.
     same : mapping of str to str
-        Inputs, by the inner names that equal them; see `workbench.compiler.memory.fake_execution.forwarded_inputs`.
+        Maps names inside of the fusion to the input with the same memory; see
+        `workbench.compiler.memory.fake_execution.forwarded_inputs`.
 
     Returns
     -------
     dict of str to OutputLayout
-        Layout by output name.
+        Maps the name of an output to its layout.
     """
     wanted = [proxy.name for proxy in outputs]
     with _disable_current_modes():
@@ -91,16 +92,17 @@ def make_outputs(
     ----------
     fusion : BoundSymbol
     inputs : mapping of str to Tensor
-        Tensors by name.
+        Maps the name of an input to its tensor.
     same : mapping of str to str
         See `output_layouts`.
     compute : callable
-        Returns the computed tensor, in its own memory, for a value and strides. Called once for each value.
+        Returns a computed value as a tensor in new memory; its arguments are the proxy and the strides. It is called
+        once for each value.
 
     Returns
     -------
     dict of str to Tensor
-        Tensors by output name.
+        Maps the name of an output to its tensor.
     """
     outputs = [proxy for proxy in fusion.flat_proxy_outs if isinstance(proxy, TensorProxy)]
     proxies = [p for p in fusion.flat_proxy_args if isinstance(p, TensorProxy)]
@@ -121,7 +123,7 @@ def make_outputs(
 
 
 class _ViewChains:
-    """The values of a fusion, each with the chain of its bases."""
+    """The values of a fusion, and for each view the value of which it is a view."""
 
     def __init__(
         self,
@@ -149,11 +151,11 @@ class _ViewChains:
                 elif out.name in same:
                     self._tensors[out.name] = self._tensors[same[out.name]]
                 else:
-                    # A materialized view keeps the dimension order of the view, but not its gaps.
+                    # A materialized view has the dimension order of the view, but no gaps.
                     self._tensors[out.name] = _meta(out) if view is None else torch.empty_like(view)
 
     def _view(self, member: Any) -> torch.Tensor | None:
-        """If an output of a member is a view of the member's first argument, return it; else None."""
+        """Return the output of a member as a view of the member's first argument; None if it is no view of it."""
         moves = _MOVES.get(member.sym.id)
         source = member.args[0] if moves is not None and member.args else None
         if moves is None or not isinstance(source, TensorProxy) or source.name not in self._tensors:
@@ -163,7 +165,10 @@ class _ViewChains:
         return made if made.untyped_storage()._cdata == given.untyped_storage()._cdata else None
 
     def materialized_views(self, outputs: Sequence[str]) -> frozenset[str]:
-        """Return the views that kernels materialize: the fusion computes from them, and their base is not an output."""
+        """Return the names of views that kernels materialize.
+
+        The fusion computes from such a view, and the root of the view is neither an input nor an output.
+        """
         read: set[int] = set()
         waiting = [index for name, index in self._makers.items() if name not in self._viewed]
         while waiting:
@@ -177,7 +182,10 @@ class _ViewChains:
         return frozenset(name for name in cut if name in self._viewed and self._root(name) not in self._inputs | handed)
 
     def _cut(self, name: str, computed: Collection[int]) -> str:
-        """Return the value at which nvFuser separates an output from the kernels: the first one that a kernel needs."""
+        """Return the first value in the chain from an output to its root that a kernel needs.
+
+        nvFuser computes this value in a kernel, and returns the output as a view of this value.
+        """
         while name in self._viewed and self._makers[name] not in computed:
             name = self._viewed[name]
         return name
@@ -209,7 +217,7 @@ def _meta(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 def _slice(source: torch.Tensor, member: Any) -> torch.Tensor:
     shape = shape_of(member.output)
     starts = [int(start) for start in member.args[1]]
-    # nvFuser materializes a slice of an expanded dimension.
+    # For a slice of an expanded dimension, return new memory, because nvFuser materializes such a slice.
     if any(n != m and step == 0 for n, m, step in zip(shape, source.shape, source.stride(), strict=True)):
         return torch.empty(shape, device="meta", dtype=torch.uint8)
     return source[tuple(slice(start, start + length) for start, length in zip(starts, shape, strict=True))]
@@ -232,4 +240,6 @@ _MOVES: Mapping[Any, Callable[[torch.Tensor, Any], torch.Tensor]] = {
     prims.PrimIDs.CLONE: lambda given, member: given,
     prims.PrimIDs.SHALLOW_COPY: lambda given, member: given,
 }
-"""Operators that nvFuser treats as views, by primitive; if a copy is necessary, it has another storage."""
+"""For each primitive that nvFuser treats as a view, a function that returns the view of a tensor. If the result must be
+a copy, the function returns a tensor with a different storage.
+"""

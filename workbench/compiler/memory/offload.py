@@ -1,9 +1,10 @@
 """Offloading: move saved storages out of device memory between forward and backward, and reload them before use.
 
-Edit the split traces, forward first. Copy the storage out right after it is made, remove its values from the saved
-list, and reload them some statements before the backward needs them. On CUDA the copies run on a side stream, to and
-from pinned memory. This was not run yet, because no GPU was available. On a CPU, memory outside of PyTorch's allocator
-imitates host memory, so that the device's figures behave as on a GPU.
+The `Offloader` edits the split traces, first the forward. A storage is copied to host memory right after it is made.
+Its values are removed from the list of saved tensors. The backward reloads the storage some statements before it reads
+the values. On CUDA, the copies use pinned memory and run on a side stream. The CUDA code was not run yet, because no
+GPU was available. On a CPU, memory outside of PyTorch's allocator stands for host memory, so that the figures of device
+memory behave as on a GPU.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ from workbench.compiler.interop.thunder_api import (
 from workbench.compiler.trace.stable_ids import is_statement
 
 STORE_PREFIX = "off_"
-"""Prefix of the names of storages in the store."""
+"""Prefix of the name of an offloaded storage."""
 RELOAD_PREFIX = "ld_"
-"""Prefix of the names of reloaded values."""
+"""Prefix of the name of a reloaded value."""
 OFFLOAD, RELOAD, ARRIVE = "offload_", "reload_", "reloaded_"
-"""Name prefixes of the three statements: copy out, copy back, and wait for the copy back."""
+"""Name prefixes of the three statements: copy to the host, copy back, and wait for the copy back."""
 
 
 _ALIGNMENT = 16
-"""Alignment in bytes. Every tensor starts at a multiple of this, in the store as in the allocator."""
+"""Alignment in bytes. In the offloaded copy, as in PyTorch's allocator, every storage starts at a multiple of this."""
 _DTYPES = tuple(sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str))
 
 
 @dataclasses.dataclass(frozen=True)
 class StorageLayout:
-    """Layout of a tensor in the store: the bytes of its storage, and its view of these bytes."""
+    """Layout of an offloaded tensor: the position of its storage in the copy, and the tensor's view of the storage."""
 
     start: int
     nbytes: int
@@ -64,7 +65,7 @@ class StorageLayout:
 
 
 def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
-    """Return the layouts of tensors in the store: a header, then each storage once."""
+    """Return the layouts of tensors in an offloaded copy. The copy contains a header, then each storage once."""
     end = _header_bytes(tensors)
     starts: dict[int, int] = {}
     found = []
@@ -82,8 +83,9 @@ def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
 def offload(*tensors: torch.Tensor) -> torch.Tensor:
     """Copy the storages of tensors out of device memory.
 
-    The copy includes the tensor layouts in this call. Thunder does not guard strides. Another call of the same compiled
-    function may have other strides, and two tensors that shared a storage may then have separate ones.
+    The copy begins with a header that contains the layouts of the tensors in this call. Thunder does not guard strides,
+    so a later call of the same compiled function may have different strides, and tensors may have a common storage in
+    one call and separate storages in the next.
 
     Parameters
     ----------
@@ -117,7 +119,9 @@ def offload(*tensors: torch.Tensor) -> torch.Tensor:
 
 
 def reload(packed: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that `offload` got, on new storages. On CUDA the copy may still be running, see `arrive`.
+    """Return the tensors that were passed to `offload`, in new storages.
+
+    On CUDA, the copy may still be running when this function returns; see `arrive`.
 
     Parameters
     ----------
@@ -144,7 +148,7 @@ def reload(packed: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ..
 
     with torch.cuda.stream(stream):
         moved = restore_tensors(stored, copy_back)
-        # The event is stored with the tensor, so it belongs to this call only.
+        # Store the event in a tensor of this call, so that `arrive` waits for this call only.
         moved[0]._arrival = stream.record_event()  # type: ignore[attr-defined]
     return moved
 
@@ -152,7 +156,7 @@ def reload(packed: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ..
 def restore_tensors(
     layouts: Sequence[StorageLayout], make_storage: Callable[[StorageLayout], torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Return tensors with the given layouts. `make_storage` makes each of their storages once: (n,) uint8."""
+    """Return tensors with the given layouts. `make_storage` returns a storage as (n,) uint8; called once for each."""
     raws: dict[tuple[int, int], torch.Tensor] = {}
     for each in layouts:
         if (each.start, each.nbytes) not in raws:
@@ -166,7 +170,7 @@ def restore_tensors(
 
 
 def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Wait for the copies back, and return the same tensors."""
+    """Wait until `reload` has copied the tensors back, and return the same tensors."""
     arrival = getattr(tensors[0], "_arrival", None)
     if arrival is not None:
         torch.cuda.current_stream().wait_event(arrival)
@@ -174,7 +178,7 @@ def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    # The first number is the count of tensors. Each tensor then has five numbers, its shape and its strides.
+    # The first number is the number of tensors. For each tensor, five numbers, its shape and its strides follow.
     return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
 
 
@@ -203,16 +207,16 @@ def _read_header(packed: torch.Tensor) -> list[StorageLayout]:
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a tensor's storage."""
-    # Use views, not `set_`, which under a fake mode would keep the storage alive forever.
+    """Return a view of the whole storage of a tensor, as uint8."""
+    # Do not use `set_`: under a fake tensor mode, it would keep the storage alive forever.
     return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0).view(torch.uint8)
 
 
 @functools.cache
 def _side_stream(device: torch.device) -> Any:
-    """Return the stream for a device's copies out and back.
+    """Return the stream for the copies between a device and the host.
 
-    All calls share it, so each copy back runs after its copy out.
+    All calls use the same stream, so a storage is copied back only after it was copied to the host.
     """
     return torch.cuda.Stream(device)
 
@@ -229,8 +233,9 @@ class OffloadedStorage:
     Attributes
     ----------
     values : frozenset of str
-        Names of its saved values.
+        Names of the saved values in this storage.
     nbytes : int
+        Size of the offloaded copy.
     """
 
     values: frozenset[str]
@@ -238,14 +243,14 @@ class OffloadedStorage:
 
 
 class Offloader:
-    """Editor of a forward trace, then of its backward trace.
+    """Edits a forward trace and then the backward trace so that storages are offloaded.
 
     Parameters
     ----------
     groups : sequence of OffloadedStorage
         The storages to offload.
     ahead : int
-        Number of statements between the reload of a storage and its first use in the backward.
+        Number of statements by which the reload of a storage precedes its first use in the backward.
     """
 
     def __init__(self, groups: Sequence[OffloadedStorage], ahead: int) -> None:
@@ -254,7 +259,7 @@ class Offloader:
         self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []
 
     def forward(self, trace: TraceCtx) -> TraceCtx:
-        """Return the forward trace with copies out, and without the storages' values in the saved list."""
+        """Return the forward trace, which now copies the storages out, and saves the copies instead of the values."""
         edited = _remove_dels(trace)
         returned = edited.bound_symbols[-1]
         saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
@@ -286,7 +291,7 @@ class Offloader:
             self._stores.append((kept, values))
             replaced.update({value.name: None for value in values})
             replaced[values[0].name] = kept
-        # Copy out the storages of one statement in reverse order.
+        # If several storages are copied out after the same statement, copy them in reverse order.
         edited.bound_symbols = [
             one for place, bsym in enumerate(edited.bound_symbols) for one in (bsym, *reversed(put.get(place, ())))
         ]
@@ -298,7 +303,7 @@ class Offloader:
         return del_last_used(edited)
 
     def backward(self, trace: TraceCtx) -> TraceCtx:
-        """Return the backward trace that unpacks the stored copies and reloads them before use."""
+        """Return the backward trace, which now unpacks the offloaded copies and reloads them before use."""
         edited = _remove_dels(trace)
         gone = {v.name: kept if i == 0 else None for kept, values in self._stores for i, v in enumerate(values)}
         saved = edited.args[0][0]
@@ -315,7 +320,7 @@ class Offloader:
         for row, bsym in enumerate(edited.bound_symbols):
             for name in away.intersection(read.name for read in bsym.flat_proxy_args):
                 users.setdefault(name, []).append(row)
-        # Original index of each current statement, because searching a list of numbers is fast.
+        # For each statement of the edited trace, its index before the edits. A list of numbers is fast to search.
         was = list(range(len(edited.bound_symbols)))
         for i, (kept, values) in enumerate(self._stores):
             used = sorted({row for value in values for row in users.get(value.name, ())})
@@ -333,9 +338,14 @@ class Offloader:
         used: Sequence[int],
         was: list[int],
     ) -> None:
-        """Reload a storage for the statements `used`.
+        """Insert the statements that reload a storage, and make its users read the reloaded values.
 
-        `was` has the original index of each statement, -1 if it is new.
+        Parameters
+        ----------
+        used : sequence of int
+            Original indices of the statements that read the storage.
+        was : list of int
+            For each statement of the edited trace, its original index; -1 for an inserted statement.
         """
         first_statement = next(i for i, bsym in enumerate(trace.bound_symbols) if is_statement(bsym))
         with tracectx(trace):
@@ -345,7 +355,8 @@ class Offloader:
         rows = [was.index(row) for row in used]
         for i in rows:
             bsym = trace.bound_symbols[i]
-            # Swap only its inputs, because a fusion may itself compute a value with another of these names.
+            # Swap only the inputs of the statement: a fusion may also compute a value that has the name of a different
+            # offloaded value.
             swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
             trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
         back = functools.partial(reload, device=to_torch_device(values[0].device))

@@ -1,7 +1,7 @@
 """Memory effects and operation counts of each statement of a trace, found by one run with fake tensors.
 
-Equal statements (symbol, shapes, strides, constants) run once in a process. All layers of a model together cost as much
-as one layer, and reopening a program costs nothing.
+Statements with equal symbol, shapes, strides and constants run only once in a process. Therefore all layers of a model
+together take as much time as one layer, and reopening a program takes no time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _IDLE = frozenset(
         prims.PrimIDs.SINK,
     )
 )
-"""Statements that neither allocate nor compute. The unpacked values already exist."""
+"""Statements that neither allocate nor compute. The values that unpacking names exist already."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,28 +61,29 @@ class TraceFacts:
     Attributes
     ----------
     storage_of : dict of str to int
-        Storage of each tensor proxy. Views and results of in-place operators share a storage.
+        Storage of each tensor proxy. A view has the storage of its base, and the result of an in-place operator has the
+        storage that it writes.
     strides : dict of str to tuple of int
         Strides of each tensor proxy, in elements.
     tensor_of : dict of str to int
-        Tensor number of each tensor proxy. Proxies may have the same number, because some statements, such as
-        ``contiguous``, return their input.
+        Number of the tensor of each tensor proxy. Several proxies may have the same number, because some statements,
+        such as ``contiguous``, return their input.
     views : set of str
-        Tensor proxies that autograd considers views, so that they refer to their base.
+        Names of the tensor proxies that are views for autograd. A view keeps its base alive.
     storage_bytes : list of int
         Bytes of each storage.
     root : list of str
-        First proxy of each storage.
+        Name of the first proxy of each storage.
     transient_bytes : list of int
-        For each statement, the most bytes that it allocates and frees internally, apart from its outputs.
+        For each statement, the most bytes that it holds at once besides its inputs and outputs.
     flops : list of int
-        Per statement, floating point operations.
+        For each statement, its floating point operations.
     assumed : list of int
-        Statements that cannot run with fake tensors. Their outputs are assumed to be new and contiguous.
+        Indices of statements that cannot run with fake tensors. Their outputs are assumed to be new and contiguous.
     computes : list of str
-        Per statement, the text of its computation, see `workbench.compiler.trace.canonical_text`.
+        For each statement, the text of its computation; see `workbench.compiler.trace.canonical_text`.
     members : list of tuple of str
-        Per statement, the same text for each member, if it is a fusion.
+        For each fusion, the texts of its members; for any other statement, an empty tuple.
     """
 
     storage_of: dict[str, int]
@@ -100,53 +101,54 @@ class TraceFacts:
 
 @dataclasses.dataclass(frozen=True)
 class _StatementEffects:
-    """Effects of one statement by position, valid for all equal statements."""
+    """Effects of a statement. They contain positions and no names, so they hold for all equal statements."""
 
     sources: tuple[int, ...]
-    """Per output tensor: the input tensor whose storage it shares, or ``-1 - n`` for the n-th new storage."""
+    """For each output tensor, the input tensor whose storage it has, or ``-1 - n`` for the n-th new storage."""
     strides: tuple[tuple[int, ...], ...]
     new_bytes: tuple[int, ...]
     tensors: tuple[int, ...] = ()
-    """Per output tensor: the input tensor that it equals, or ``-1 - n`` for the n-th new tensor; default: all new."""
+    """For each output tensor, the input tensor that it is, or ``-1 - n`` for the n-th new tensor. If empty, all outputs
+    are new.
+    """
     views: tuple[bool, ...] = ()
-    """Per output tensor: whether it refers to a base of which it is a view; default: False."""
+    """For each output tensor, whether it is a view that keeps its base alive. If empty, no output is a view."""
     transient_bytes: int = 0
     flops: int = 0
     assumed: bool = False
     moves: tuple[str, ...] = ()
-    """Per output tensor: the source of its elements, if the statement only moves elements."""
+    """For each output tensor, where its elements are in the source; empty unless the statement only moves elements."""
     parts: tuple[tuple[Any, computes.Computation], ...] = ()
-    """The parts into which the statement was decomposed, in order."""
+    """The statements into which the statement was decomposed, in order, each with its computation."""
     computation: computes.Computation | None = None
 
 
 _found: dict[Hashable, _StatementEffects] = {}
-"""Facts of all statements in all programs of this process; a statement has the same memory effects in each program."""
+"""Effects of the statements of all programs of this process. Equal statements have equal effects in all programs."""
 
 _MOST_FACTS = 50_000
-"""Table size at which the table is cleared, so that it does not grow without limit in a process that opens programs for
-weeks.
+"""Number of entries at which `_found` is cleared, so that it does not grow without limit in a process that opens
+programs for weeks.
 """
 
 
 class FactsCache:
-    """Shared state for finding the facts of statements. Use one instance for all traces of a program."""
+    """State that speeds up `trace_facts`. Use one instance for all traces of a program."""
 
     def __init__(self) -> None:
         self.arguments: tuple[Mapping[str, torch.Tensor], _StorageWalk] | None = None
-        """Arguments of the last walk, and the state of that walk before its first statement."""
+        """The arguments of the last walk, and a walk that has added only these arguments."""
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        # Equal statements that have already run once; even with PyTorch's own cache, filling it takes an eighth of the
-        # time.
+        # Disable PyTorch's cache: filling it takes an eighth of the time, and equal statements run only once anyway.
         self.mode.cache_enabled = False
 
 
 _SETTINGS = itertools.count()
-"""Counter of numbers for settings: an evicted number is not given again, so that it stays that of its settings."""
+"""Counter of the numbers of settings. No number is used twice, even if `_number_of` has dropped it from its cache."""
 
 
 def kernel_settings() -> tuple[Any, ...]:
-    """Return the PyTorch settings that select kernels, in addition to the data of a statement."""
+    """Return the PyTorch settings on which the choice of a kernel depends."""
     return (
         torch.get_default_dtype(),
         torch.get_num_threads(),
@@ -161,7 +163,7 @@ def kernel_settings() -> tuple[Any, ...]:
 
 @functools.lru_cache
 def _number_of(settings: tuple[Any, ...]) -> int:
-    """Return a number for settings, quicker to hash than they are."""
+    """Return a number for settings. In a key, the number is faster to hash than the settings."""
     return next(_SETTINGS)
 
 
@@ -177,16 +179,16 @@ def trace_facts(
     Parameters
     ----------
     trace : TraceCtx
-        A joint, forward or backward trace. Its statements are claimed by operator executors, unclaimed primitives (run
-        as PyTorch would), or fusions.
+        A joint, forward or backward trace. A statement is a fusion, or is claimed by an operator executor, or is an
+        unclaimed primitive, which runs as in PyTorch.
     cache : FactsCache, optional
-        Cache of earlier traces of the program.
+        The cache that earlier calls for this program have used.
     earlier : TraceFacts, optional
-        Facts of the trace that ran before, such as the forward of this backward. The trace's values keep their
-        storages.
+        Facts of the trace that runs before this trace, such as those of the forward for a backward. Values of the
+        earlier trace keep their storages.
     arguments : mapping of str to Tensor, optional
-        Tensors (fake ones suffice) behind the trace's arguments: their actual strides, sizes and shared storages.
-        Missing arguments are assumed to be contiguous, each in its own storage.
+        Real or fake tensors for the trace's arguments, by name. Strides, sizes and shared storages are read from them.
+        An argument that is missing here is assumed to be contiguous, in a storage of its own.
 
     Returns
     -------
@@ -222,7 +224,7 @@ _NOTHING = _StatementEffects((), (), ())
 
 @functools.lru_cache
 def _unshared_groups(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the sharing of inputs of which each has its own memory."""
+    """Return the result of `_StorageWalk.shared_inputs` for `count` inputs that share no memory."""
     return tuple(range(count)), tuple(range(count))
 
 
@@ -231,7 +233,7 @@ _NUMBERS = itertools.count()
 
 
 class _StorageWalk:
-    """Walk over statements in order that assigns a storage to every value."""
+    """Goes over the statements of a trace in order, and assigns a storage to every value."""
 
     def __init__(self, cache: FactsCache) -> None:
         self.cache = cache
@@ -244,7 +246,7 @@ class _StorageWalk:
         self.root: list[str] = []
 
     def continue_from(self, earlier: TraceFacts | _StorageWalk) -> None:
-        """Continue from the facts of an earlier walk."""
+        """Copy the values and storages of an earlier walk into this walk."""
         self.storage_of.update(earlier.storage_of)
         self.strides.update(earlier.strides)
         self.tensor_of.update(earlier.tensor_of)
@@ -253,7 +255,7 @@ class _StorageWalk:
         self.root.extend(earlier.root)
 
     def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Add arguments before anything else; all traces of a program have the same ones."""
+        """Add the arguments to an empty walk. The result is cached, because all traces of a program have them."""
         if self.cache.arguments is None or self.cache.arguments[0] is not tensors:
             first = _StorageWalk(self.cache)
             first.arguments(tensors)
@@ -279,7 +281,7 @@ class _StorageWalk:
         return len(self.root) - 1
 
     def enter(self, proxy: Any) -> None:
-        """Add a value that exists before the trace runs, or that has no further facts."""
+        """Add a value in a new storage, contiguous; for arguments, and for values about which nothing is known."""
         if proxy.name not in self.storage_of:
             strides = _contiguous(proxy.shape)
             self.storage_of[proxy.name] = self.new_storage(proxy.name, storage_bytes_of(proxy))
@@ -287,7 +289,7 @@ class _StorageWalk:
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
     def statement(self, bsym: Any) -> _StatementEffects:
-        """Add the outputs of one statement and return its fact."""
+        """Add the outputs of a statement, and return the effects of the statement."""
         if bsym.sym.id is prims.PrimIDs.DEL:
             return _NOTHING
         inputs, outputs = _inputs(bsym), _outputs(bsym)
@@ -311,9 +313,9 @@ class _StorageWalk:
         return fact
 
     def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Return the fact of a statement that is not a fusion.
+        """Return the effects of a statement that is not a fusion.
 
-        It is found once for equal statements, and looked up once for each.
+        Of equal statements in this process, only one runs. The result is also cached with the statement's structure.
         """
 
         def find() -> _StatementEffects:
@@ -321,21 +323,21 @@ class _StorageWalk:
             known = _found.get(key)
             if known is None:
                 known = _add_computation(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
-                # A later plan tries a statement again that could not run.
+                # Do not cache the effects of a statement that could not run, so that a later plan tries again.
                 if not known.assumed:
                     if len(_found) >= _MOST_FACTS:
                         _found.clear()
                     _found[key] = known
             return known
 
-        # A write to one input reaches all inputs that share its memory.
+        # The effects depend on which inputs share memory, because a write to one input changes all of these inputs.
         shared = self.shared_inputs(inputs)
         lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
         found: _StatementEffects = structure_of(bsym).get_or_make(("facts", self.settings, lie, shared), find)
         return found
 
     def shared_inputs(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of inputs that share memory, and the groups of inputs that are one tensor."""
+        """Return two group numbers for each input: inputs in one storage, and inputs that are the same tensor."""
         if len(inputs) < 2:
             return _unshared_groups(len(inputs))
         names = [proxy.name for proxy in inputs]
@@ -370,7 +372,7 @@ class _StorageWalk:
             self.strides[proxy.name] = strides
 
     def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Return the fact of a fusion. It is found once for each structure and layouts of inputs."""
+        """Return the effects of a fusion. They are cached for its structure and for the layouts of its inputs."""
 
         def find() -> _StatementEffects:
             same = None if runs_as_pytorch(bsym) else forwarded_inputs(bsym)
@@ -391,7 +393,10 @@ class _StorageWalk:
         same: Mapping[str, str] | None = None,
         lies: Mapping[str, OutputLayout] | None = None,
     ) -> _StatementEffects:
-        """Combine several statements: run them as PyTorch would or, with the last two arguments, as nvFuser would."""
+        """Return the effects of several statements together.
+
+        They run as in PyTorch or, if `same` and `lies` are given, as in nvFuser.
+        """
         inner = _StorageWalk(self.cache)
         position: dict[int, int] = {}
         for i, proxy in enumerate(inputs):
@@ -401,7 +406,7 @@ class _StorageWalk:
             inner.strides[proxy.name] = self.strides[proxy.name]
             inner.tensor_of[proxy.name] = self.tensor_of[proxy.name]
         inner.views.update(proxy.name for proxy in inputs if proxy.name in self.views)
-        # Use the same numbers inside, so that inputs with a common storage keep it.
+        # Use the same storage numbers in the inner walk, so that inputs with a common storage have it there too.
         inner.storage_bytes.extend(self.storage_bytes)
         inner.root.extend(self.root)
         inner.storage_of.update((proxy.name, self.storage_of[proxy.name]) for proxy in inputs)
@@ -456,7 +461,7 @@ class _StorageWalk:
         )
 
     def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Execute a statement with fake tensors, as its executor would; if it is unclaimed, as PyTorch would."""
+        """Execute a statement with fake tensors, as its executor would. An unclaimed statement runs as in PyTorch."""
         if bsym.sym.executor is None and bsym.sym.python_impl is None:
             claimed = claim(bsym)
             if claimed is not None:
@@ -465,7 +470,7 @@ class _StorageWalk:
                 return self.members(bsym.subsymbols, inputs, outputs)
             return _assume(outputs)
         if any(isinstance(proxy, FutureTensorProxy) for proxy in (*inputs, *outputs)):
-            # A future is PyTorch's pair of work and tensor; its wait returns that tensor.
+            # A future of PyTorch contains a tensor, and waiting for the future returns this tensor.
             same = bsym.sym.name.startswith("torch_wait") or reduces_in_place(bsym)
             return _wait(outputs) if same else _assume(outputs)
         try:
@@ -531,7 +536,7 @@ class _StorageWalk:
         tensors: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor],
     ) -> tuple[str, ...]:
-        """Return the source of each output's elements, found with contiguous inputs; empty without views."""
+        """Return, for each output, where its elements are in a contiguous first input; empty if any is no view."""
         if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
             shape = tuple(outputs[0].shape)
             return (computes.position_text(shape, shape, _contiguous(shape), 0),)
@@ -553,13 +558,13 @@ class _StorageWalk:
 
 
 def _equal_groups(items: Iterable[Hashable]) -> tuple[int, ...]:
-    """Number the items such that equal items have equal numbers."""
+    """Return a number for each item. Equal items have equal numbers."""
     first: dict[Hashable, int] = {}
     return tuple(first.setdefault(one, len(first)) for one in items)
 
 
 def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
-    """Return, for each output, the input with its number, or ``-1 - n`` for the n-th number that no input has."""
+    """Return, for each output, the position of the input with an equal number; ``-1 - n`` for the n-th new number."""
     known = {number: i for i, number in reversed(list(enumerate(inputs)))}
     new: dict[int, int] = {}
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
@@ -568,7 +573,7 @@ def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
 def _add_computation(
     fact: _StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> _StatementEffects:
-    """Add the computation of the statement to its fact: that of its parts, or one step."""
+    """Add the statement's computation to its effects: the computation of its parts, or else one step."""
     whole = None
     if fact.parts and not bsym.sym.is_fusion:
         whole = computes.composite_computation(bsym, fact.parts)
@@ -584,9 +589,9 @@ def _add_computation(
 def _offload_effects(
     bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known_strides: Mapping[str, tuple[int, ...]]
 ) -> _StatementEffects | None:
-    """Return the facts of an offload statement. The store takes no device memory, and a reload makes one storage.
+    """Return the effects of a statement that offloads, reloads or waits for a reload; None for any other statement.
 
-    A reloaded value has the strides that it had before offloading.
+    An offloaded copy takes no device memory. A reload makes one storage. A reloaded value has its old strides.
     """
     name = bsym.sym.name
     if name.startswith(OFFLOAD):
@@ -601,7 +606,7 @@ def _offload_effects(
 
 
 def reduces_in_place(bsym: Any) -> bool:
-    """Return whether a collective writes its result into its input; its last argument disables the clone."""
+    """Return whether a statement is an all-reduce into its input, which its last argument requests."""
     return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
 
 
@@ -621,12 +626,12 @@ def _wait(outputs: Sequence[Any]) -> _StatementEffects:
 
 
 def _inputs(bsym: Any) -> Sequence[Any]:
-    """Return the input tensors of a statement, each once."""
+    """Return the input tensors of a statement, without repetitions."""
     return _cached_tensors(bsym, "inputs", bsym.flat_proxy_args)
 
 
 def _outputs(bsym: Any) -> Sequence[Any]:
-    """Return the output tensors of a statement."""
+    """Return the output tensors of a statement, without repetitions."""
     return _cached_tensors(bsym, "outputs", bsym.flat_proxy_outs)
 
 
@@ -637,7 +642,7 @@ def _cached_tensors(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[An
         plain = all(type(proxy) is TensorProxy for proxy in proxies)
         once = plain and (len(proxies) < 2 or len({proxy.name for proxy in proxies}) == len(proxies))
         found = proxies if once else _tensors(proxies)
-        # The items of the collection may change.
+        # Do not cache a result with the items of a collection, because the items may change.
         if plain or not any(isinstance(proxy, CollectionProxy) for proxy in proxies):
             known[name] = found
     return found
