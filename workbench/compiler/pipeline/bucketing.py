@@ -1,9 +1,9 @@
-"""Bucketing: send several collectives of parameters or gradients as one, with the copies that this needs.
+"""Bucketing: replace several collectives of parameters or gradients by one collective with a larger buffer.
 
-The tensors to send are copied into one buffer. A gathered buffer holds all tensors' shards of one rank, then those of
-the next rank. Each full tensor is copied out of it. A reduced buffer holds whole tensors: the results are views of it.
-Collectives share a bucket only if all of them may be issued and waited for at one place between compute statements.
-Then all dependencies hold, for any set of buckets.
+The tensors to send are copied into one buffer. A gathered buffer contains all shards of the first rank, then all shards
+of the next rank. Each full tensor is copied out of the gathered buffer. A reduced buffer contains whole results, which
+are views of the buffer. Collectives share a bucket only if there is a place between two compute statements at which all
+of them may be issued and waited for. With this rule, all dependencies hold for any set of buckets.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ _executor = OperatorExecutor("workbench_buckets")
 
 
 def pack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Concatenate all elements of the tensors, for a gather, or for a reduction of whole tensors."""
+    """Concatenate all elements of `tensors`. The buffer is for a gather or an all-reduce."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def pack_scatter(tensors: Sequence[torch.Tensor], ranks: int) -> torch.Tensor:
-    """Concatenate all elements of the tensors rank by rank: for each rank, its part of every tensor."""
+    """Concatenate all elements of `tensors` rank by rank: first the parts of all tensors for the first rank."""
     return torch.cat([tensor.reshape(ranks, -1) for tensor in tensors], dim=1).view(-1)
 
 
 def unpack(buffer: torch.Tensor, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """Return the tensors in a buffer of `pack`, or a rank's parts in a buffer of `pack_scatter`, as views."""
+    """Return views of `buffer`, one tensor for each of `shapes`. The buffer is the result of a reduction."""
     sizes = [math.prod(shape) for shape in shapes]
     return [part.view(tuple(shape)) for part, shape in zip(buffer.split(sizes), shapes, strict=True)]
 
 
 def unpack_gather(buffer: torch.Tensor, shapes: Sequence[Sequence[int]], ranks: int) -> list[torch.Tensor]:
-    """Copy the full tensors out of a gathered buffer; `shapes` are those of the full tensors."""
+    """Copy the full tensors out of a gathered buffer; `shapes` are the shapes of the full tensors."""
     sizes = [math.prod(shape) // ranks for shape in shapes]
     parts = buffer.view(ranks, -1).split(sizes, dim=1)
-    # With one rank `reshape` would return a view, so copy for any number of ranks.
+    # Use `clone`, because `reshape` would return a view if there is only one rank.
     return [
         part.clone(memory_format=torch.contiguous_format).view(tuple(s)) for part, s in zip(parts, shapes, strict=True)
     ]
@@ -98,14 +98,14 @@ _unpack_gather = _executor.register_operator(
 
 @dataclasses.dataclass(frozen=True)
 class BucketRule:
-    """Rule for collectives that share a bucket.
+    """Rule for which collectives share a bucket.
 
     Attributes
     ----------
     limit_bytes : int
-        Limit for the bytes of full tensors in a bucket; 0 means no limit.
+        Largest number of bytes of full tensors in a bucket; 0 means no limit.
     by_layer : bool
-        Combine only collectives for parameters of one layer, see
+        Whether a bucket may only contain collectives for parameters of one layer; see
         `workbench.analysis.cost.collective_overlap.layer_of_parameter`.
     """
 
@@ -123,12 +123,13 @@ def group_collectives(
     schedule : CollectiveSchedule
     rule : BucketRule
     alone : collection of str
-        Places of collectives that are not put into a bucket.
+        Places of collectives that no bucket may contain.
 
     Returns
     -------
     list of list of Collective
-        In each bucket, gathers are in the order of their first reads, and reductions in the order of their gradients.
+        Gathers in a bucket are in the order in which their results are first read. Reductions in a bucket are in the
+        order in which their gradients are computed.
     """
     open_: defaultdict[Hashable, list[Collective]] = defaultdict(list)
     found: list[list[Collective]] = []
@@ -158,10 +159,10 @@ def _fits(schedule: CollectiveSchedule, bucket: Sequence[Collective], rule: Buck
 
 
 def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | None:
-    """Return a key that is equal for collectives that can share a bucket; None for a collective that stays as it is.
+    """Return a key that is equal for collectives that can share a bucket; None for a collective that can share none.
 
-    Reduced values are not read again in their trace, and gathered values are parameters. So no collective of a bucket
-    can feed another one.
+    Only reductions whose result the trace does not read, and gathers of parameters, can share a bucket. Therefore no
+    collective of a bucket needs the result of a different one.
     """
     bsym = schedule.statements[collective.issue]
     name, (sent, *rest) = bsym.sym.name, bsym.args
@@ -169,7 +170,7 @@ def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | No
     if not ((gathers and collective.parameter) or (reduces and not collective.read)):
         return None
     if "all_reduce" not in name and rest[-1] not in (None, 0):
-        # Along another dimension, a rank's part is not a contiguous row of the full tensor.
+        # If a tensor is split along a dimension other than 0, the part of a rank is not contiguous in the full tensor.
         return None
     constants = tuple(id(a) if isinstance(a, torch.distributed.ProcessGroup) else str(a) for a in rest)
     return name, constants, str(sent.dtype), sent.device.device_str()
@@ -186,9 +187,10 @@ def _numel(proxy: Any) -> int:
 
 
 def insert_buckets(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
-    """Return the trace with one collective for each bucket: copies in, collective, wait, results.
+    """Return the trace with four statements for each bucket: fill the buffer, collective, wait, take the results out.
 
-    It is issued at the position of the bucket's last issue, and waited for at that of its first wait.
+    The collective is issued where the last collective of the bucket was issued. The wait is where the first wait of the
+    bucket was.
 
     Raises
     ------
@@ -244,22 +246,22 @@ def _drop_dependencies(schedule: CollectiveSchedule, removed: Collection[int]) -
 
 
 def _statements(issues: Sequence[BoundSymbol], waits: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-    """Return a bucket's four statements, made in the current trace."""
+    """Return the four statements of a bucket. Names of new values are registered in the current trace."""
     sent = [bsym.args[0] for bsym in issues]
     results = [bsym.flat_proxy_outs[0] for bsym in waits]
     shapes = [tuple(int(length) for length in result.shape) for result in results]
     collective, (_, *rest) = issues[0], issues[0].args
     name, total = collective.sym.name, sum(_numel(t) for t in sent)
     ranks = next(a for a in rest if isinstance(a, torch.distributed.ProcessGroup)).size()
-    # Name it after a result, which has the same name in forward and backward, because the graph identifies values by
-    # name.
+    # Use the name of a result in the names of new values. The graph identifies values by name, and the result has the
+    # same name in forward and backward.
     one = results[0].name
     buffer = _proxy_like(sent[0], (total,), f"packed_{one}")
     into = (
         _pack_scatter.bind(sent, ranks, output=buffer) if "reduce_scatter" in name else _pack.bind(sent, output=buffer)
     )
     if "all_reduce" in name and len(rest) > 3:
-        # The buffer belongs to this bucket, so its old content is not needed.
+        # Reduce in place, because no other statement reads the buffer.
         rest[3] = True
     full = total * ranks if "all_gather" in name else total // ranks if "reduce_scatter" in name else total
     future = FutureTensorProxy(f"sending_{one}", shape=(full,), device=buffer.device, dtype=buffer.dtype)

@@ -1,8 +1,8 @@
-"""Collectives on a split or joint trace: which statements may move, how far, and the trace in a new order.
+"""Find how far the collectives of a split or joint trace may move, and put its statements into a new order.
 
-Compute statements keep their order. A collective, its wait, the wait's views and the collective's producers move
-between them, but never past a dependency. Every order made here is a topological order. It respects reads, and also
-in-place writes against reads and writes of the same memory.
+Compute statements keep their order. A collective, its producers, its wait and the views of the result may move between
+compute statements, but never past a dependency. Every order made here is a topological order. Dependencies are reads of
+values, and reads and writes of memory that a statement writes in place.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.compiler.trace.tags import has_tag
 
 type Key = tuple[int, int, int, float, int]
-"""Requested position of a statement: the compute statement that it precedes, then tie breakers."""
+"""Requested position of a statement: first the slot (the number of compute statements before it), then tie breakers."""
 
 COMPUTE_TIE = 9
-"""Second part of a compute statement's key; other statements of its slot come before it."""
+"""Second part of a compute statement's key. It is larger than in the keys of other statements of the same slot, so they
+come first.
+"""
 
 UNPACK = "bucket_unpack"
-"""Name prefix of statements that take tensors out of a bucket's buffer; `PACK` is the prefix of statements that fill
-the buffer.
+"""Name prefix of the statements that take tensors out of a bucket's buffer. For statements that fill the buffer, it is
+`PACK`.
 """
 
 _SHAPES = (
@@ -72,27 +74,27 @@ _SHAPES = (
 
 
 class CollectiveRole(Enum):
-    """Role of a statement in the order."""
+    """Role of a statement, which determines how the statement may move."""
 
     COMPUTE = "compute"
     ISSUE = "issue"
     WAIT = "wait"
     VIEW = "view"
-    """Only reshapes the result of a wait, or unpacks a bucket."""
+    """A statement that only reshapes the result of a wait, or takes the results out of a bucket."""
     PRODUCER = "producer"
-    """Only prepares the data that a collective sends: from one tensor, by dividing a gradient, or from a bucket's
-    tensors.
+    """A statement that only prepares the data of a collective. It has one input tensor, such as a gradient to divide,
+    or it fills a bucket.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """A collective of a trace. Statements are given by their index in `CollectiveSchedule.statements`.
+    """A collective of a trace. Integers that stand for statements are indices in `CollectiveSchedule.statements`.
 
     Attributes
     ----------
     place : str
-        A stable id: the gathered parameter, or the parameter whose gradient is reduced.
+        Stable id, with the name of the parameter that is gathered or whose gradient is reduced.
     issue, wait : int
     producers : tuple of int
     result : str
@@ -100,7 +102,7 @@ class Collective:
     nbytes : int
         Bytes of the result.
     read : bool
-        Whether a statement of this trace reads the result; if not, the result is only returned.
+        Whether a statement of this trace reads the result; False if the result is only returned.
     parameter : bool
         Whether the sent value is an argument of the program, or is computed only from arguments.
     """
@@ -122,16 +124,16 @@ class CollectiveSchedule:
     Attributes
     ----------
     statements : tuple of BoundSymbol
-        Statements in trace order, without unpacking, deletions and the return.
+        The statements in the order of the trace, without unpacking, deletions and the `return`.
     roles : tuple of CollectiveRole
     before : tuple of tuple of int
         For each statement, the statements that must precede it.
     slot : tuple of int
-        For each statement, the number of compute statements that are before it now.
+        For each statement, the number of compute statements before it in the trace.
     low, high : tuple of int
         Smallest and largest slot that each statement may have.
     names, outputs : tuple of str
-        For the compute statements: unique names, as `at(...)` takes them, and the first value that each computes.
+        For each compute statement, its unique name in options ``at(NAME)``, and the first value that it computes.
     collectives : tuple of Collective
         In the order of their issues.
     """
@@ -147,9 +149,9 @@ class CollectiveSchedule:
     collectives: tuple[Collective, ...]
 
     def arrange(self, keys: Sequence[Key]) -> list[int]:
-        """Return the legal order nearest to the keys.
+        """Return a legal order that follows `keys` as far as dependencies allow.
 
-        The next statement is always the possible one with the least key.
+        Repeatedly, of all statements whose predecessors are placed, the statement with the smallest key is placed next.
         """
         order = sorted(range(len(keys)), key=keys.__getitem__)
         place = np.empty(len(order), np.intp)
@@ -172,7 +174,7 @@ class CollectiveSchedule:
 
     @cached_property
     def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Pairs of a statement that must come first and a statement that must follow it."""
+        """Two arrays: for each dependency, the statement that must come first and the statement that must follow."""
         later = np.repeat(np.arange(len(self.before)), [len(before) for before in self.before])
         return np.asarray([e for before in self.before for e in before], np.intp), later
 
@@ -206,7 +208,7 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
         slot=slot,
         low=low,
         high=high,
-        # A value that a pass made has no stable id; its name changes from plan to plan.
+        # Do not use the name of a value that a pass made: it has no stable id, and differs between plans.
         names=_unique(
             stage.value_ids.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.value_id(out)
             for b, out in zip(compute, outputs, strict=True)
@@ -219,8 +221,8 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
 def joint_schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
     """Return the ordering constraints on the statements of a joint trace.
 
-    A collective stays in its part, the forward or the backward. The wait of a forward collective may be where the
-    backward first reads its result.
+    A collective stays in the forward or in the backward. If the backward reads the result of a forward collective, the
+    wait may be as late as the first read. If no statement reads the result, the wait stays in the forward.
     """
     found = schedule(trace, stage)
     turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _is_backward(b)]
@@ -240,7 +242,7 @@ def _is_backward(bsym: BoundSymbol) -> bool:
 
 
 def reorder_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
-    """Return a joint trace with its statements in another order. The trace must not contain deletions yet."""
+    """Return a joint trace with its statements in the order `order`. The trace must not contain deletions yet."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     edited.bound_symbols = [b for b in trace.bound_symbols[:-1] if not is_statement(b)]
@@ -251,12 +253,12 @@ def reorder_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence
 
 
 def reorder(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
-    """Return the trace with its statements in another order and new deletions."""
+    """Return a split trace with its statements in the order `order` and new deletions."""
     return apply_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
 
 
 def apply_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
-    """Return a split trace with its statements in the given order and new deletions."""
+    """Return a split trace with `statements` in their order and new deletions."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     gone = (prims.PrimIDs.DEL, prims.PrimIDs.RETURN)
@@ -273,11 +275,10 @@ def apply_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: 
 
 
 def insert_deletions(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
-    """Return statements with a deletion of each value after its last use.
+    """Return `bound_symbols` with a deletion of each value after its last use.
 
-    The given statements have none, and end with the return.
-
-    The result is the same as from Thunder's `del_last_used`, which binds the signature of the deletion every time.
+    `bound_symbols` contains no deletions and ends with the `return`. The result is equal to that of Thunder's
+    `del_last_used`. This function is faster, because it does not bind the signature of each deletion.
     """
     handled = {out.name for out in tree_flatten(bound_symbols[-1].args)[0] if isinstance(out, Proxy)}
     found: list[BoundSymbol] = []
@@ -343,9 +344,9 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def _written_names(bsym: BoundSymbol) -> list[str]:
-    """Return the argument names that a statement writes to.
+    """Return the names of the inputs that a statement writes.
 
-    If it writes to a value derived from arguments, return all of these.
+    If it writes to a value that it has computed itself, such as a view of an input, return the names of all inputs.
     """
     if reduces_in_place(bsym):
         return [bsym.args[0].name]
@@ -379,9 +380,9 @@ def _add_writes(
     makers: dict[str, int],
     stage: LeverContext,
 ) -> None:
-    """Add dependencies between reads and writes of the same memory, whatever its names, unless both are reads.
+    """Add a dependency between two statements that access the same memory, under any name, if one of them writes.
 
-    The sent value is read until the collective's wait. A value that is reduced in place is written until then.
+    A collective reads the value that it sends until the wait. A collective that reduces in place writes until the wait.
     """
     memory = trace_facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
     writers: dict[Any, int] = {}
@@ -473,7 +474,7 @@ def _sent_values(
     makers: Mapping[str, int],
     producers: list[int],
 ) -> Iterator[str]:
-    """Return the values from which the sent value is computed; add the producers on the way to `producers`."""
+    """Yield the values from which producers compute the value `name`; append these producers to `producers`."""
     if name not in makers or roles[makers[name]] is not CollectiveRole.PRODUCER:
         yield name
         return
@@ -485,7 +486,7 @@ def _sent_values(
 def _results(
     name: str, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], readers: defaultdict[str, list[int]]
 ) -> list[str]:
-    """Return the result of a wait, and its views."""
+    """Return the name of a wait's result and the names of its views."""
     names = [name]
     for reader in readers[name]:
         if roles[reader] is CollectiveRole.VIEW:
@@ -503,11 +504,11 @@ def _collective_id(
     stage: LeverContext,
     trace: TraceCtx,
 ) -> str:
-    """Return a stable id; for a bucket, that of its first member and the number of other members."""
+    """Return the stable id of a collective. For a bucket, it contains the first tensor and the number of the others."""
     kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
     others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
     if sent[0] in arguments:
-        # The backward gathers a parameter of the forward again.
+        # Mark a gather of the backward with `~`, because the forward gathers the same parameter.
         again = "~" if TraceTag.BACKWARD in trace.tags else ""
         return f"{sent[0].removeprefix('t_')}{others}>{kind}{again}"
     gradient = next((gradient_of[name] for name in results if name in gradient_of), None)

@@ -1,8 +1,8 @@
 """Apply choices inside Thunder's pipeline: `Hooks`, for plans and for replayed configs.
 
-A config acts only through ``thunder.jit(fn, executors=…, transforms=…)``. A fusion executor without ops, first in the
-list, gets the joint trace before fusion. The controlled fusion executor takes its options from the levers. A transform
-edits the traces after the split.
+A config acts only through ``thunder.jit(fn, executors=…, transforms=…)``. The first executor in the list has no
+operators; Thunder passes it the joint trace before fusion. The controlled fusion executor gets its options from the
+levers. A transform edits the traces after the split.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from workbench.errors import ConfigWarning, PlanError
 
 
 class TraceClaimed(Exception):
-    """Ends a compilation after the joint trace is claimed, if the caller asked for no more."""
+    """Raised to end a compilation after the joint trace is claimed; see `Hooks.until_claimed`."""
 
 
 class _TagOrigins(Transform):
-    """Tags the initial trace; for stage times it marks the end of interpretation."""
+    """Tags the statements of the initial trace with their origins, and marks the end of the stage `interpret`."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
@@ -76,13 +76,13 @@ class _TagOrigins(Transform):
 
 
 class _ReduceLayers(Transform):
-    """Leaves out repeated layers until the joint trace is claimed; it is the last of all transforms."""
+    """Removes repeated layers from the trace; they are added again when the joint trace is claimed."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
-        # One run of layers at a time: those of an encoder, then those of a decoder.
+        # Reduce one run of equal layers after the other, for example first an encoder and then a decoder.
         while (found := LayerPartition(computation, self.hooks.origins).reduce()) is not None:
             self.hooks.reduced.append(found)
             computation = found.trace
@@ -90,13 +90,13 @@ class _ReduceLayers(Transform):
 
 
 class _AfterSplit(Transform):
-    """Lets levers edit the forward trace, then the backward trace."""
+    """Passes the forward trace and then the backward trace to the levers."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
 
     def transform_trace_post_optimization(self, trace: TraceCtx, **_: Any) -> TraceCtx:
-        # Records that were made before the backward trace belong to the forward trace.
+        # Thunder passes the forward trace first; the stage `split` ends before it.
         if TraceTag.BACKWARD not in trace.tags:
             self.hooks.mark("split")
         edited = self.hooks.after_split(trace)
@@ -105,15 +105,14 @@ class _AfterSplit(Transform):
 
 
 class _JointEditor(FusionExecutor):
-    """Claims nothing; gets the claimed joint trace before any actual fusion executor does."""
+    """A fusion executor that fuses nothing. Thunder passes it the claimed joint trace before all fusion executors."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__("workbench_joint")
         self.hooks = hooks
 
-    # Because this executor is first in the list, it is queried about each statement. The query shows Thunder's stage.
-    # The gradient transform asks whether the executor can execute or fuse a statement; later, claiming asks whether it
-    # can fuse.
+    # This executor is the first in the list, so Thunder calls it for each statement. The calls show the current stage:
+    # the gradient transform calls `can_execute_or_fuse`, and claiming later calls `can_fuse`.
 
     def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
         self.hooks.advance_stage("prologue", next_stage="grad")
@@ -134,7 +133,7 @@ class _JointEditor(FusionExecutor):
 
 
 class _AfterFusion(FusionExecutor):
-    """Claims nothing; gets the joint trace after fusion."""
+    """A fusion executor that fuses nothing. Thunder passes it the joint trace after all fusion executors."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__("workbench_fused")
@@ -147,18 +146,18 @@ class _AfterFusion(FusionExecutor):
 
 
 class Hooks:
-    """Applies choices in one compilation: arguments for ``thunder.jit``, and results.
+    """Applies choices in a compilation. It makes arguments for ``thunder.jit``, and records the results.
 
     Parameters
     ----------
     executor : str
     choices : mapping of str to str
-        Site id to option.
+        Maps the id of a site to an option.
     observer : Observer, optional
     parallel : str
         How ranks share the program; empty for one process.
     memo : PlanMemo, optional
-        Results of the program's plans for fusions; None if the program will run.
+        Cache that all plans of the program share; None if the program will run.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class Hooks:
         self.observer = observer
         self.config: Config | None = None
         self.training: Callable[[], bool | None] = lambda: None
-        """True if the compiled module is in training mode; None if the program is not a module."""
+        """Returns whether the compiled module is in training mode; None if the program is not a module."""
         self.warn = False
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
@@ -185,27 +184,25 @@ class Hooks:
         self.control = ExecutorState(self.configure, observer, memo)
         self.waiting_for = ""
         self.until_claimed = False
-        """True to end the compilation with `TraceClaimed` after claiming, because the rest is planned in several
-        ways.
-        """
+        """Whether to end the compilation with `TraceClaimed` after claiming, because each plan does the rest anew."""
         self.few_layers = False
-        """True to leave out repeated layers until claiming."""
+        """Whether to remove repeated layers, and to add them again after claiming."""
         self.reduced: list[ReducedTrace] = []
         """The program after each removal of a run of layers."""
         self.proofs: list[Proof] | None = None
-        """For each compilation, the proof that was made before it ran."""
+        """The proof of each compilation so far, made before its first run; None if plans are proven elsewhere."""
         self._since = time.perf_counter()
         self._forward: TraceCtx | None = None
 
     def executors(self) -> list[Any]:
-        """Return the argument of ``thunder.jit(executors=…)``."""
+        """Return the value of the argument `executors` of ``thunder.jit``."""
         stock = [e for e in thunder_api.get_default_executors() if not isinstance(e, FusionExecutor)]
         return [_JointEditor(self), *executor_named(self.executor).executors(stock, self.control), _AfterFusion(self)]
 
     def transforms(self) -> list[Transform]:
-        """Return the argument of ``thunder.jit(transforms=…)``.
+        """Return the value of the argument `transforms` of ``thunder.jit``.
 
-        The transforms of ranks come after the first transform.
+        The caller inserts transforms that share the program among ranks after the first transform.
         """
         return [_TagOrigins(self), *([_ReduceLayers(self)] if self.few_layers else []), _AfterSplit(self)]
 
@@ -214,24 +211,24 @@ class Hooks:
         self._since = time.perf_counter()
 
     def mark(self, stage: str) -> None:
-        """End a stage now."""
+        """End the stage `stage` now, and report its time to the observer."""
         now = time.perf_counter()
         if self.observer is not None:
             self.observer.stage(stage, now - self._since)
         self._since = now
 
     def advance_stage(self, *ended: str, next_stage: str) -> None:
-        """If the current stage is one of `ended`, end it and begin the next."""
+        """If the current stage is one of `ended`, end it and begin the stage `next_stage`."""
         if self.waiting_for in ended:
             self.mark(self.waiting_for)
             self.waiting_for = next_stage
 
     def record_claimed(self, trace: TraceCtx) -> LeverContext:
-        """Record the claimed joint trace."""
+        """Record the claimed joint trace, with all layers, and return the context for levers."""
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
-        # Sharing among ranks changes shapes in the interpreted trace, so it no longer matches.
+        # If ranks share the program, shapes in the joint trace differ from the program's own trace.
         program = None if self.parallel else self.program
         gradients, few = LazyValue(lambda: joint), None
         if self.reduced:
@@ -241,7 +238,7 @@ class Hooks:
                 gradients, trace = unfolder.expand_later(gradients.value), unfolder.expand(trace)
         self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         if not self.parallel:
-            # Needed for a run; a plan's tensors are known after capture.
+            # This serves runs. For plans, `capture` sets the tensors later.
             self.stage = self.stage.with_tensors(thunder_patches.argument_layouts(), {}, frozenset())
         return self.stage
 
@@ -250,7 +247,7 @@ class Hooks:
             executor=self.executor,
             origins=self.origins,
             gradients=gradients,
-            # Use separate names: later passes, and the next round of choices, would find the names in use.
+            # Use a copy of the set of names; otherwise names from later passes would be taken in the next plan.
             claimed=own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
@@ -258,7 +255,7 @@ class Hooks:
         )
 
     def edit(self, stage: LeverContext) -> TraceCtx:
-        """Apply the levers that act before fusion."""
+        """Return the claimed joint trace after the levers that act before fusion."""
         self.stage, self.made = stage, LeverOutcome()
         trace = own_names(stage.claimed)
         for lever in all_levers():
@@ -271,12 +268,12 @@ class Hooks:
             trace = lever.before_fusion(trace, self.choices, stage)
             unfused.update(lever.unfused(self.choices, stage))
         self.control.unfused = frozenset(unfused)
-        # Not earlier, because claiming also asks about statements that no longer exist afterwards.
+        # Set this only after claiming, which also queries statements that do not exist afterwards.
         self.control.keeping = True
         return trace
 
     def configure(self, partitioned: TraceCtx) -> FusionOptions:
-        """Return the options of the fusion executor for this partition."""
+        """Return the fusion executor's options under the choices, for the trace that it has partitioned."""
         assert self.stage is not None
         self.made = dataclasses.replace(self.made, partitioned=partitioned)
         options = FusionOptions()
@@ -286,7 +283,7 @@ class Hooks:
         return options
 
     def after_fusion(self, trace: TraceCtx) -> TraceCtx:
-        """Apply the levers that act on the fused joint trace."""
+        """Return the fused joint trace after the levers that act after fusion."""
         assert self.stage is not None
         self.made = dataclasses.replace(self.made, report=self.control.report)
         for lever in all_levers():
@@ -294,7 +291,7 @@ class Hooks:
         return trace
 
     def after_split(self, trace: TraceCtx) -> TraceCtx:
-        """Apply the levers that act on the split traces."""
+        """Return a split trace after the levers that act after the split."""
         assert self.stage is not None
         for lever in all_levers():
             trace, self.made = lever.after_split(trace, self.choices, self.stage, self.made)
@@ -305,16 +302,21 @@ class Hooks:
         if self.proofs is not None:
             if TraceTag.BACKWARD not in trace.tags:
                 self._forward = trace
-            # Under no_grad, Thunder may add an empty backward after a forward that was proven without one.
+            # Under no_grad, Thunder may add an empty backward after the forward was proven without a backward.
             if last and self._forward is not None:
                 self._prove(trace if TraceTag.BACKWARD in trace.tags else None)
         return trace
 
     def _prove(self, backward: TraceCtx | None) -> None:
-        """Prove that the traces are correct before they run.
+        """Prove that the traces compute the same as the joint trace, before they run.
 
-        The joint trace defines what the program computes. If Thunder itself changes the computation, choices are
-        compared with Thunder's result.
+        If this fails, Thunder itself may have changed the computation. The traces are then compared with the traces
+        that Thunder makes without choices.
+
+        Raises
+        ------
+        PlanError
+            If both proofs fail.
         """
         assert self.stage is not None
         assert self._forward is not None
@@ -325,7 +327,7 @@ class Hooks:
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
             made = execution_traces(stock, self.stage)
-            # For a program without gradients, Thunder may make a backward that no call runs.
+            # Omit a backward that Thunder makes for a program without gradients, and that no call runs.
             known = read_execution(made.forward, None if backward is None else made.backward, self.stage)
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
@@ -336,15 +338,15 @@ class Hooks:
         """Refuse choices that are not options of their site, and warn about choices without a site."""
         assert self.stage is not None
         if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
-            # This is a call without gradients, such as for validation; the choices are meant for calls with gradients.
+            # The choices are for calls with gradients, and this call has none; it may be a validation step.
             return
         sites = {site.id: site for site in find_sites(self.choices, self.stage, self.made)}
         for id in sorted(self.choices.keys() & sites.keys()):
             site = widen_site(sites[id], self.choices[id])
-            # The legality of the choice itself was checked earlier, under the choices at that time.
+            # Legality was checked before the choice was applied. Here, only refuse options that the site lacks.
             if self.choices[id] not in site.options:
                 site.check(self.choices[id])
-        # Warn once, because later compilations are of the same program, for other shapes or fewer gradients.
+        # Warn only once: later compilations are of the same program, for different shapes or fewer gradients.
         self.warn = False
         if self.config is not None and (
             differences := self.config.differences(fingerprint(self.origins), self.training())
@@ -364,7 +366,7 @@ class Hooks:
 def find_sites(
     choices: Mapping[str, str], stage: LeverContext, outcome: LeverOutcome, levers: Collection[str] | None = None
 ) -> tuple[Site, ...]:
-    """Return all sites, of all levers or of named ones, under choices and their results."""
+    """Return the sites under `choices`, of all levers or of those in `levers`."""
     found: list[Site] = []
     for lever in all_levers():
         if levers is not None and lever.name not in levers:
@@ -375,13 +377,13 @@ def find_sites(
 
 
 def fingerprint(origins: Sequence[Origin]) -> str:
-    """Return a digest of a program's statements and their locations, but not of lines and shapes."""
+    """Return a digest of the ids of a program's origins. It does not depend on line numbers and shapes."""
     return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)
 class Executed:
-    """The traces that execute under given choices.
+    """The execution traces under the choices of `hooks`.
 
     Attributes
     ----------
@@ -392,7 +394,7 @@ class Executed:
     forward : TraceCtx
     backward : TraceCtx or None
     further : list of (str, tuple of TraceCtx)
-        The intermediate traces, by name.
+        The intermediate traces, each with the name of the step that made them.
     """
 
     hooks: Hooks
@@ -403,7 +405,7 @@ class Executed:
 
 
 def execution_traces(hooks: Hooks, stage: LeverContext) -> Executed:
-    """Return the traces that run. Thunder's steps make them from a claimed joint trace."""
+    """Return the execution traces, made from the claimed joint trace by the same steps as in ``thunder.jit``."""
     hooks.restart()
     trace = edited = hooks.edit(stage)
     hooks.mark("edit")

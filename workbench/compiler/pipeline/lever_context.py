@@ -1,7 +1,8 @@
 """Input of a lever: the joint trace with its graph and stable ids, and the results of choices so far.
 
-A `LeverContext` is built from Thunder's traces wherever choices are applied. Levers therefore see the same in the
-workbench and in a replayed config. It and `LeverOutcome` are immutable: a lever returns a new `LeverOutcome`.
+A `LeverContext` is built from Thunder's traces wherever choices are applied. Therefore levers have the same input in
+the workbench and in a replayed config. `LeverContext` and `LeverOutcome` are immutable; a lever returns a new
+`LeverOutcome`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 def _random_ops(bsym: BoundSymbol) -> Set[str]:
-    """Return the names of random operators that a statement is or contains."""
+    """Return the names of the random operators among a statement and its subsymbols."""
     if not bsym.subsymbols:
         return {str(bsym.sym.name)} if has_tag(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
     found: frozenset[str] = structure_of(bsym).get_or_make(
@@ -67,17 +68,18 @@ class LeverOutcome:
     report : RematReport
         Findings about cuts between fusions.
     communication : mapping of str to CollectiveSchedule
-        ``forward`` and ``backward``, if they have collectives: which statements may move, and how far.
+        The schedules of ``forward`` and ``backward``: which statements may move, and how far. Traces without
+        collectives are missing.
     offloader : Offloader or None
-        Tensors that the forward trace put into the store, for the backward trace.
+        The offloader that has edited the forward trace, and must edit the backward trace.
     execution : Graph or None
         Execution graph of the plan; None when a config is replayed.
     forward : TraceCtx or None
-        The forward trace in its new order, which ordering the backward trace needs; None if no order is chosen.
+        The forward trace in its new order, for the choice of the backward's order; None if no order is chosen.
     moved_statements : int
-        Number of statements that an order moved.
+        Number of statements that choices of an order have moved.
     ordered : mapping of str to str
-        Results for the groups of statements that have sites of their own, by site.
+        Maps the site of a group of recomputed statements to the order that the group has in the plan.
     """
 
     partitioned: TraceCtx | None = None
@@ -92,13 +94,13 @@ class LeverOutcome:
 
     @planned_property
     def crossings(self) -> list[Crossing]:
-        """Variables that cross between fusions."""
+        """Values that one fusion passes to another."""
         return [] if self.partitioned is None else crossings(self.partitioned)
 
 
 @dataclasses.dataclass(frozen=True)
 class LeverContext:
-    """Input for the decisions of levers; it is the same for every round of choices.
+    """Input of levers. It does not depend on choices.
 
     Attributes
     ----------
@@ -112,20 +114,20 @@ class LeverContext:
         The joint trace after claiming, before fusion.
     has_backward : bool
     arguments : mapping of str to Tensor
-        Tensors of the trace's arguments, if known; they show which arguments share storage.
+        The tensors of the trace's arguments, by name, if they are known. They show which arguments share storage.
     unread : mapping of str to Tensor
-        Tensors that the program holds and no statement reads, one for each storage. They also take memory.
+        Tensors that the program holds and no statement reads, one for each storage. They take memory too.
     beside : frozenset of str
-        Arguments that the program returns unchanged and its trace does not return.
+        Names of arguments that the program returns unchanged, although its trace does not return them.
     cache : FactsCache
         Cached facts about the memory effects of statements.
     gathers_again : bool
         Whether parameters are sharded and the backward gathers the forward's parameters again, as in ZeRO-3.
     program : TraceCtx or None
-        The interpreted trace, with origins.
+        The program's own trace, before gradients, with origins; None if ranks share the program.
     few : LeverContext or None
-        Context of the reduced program from which this one was expanded; None if no layers were left out. Checks of the
-        reduced program are valid for all layers.
+        Context of the program without repeated layers, from which this context was made; None if no layers repeat. What
+        a check finds for this smaller program holds for all layers.
     """
 
     executor: str
@@ -144,18 +146,18 @@ class LeverContext:
     def with_tensors(
         self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor], beside: frozenset[str]
     ) -> LeverContext:
-        """Return the same context with the tensors of its arguments."""
+        """Return the context with these values of `arguments`, `unread` and `beside`."""
         few = self.few and self.few.with_tensors(arguments, unread, beside)
         return dataclasses.replace(self, arguments=arguments, unread=unread, beside=beside, few=few)
 
     @property
     def joint(self) -> TraceCtx:
-        """The joint trace before operator executors claim."""
+        """The joint trace before operator executors claim its statements."""
         return self.gradients.value
 
     @property
     def fuses(self) -> bool:
-        """True if the executor makes fusions."""
+        """Whether the executor makes fusions."""
         return executor_named(self.executor).fuses
 
     @planned_property
@@ -163,7 +165,7 @@ class LeverContext:
         return {}
 
     def get_or_make(self, name: str, make: Callable[[LeverContext], T]) -> T:
-        """Return the result of `make` for this context; it is computed at the first call with a name."""
+        """Return the result of `make` for this context. It is computed at the first call with `name`, and cached."""
         with PLANNING:
             if name not in self._results:
                 self._results[name] = make(self)
@@ -172,16 +174,19 @@ class LeverContext:
 
     @planned_property
     def layer_differences(self) -> Mapping[str, str]:
-        """Paths of layers that differ from the one before, and how; empty for a program that ranks share."""
+        """Map from the path of a layer that differs from the layer before it to the difference.
+
+        The map is empty for a program that ranks share.
+        """
         return {} if self.program is None else LayerPartition(self.program, self.origins).differences
 
     @planned_property
     def graph(self) -> Graph:
-        """The claimed joint trace as tables."""
+        """Graph of the claimed joint trace."""
         return self.read_graph(self.claimed)
 
     def read_graph(self, trace: TraceCtx) -> Graph:
-        """Convert a joint trace of this program, before or after fusion, to tables."""
+        """Return the graph of a joint trace of this program, before or after fusion."""
         with PLANNING:
             return read_joint(
                 trace,
@@ -198,9 +203,9 @@ class LeverContext:
         """Names of the results of random operators."""
         if self.few is not None and not self.few.random:
             return frozenset()
-        # When an executor claims a statement, the statement loses the tag and its values get new names. The statement
-        # keeps its origin and, if it is a primitive, its name. If it has no name, it may be any statement of that
-        # origin.
+        # A claimed statement has no tag for random operators, and its values have new names. It has the old origin and,
+        # if it is a primitive, the old name. If no claimed statement has the old name, any statement of the origin may
+        # be the random one.
         asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
         for bsym in self.joint.bound_symbols:
             if names := _random_ops(bsym):
@@ -222,7 +227,7 @@ class LeverContext:
     def caveats(self) -> tuple[str, ...]:
         """Wrong results of Thunder in this program that occur under any choices, each with its cause.
 
-        Found by comparing the joint trace with the program's own trace; empty if that trace was not kept.
+        They are found by a comparison of the joint trace with the program's own trace; empty if `program` is None.
         """
         if self.program is None or (self.few is not None and not self.few.caveats):
             return ()
@@ -237,9 +242,9 @@ class LeverContext:
         )
 
     def _repeated_draws(self) -> Iterator[str]:
-        """Yield forward statements that draw random numbers in the backward.
+        """Yield a message for each forward statement whose gradient draws random numbers again.
 
-        The backward of a custom function may draw its own.
+        Custom functions are no error, because their backward may draw numbers of its own.
         """
         assert self.program is not None
         program = {origin_of(bsym): bsym for bsym in self.program.bound_symbols if draws_inside(bsym)}
@@ -262,7 +267,7 @@ class LeverContext:
                 )
 
     def _unrepeated_writes(self) -> Iterator[str]:
-        """Yield writes to arguments and buffers of the program by code that `torch.utils.checkpoint` recomputes."""
+        """Yield a message for each write to an argument or buffer in a region of `torch.utils.checkpoint`."""
         assert self.program is not None
         statements = self.program.bound_symbols
         memory = MemoryAliases(statements)
@@ -284,7 +289,7 @@ class LeverContext:
                 )
 
     def _stale_gradients(self) -> Iterator[str]:
-        """Yield gradients that Thunder computes from overwritten memory, one for each place that overwrites."""
+        """Yield a message for each statement that overwrites memory from which Thunder later computes a gradient."""
         graph = self.graph
         reported = set()
         for read in stale_reads(graph):
@@ -305,25 +310,28 @@ class LeverContext:
             )
 
     def line(self, index: int) -> str:
-        """Return an origin with its line, for a message."""
+        """Return the id and the line of the origin with this index, for a message."""
         origin = self.origins[index]
         return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
 
     @planned_property
     def value_ids(self) -> Mapping[str, str]:
-        """Stable id of each value of the claimed joint trace, by proxy name."""
+        """Map from the name of each value of the claimed joint trace to its stable id."""
         found = find_places(self.claimed.bound_symbols, self.origins)
         return {name: place.id(self.origins) for name, place in found.items()}
 
     def value_id(self, name: str) -> str:
-        """Return the stable id of a value, even of one that a pass recomputed or renamed."""
+        """Return the stable id of a value.
+
+        A recomputed value has the id of the original value with a `~`. The id of any other new value is its name.
+        """
         if name in self.value_ids:
             return self.value_ids[name]
         stripped = name.removeprefix(CLONE_PREFIX)
         return f"{self.value_ids[stripped]}~" if stripped in self.value_ids else name
 
     def describe(self, name: str) -> tuple[str, str]:
-        """Return a label and a source position for a value."""
+        """Return a label for a value, and its source line, which is empty if it is not known."""
         index = self.origin_by_value.get(name.removeprefix(CLONE_PREFIX), -1)
         if index < 0:
             return name, ""
@@ -333,20 +341,20 @@ class LeverContext:
 
     @planned_property
     def waits(self) -> bool:
-        """True if the program waits for collectives."""
+        """Whether the program waits for collectives."""
         return any(bsym.sym.name in WAITS for bsym in self.claimed.bound_symbols)
 
     @planned_property
     def recomputer(self) -> Recomputer:
-        """Values that may be recomputed in the backward, and their inputs."""
+        """Finds which values can be recomputed in the backward, and from which inputs."""
         return Recomputer(self.graph, by_tag=self.fuses)
 
     @planned_property
     def predictor(self) -> Predictor:
-        """Predicts memory for any schedule of the joint trace; exact if nothing is fused."""
+        """Predicts memory for any schedule of the joint trace. The prediction is exact if nothing is fused."""
         return Predictor(self.graph)
 
     @planned_property
     def origin_by_value(self) -> dict[str, int]:
-        """Index of the origin of each value of the claimed joint trace."""
+        """Map from the name of each value of the claimed joint trace to the index of its origin."""
         return {out.name: origin_of(bsym) for bsym in self.claimed.bound_symbols for out in bsym.flat_proxy_outs}

@@ -1,4 +1,4 @@
-"""The steps of a compilation: the program after each one that changed it, its description and its duration."""
+"""The steps of a compilation that changed the program: for each step, its result, description and duration."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ _ABOUT = {
         ("after split", "order"),
     ),
 }
-"""For each step, its description and the planning stages that are its duration; `fused` stands for every fusing
-executor.
+"""For each step, its description and the names of the planning stages whose times it sums. The entry `fused` is for all
+fusion executors.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class TracePass:
-    """A trace as Thunder prints it, after a step of the compilation that changed it.
+    """A step of the compilation that changed the program, with the resulting trace.
 
     Attributes
     ----------
     name, text : str
-        Name of the step, and the trace.
+        Name of the step, and the trace as Thunder prints it.
     about : str
-        Description of the step, in a sentence or two.
+        Description of the step, in one or two sentences.
     statements, fusions : int
-        Number of statements without deletions, and number of fusions among these.
+        Number of statements without deletions, and number of fusions among these statements.
     seconds : float or None
-        Duration of the step; None if this plan reuses the step from the previous plan, or if the step is not timed
-        separately.
+        Duration of the step; None if this plan reuses the result of an earlier plan, or if the step has no time of its
+        own.
     """
 
     name: str
@@ -86,9 +86,9 @@ def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequen
     Parameters
     ----------
     traces : iterable of (str, tuple of TraceCtx)
-        The traces after each step: one, then forward and backward.
+        The name of each step, and the traces after it: a joint trace, or forward and backward.
     stages : sequence of StageTime
-        Times of opening and planning, by stage.
+        Times of the stages of opening and planning.
     """
     found: list[TracePass] = []
     for name, made in traces:
@@ -113,13 +113,13 @@ def _unpacks(name: str) -> bool:
 
 
 def traces_text(*traces: TraceCtx) -> str:
-    """Print traces as Thunder does, one after the other."""
-    # The first line names the pass that made the trace and its duration. With that line, no two plans would be equal.
+    """Return the text of traces as Thunder prints them, one after the other."""
+    # Omit the line with the last pass and its duration, so that equal plans have equal texts.
     lines_of = (trace.python(print_depth=1).splitlines() for trace in traces)
     return "\n\n".join("\n".join(line for line in lines if not line.startswith(_PROVENANCE)) for lines in lines_of)
 
 
 def _statements(text: str) -> list[str]:
-    """Return the lines of a trace that compute, without its creation time and types."""
+    """Return the lines of a trace that compute, without comments, imports and decorators."""
     lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]

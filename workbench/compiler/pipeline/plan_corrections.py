@@ -1,4 +1,4 @@
-"""Corrections of unmodified Thunder that affect a program, with their lines; see `trace.corrections`."""
+"""Find the corrections of unmodified Thunder that affect a program, with their lines; see `trace.corrections`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_corrections(stage: LeverContext, outcome: LeverOutcome, initial: TraceC
     outcome : LeverOutcome
         Results of the stock plan.
     initial : TraceCtx
-        The trace as interpreted.
+        The first trace of the program, before any transform.
     """
     few = stage.few or stage
     found: dict[str, list[str]] = {}
@@ -45,7 +45,10 @@ def _all_bsyms(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def _program_corrections(stage: LeverContext, initial: TraceCtx) -> Iterator[tuple[str, BoundSymbol, str]]:
-    """Yield corrections that are found in the program's statements, by a mark on them or by a corrected gradient."""
+    """Yield corrections that show in the program's own statements, with the statement and the line.
+
+    A statement has a `Corrected` tag, or is of a kind whose gradient is corrected.
+    """
     differentiated = {origin_of(bsym) for bsym in stage.claimed.bound_symbols if BoundSymbolTag.BACKWARD in bsym.tags}
     for bsym in (stage.program or initial).bound_symbols:
         for part in _all_bsyms((bsym,)):
@@ -65,7 +68,7 @@ def _is_complex(bsym: BoundSymbol) -> bool:
 
 
 def _claimed_corrections(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, str]]:
-    """Yield corrections that are found in the statements that run."""
+    """Yield corrections that show in the claimed joint trace, with the statement."""
     for bsym in stage.claimed.bound_symbols:
         if bsym.sym.name == thunder_fixes.as_complex.name:
             yield corrections.COMPLEX_VIEW, bsym, ""
@@ -73,13 +76,13 @@ def _claimed_corrections(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol
             yield corrections.COMPLEX_PAD, bsym, ""
         elif bsym.sym.name == "zeros" and bsym.args[:1] == ((),) and BoundSymbolTag.BACKWARD in bsym.tags:
             made = bsym.flat_proxy_outs[0].name
-            # Thunder inserts it between the gradients of two statements. It belongs to the statement that reads it.
+            # Thunder inserts these zeros between the gradients of two statements. Name the statement that reads them.
             readers = (each for each in stage.claimed.bound_symbols if made in (a.name for a in each.flat_proxy_args))
             yield corrections.ZEROS, next((each for each in readers if origin_of(each) >= 0), bsym), ""
 
 
 def _has_random_order(equation: object) -> bool:
-    """Return whether Thunder iterates over a set with several labels of an ``einsum``."""
+    """Return whether Thunder iterates over a set with several labels of an ``einsum``, so that the order is random."""
     given, _, kept = str(equation).replace(" ", "").replace(".", "").partition("->")
     operands = given.split(",")
     contracted = {label for label in given if label.isalpha() and label not in kept}

@@ -1,4 +1,4 @@
-"""Random draws that unmodified Thunder repeats or merges. Plans here execute each exactly once."""
+"""Find random draws that unmodified Thunder repeats or merges. The workbench's plans execute each draw exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.compiler.trace.stable_ids import origin_of
 
 
 def draw_differences(stage: LeverContext, outcome: LeverOutcome) -> dict[str, list[BoundSymbol]]:
-    """Return the statements that draw differently in a plan than in unmodified Thunder, by name of the correction.
+    """Return a map from the name of a correction to the statements whose draws it corrects.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ def draw_differences(stage: LeverContext, outcome: LeverOutcome) -> dict[str, li
 
 
 def _checkpointed_draws(stage: LeverContext) -> Iterator[BoundSymbol]:
-    """Yield statements of the program that draw inside a recomputed region."""
+    """Yield statements of the program that draw in a region of `torch.utils.checkpoint`."""
     for bsym in stage.program.bound_symbols if stage.program is not None else ():
         if CHECKPOINTED in bsym.tags:
             yield bsym
 
 
 def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
-    """Yield draws that Thunder's rematerialization puts into more than one fusion."""
+    """Yield draws that more than one fusion contains after Thunder's rematerialization."""
     if partitioned is None:
         return
     made = {id(bsym): bsym for bsym in _members(partitioned) if draws_inside(bsym) and not is_tagged_by_thunder(bsym)}
@@ -53,7 +53,7 @@ def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]
 
 
 def _merged_draws(stage: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
-    """Yield draws that Thunder's common subexpression elimination for nvFuser merges with an earlier draw."""
+    """Yield draws that Thunder's common subexpression elimination for nvFuser merges with an equal draw."""
     if partitioned is None or stage.executor != "nvfuser":
         return
     fusions = [bsym.subsymbols for bsym in partitioned.bound_symbols if bsym.sym.is_fusion]

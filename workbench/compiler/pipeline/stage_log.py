@@ -1,4 +1,4 @@
-"""Wall times of the stages of planning or compilation; a newer choice ends planning between two stages."""
+"""Record the wall times of the stages of planning or compilation, and end planning if a newer choice is waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StageTime:
 
 
 class StageLog:
-    """An `Observer` that records stage times, and can end planning after any stage.
+    """An `Observer` that records stage times. After each stage, it can end planning.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class StageLog:
         self._newer = newer
 
     def stage(self, name: str, seconds: float) -> None:
-        """Record the time.
+        """Record the time of a stage.
 
         Raises
         ------

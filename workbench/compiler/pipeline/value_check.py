@@ -1,4 +1,4 @@
-"""Compare the values of the joint trace with those of the program's own trace, after decomposing both to primitives."""
+"""Compare the values of the joint trace with the values of the program's own trace, both decomposed to primitives."""
 
 from __future__ import annotations
 
@@ -29,26 +29,24 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
-"""Properties that this check compares; `workbench.analysis.equivalence.side_effects` reports repeated draws and later
-writes.
+"""Properties of a trace that this check compares. `workbench.analysis.equivalence.side_effects` reports repeated draws
+and lost writes.
 """
 
 
 def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
-    """Return how the values of a joint trace's forward differ from those of the program's own trace.
+    """Return how the forward of a joint trace differs from the program's own trace; empty if the values are equal.
 
-    Empty if they do not.
-
-    Gradient rules decompose composites in their own ways. Decomposed to primitives, both give the same terms. If a
-    gradient rule replaces a composite by an executor's operator, this check does the same, provided that both have the
-    same tensors.
+    Both traces are decomposed to primitives, because Thunder's gradient rules decompose composites in their own ways.
+    If a gradient rule has replaced a composite by an operator of an executor, this check replaces the composite too,
+    provided that inputs and outputs have equal shapes.
 
     Parameters
     ----------
     stage : LeverContext
-        Its `interpreted` trace is the program's own.
+        Contains the program's own trace, `stage.program`.
     joint : TraceCtx, optional
-        The trace to compare instead of the context's own.
+        The joint trace to compare; if None, `stage.joint`.
     """
     assert stage.program is not None
     if joint is None and stage.few is not None and not lost_in_tracing(stage.few):
@@ -71,9 +69,9 @@ def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
 def primitives(
     bsyms: Iterable[BoundSymbol], instead: dict[int, list[BoundSymbol]] | None = None
 ) -> Iterator[BoundSymbol]:
-    """Decompose statements to Thunder's primitives.
+    """Decompose statements to Thunder's primitives, and yield the primitives in order.
 
-    If a statement has a replacement, by identity, use the replacement.
+    `instead` maps the `id` of a statement to the statements that replace it.
     """
     for bsym in bsyms:
         if instead is not None and id(bsym) in instead:
@@ -85,7 +83,10 @@ def primitives(
 
 
 def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
-    """Return statements that write or that the forward's outputs need. Thunder drops the others, even random draws."""
+    """Return the statements that write, and the statements that the forward's outputs need.
+
+    Thunder drops all other statements, even random draws.
+    """
     returned = trace.bound_symbols[-1].args[0]
     outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
     needed = {leaf.name for leaf in tree_flatten(outputs)[0] if isinstance(leaf, Proxy)}
@@ -107,7 +108,10 @@ def _graph(stage: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Gr
 
 
 def _composites(program: Iterable[BoundSymbol], joint: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
-    """Map composites to the executor operators that replace them in the joint trace, on the composites' tensors."""
+    """Return a map from the `id` of a composite to the operators that replace it in the joint trace.
+
+    Inputs and outputs of the operators have the names of the composite's inputs and outputs.
+    """
     by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
     for bsym in joint:
         if origin_of(bsym) >= 0 and not isinstance(bsym.sym.id, prims.PrimIDs) and bsym.sym.executor is not None:
@@ -118,8 +122,7 @@ def _composites(program: Iterable[BoundSymbol], joint: Iterable[BoundSymbol]) ->
         if not ops:
             continue
         for bsym in (whole, *_implemented_parts(whole, ops[0].sym.executor.implmap)):
-            # Some PyTorch operators have no primitives in Thunder: they have no subsymbols and are not primitives
-            # themselves.
+            # A PyTorch operator that Thunder does not decompose has no subsymbols, and is no primitive.
             apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
             if apart and (on := _operators_on(bsym, ops)) is not None:
                 found[id(bsym)] = on
@@ -136,7 +139,7 @@ def _implemented_parts(composite: BoundSymbol, implemented: Container[Any]) -> I
 
 
 def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
-    """Yield the tensors that an operator takes; for a computed tensor, also the tensors from which it is computed."""
+    """Yield the input tensors of an operator. For an input that `makers` computes, yield the inputs of its maker."""
     for arg in op.flat_args:
         if is_tensor(arg) and arg.name in makers:
             yield from _input_tensors(makers[arg.name], makers)
@@ -145,10 +148,10 @@ def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[
 
 
 def _operators_on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
-    """Return operators with a composite's inputs and first outputs instead of their own; None if shapes differ.
+    """Return the operators `ops` with the inputs and outputs of `composite`; None if shapes differ.
 
-    If one of the operators computes a value for the next, the value keeps its name. The last op returns the composite's
-    outputs. It takes the composite's inputs in order, or values computed from these.
+    The last operator must return the composite's outputs first. It takes the composite's inputs in order, or values
+    that earlier operators compute from these inputs; such values keep their names.
     """
     given = list(_input_tensors(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
     pairs: list[tuple[Proxy, Proxy]] = []
