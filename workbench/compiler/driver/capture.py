@@ -1,4 +1,4 @@
-"""Trace a program once without executing it, and keep its joint trace: `Capture`, or `PartsCapture` with several."""
+"""Trace a program once without executing it. The result is a `Capture`, or a `PartsCapture` with several graphs."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from workbench.compiler.planner.planner import BasePlan
 
 _REASONS = 3
-"""Layers that are named with the reason why they were traced."""
+"""Largest number of layers for which a message gives the reason why they were traced separately."""
 
 
 @contextmanager
 def _thunder_state(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
-    """Set Thunder's state for compiling a program."""
+    """In this context, Thunder has the state of the compilation of a program."""
     token = thunder_api._cache_info_ctx.set(dict(cache_info))
     try:
         with langctxs.langctx(data.langctx), compile_data.compile_data_and_stats(data, stats):
@@ -69,7 +69,10 @@ def _thunder_state(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iter
 
 @contextmanager
 def _end_transforms() -> Iterator[None]:
-    """End `torch.func` transforms that an untraceable program left open. Later PyTorch code would run inside them."""
+    """At the end of this context, end `torch.func` transforms that an untraceable program has left open.
+
+    Without this, later PyTorch code would run inside of these transforms.
+    """
     depth = _functorch_depth()
     refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
     try:
@@ -77,27 +80,28 @@ def _end_transforms() -> Iterator[None]:
     finally:
         while _functorch_depth() > depth:
             _functorch_pop()
-        # An open derivative refuses hooks, and checkpoints need hooks.
+        # An open derivative has disabled saved-tensor hooks, which checkpoints need.
         if refused is None:
             _autograd._saved_tensors_hooks_enable()
 
 
 @dataclasses.dataclass
 class Planned:
-    """Results of planning a captured program so far; only the thread that holds `PLANNING` may change them.
+    """Results of planning a captured program so far. Only the thread that holds `PLANNING` may change them.
 
     Attributes
     ----------
     stock : (StageLog, Executed) or None
-        The traces without choices, and the times to make them; None before the first plan.
+        The execution traces without choices, with the times to make them. The first stock plan takes them; otherwise
+        None.
     prover : Prover or None
-        Prover of the stock plan.
+        Proves that plans compute the same as the stock plan.
     bases : OrderedDict
-        Plans that levers start from, by their choices.
+        Maps choices to the base plan under these choices.
     entry : CacheEntry or None
-        Disk cache entry to write after the stock plan; None if the program came from disk, or is not cached.
+        Entry of the disk cache to write after the stock plan; None if the program came from disk, or is not cached.
     on_disk : str
-        Cache status: came from disk, is cached after planning, or the reason why not.
+        Cache status: the program came from disk, is cached, or is not cached for a stated reason.
     """
 
     stock: tuple[StageLog, Executed] | None = None
@@ -109,32 +113,32 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """A program traced once, with its joint trace.
+    """A program of one graph that was traced once, with its joint trace.
 
     Attributes
     ----------
     program : Program
     executor : str
     staged : LazyValue of LeverContext
-        Context of the unmodified joint trace.
+        Context of the joint trace.
     origins : tuple of Origin
     stages : tuple of StageTime
-        Times of the first trace.
+        Times of the stages in which the program was traced.
     ranks : Ranks or None
     way : {'dynamo', 'interpreter', 'parts'}
-        Name of the front end that traced it.
+        Name of the front end that traced the program.
     why : str
         Reason why this front end was used.
     few : LeverContext or None
-        Context of the reduced program, if only one run of layers was left out.
+        Context of the program without repeated layers, if exactly one run of layers was removed.
     reduced : ReducedTrace or None
-        The layers that were left out of the reduced program.
+        The program without these layers, and what is needed to add them again.
     told : tuple of str or None
-        Its `doubts`, if they were read from disk.
+        The value of `doubts`, if it was read from disk.
     kept : PlanMemo
-        Cached facts from plans about statements that are the same in all of them.
+        Cached facts about statements, which all plans share.
     planned : Planned
-        All mutable state.
+        Results of planning; the only part of a capture that changes.
     """
 
     program: Program
@@ -156,7 +160,7 @@ class Capture:
 
     @contextmanager
     def thunder_state(self) -> Iterator[None]:
-        """Restore Thunder's state from the time of the trace."""
+        """In this context, Thunder has the state in which the program was traced."""
         with (
             patch_context.install_patches(),
             modes.active_modes(self.program.modes),
@@ -167,23 +171,23 @@ class Capture:
 
     @property
     def stage(self) -> LeverContext:
-        """Input for the decisions of levers, with all layers; layers that were left out are added at first access."""
+        """Input of levers, with all layers. Repeated layers are added at the first access."""
         return self.staged.value
 
     @property
     def arguments(self) -> Mapping[str, torch.Tensor]:
-        """Tensors of the trace's arguments."""
+        """Tensors of the trace's arguments, by name."""
         return (self.few or self.stage).arguments
 
     @property
     def initial(self) -> TraceCtx:
-        """The trace as Thunder interpreted it, before any transform."""
+        """The first trace of the program, before any transform."""
         first: TraceCtx = self._compile_stats.last_traces[0]
         return first
 
     @planned_property
     def doubts(self) -> tuple[str, ...]:
-        """Probable wrong results, in sentences; see `frontend.interpreter_checks.doubts`."""
+        """Sentences on results that are probably wrong; see `frontend.interpreter_checks.doubts`."""
         if self.told is not None or self.way != "interpreter":
             return self.told or ()
         with modes.active_modes(self.program.modes):
@@ -191,7 +195,7 @@ class Capture:
 
     @cached_property
     def fingerprint(self) -> str:
-        """`fingerprint` of the program."""
+        """Digest of the ids of the program's origins."""
         return fingerprint(self.origins)
 
 
@@ -202,12 +206,12 @@ class PartCapture:
     Attributes
     ----------
     name : str
-        ``part1``, ``part2``, … in the order of their first runs.
+        ``part1``, ``part2``, … in the order in which the parts first run.
     piece : Piece
     calls : int
-        Number of times that a call of the program runs it.
+        Number of times that one call of the program runs the part.
     refusal : str
-        Reason why PyTorch runs it uncompiled; empty if Thunder compiles it.
+        Reason why PyTorch runs the part uncompiled; empty if Thunder compiles the part.
     captured : Capture or None
         None if PyTorch runs the part.
     """
@@ -229,9 +233,9 @@ class PartsCapture:
     executor : str
     parts : tuple of PartCapture
     why : str
-        Reason why it was captured in parts.
+        Reason why the program was captured in parts.
     recorded : RecordedStep or str
-        Tensors alive between the parts, or the reason why they are unknown.
+        The tensors that are alive between the parts, or the reason why they are unknown.
     """
 
     program: Program
@@ -256,23 +260,23 @@ def capture(
     front_end: str = "interpreter",
     entry: CacheEntry | None = None,
 ) -> Capture | PartsCapture:
-    """Trace a program once without executing it; keep its joint trace, or that of each part.
+    """Trace a program once without executing it.
 
     Parameters
     ----------
     program : Program
     executor : str
     ranks : Ranks, optional
-        Trace it as rank 0; the other ranks do not exist.
+        Ranks that share the program. It is traced as on rank 0; processes of the other ranks are not needed.
     front_end : {'auto', 'dynamo', 'interpreter', 'parts'}
         Front end; see `workbench.open`.
     entry : CacheEntry, optional
-        Receives the functions that tracing visits, so that the program can be cached on disk.
+        Entry of the disk cache; this function adds the functions that tracing visits.
 
     Raises
     ------
     ProgramError
-        If this front end cannot trace it; the message has the reason.
+        If the front end cannot trace the program; the message contains the reason.
     """
     if front_end == "interpreter":
         return _capture(program, executor, ranks, front_end, "asked for", entry)
@@ -297,7 +301,7 @@ def _capture_fallback(
     first: ProgramError,
     entry: CacheEntry | None,
 ) -> Capture | PartsCapture:
-    """Capture a program that Dynamo and Thunder cannot take as one graph: in parts, or else with the interpreter."""
+    """Capture a program in parts, or else with the interpreter, after Dynamo and Thunder refused it as one graph."""
     in_parts = None
     takes_steps = bool(find_tensors(program.callable).optimizers)
     if ranks is None and not is_final(str(first), takes_steps):
@@ -318,7 +322,7 @@ def _capture_fallback(
 
 
 def _read_remedy(program: Program, error: BaseException) -> str:
-    """Return a remedy for reading values between a program's graphs, for the place that reads them."""
+    """Return advice for a program that reads tensor values between its graphs, according to the code that reads."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
         names = sorted({type(each).__name__ for each in find_tensors(program.callable).optimizers})
@@ -333,12 +337,12 @@ def _read_remedy(program: Program, error: BaseException) -> str:
 
 @_end_transforms()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
-    """Trace each of the graphs that Dynamo finds in a program with fake tensors.
+    """Run a program with fake tensors and Dynamo, and trace each graph that Dynamo finds.
 
     Raises
     ------
     ProgramError
-        If the program depends on values, which fake tensors do not have, or if it has no operators.
+        If the program reads values of tensors, which fake tensors do not have, or if it contains no operator.
     """
     mode = program.fake_mode or FakeTensorMode()
     function, args, kwargs = program.callable, program.args, program.kwargs
@@ -347,9 +351,9 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
             with mode:
                 given = (function, args, kwargs)
                 function, args, kwargs = placement.place_objects(given, placement.torch_device(program.device))
-        # Keep the program's prints out of a command's output; they belong to no run.
+        # Print the program's own output to stderr, so that it is not in the output of a command.
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            # Schedulers do not count this step, because a copy of the optimizer takes it.
+            # A copy of the optimizer takes the step, so a scheduler of the user's optimizer would warn.
             warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
             found, recorded = parts.pieces_of(function, args, kwargs, mode)
     except WorkbenchError:
@@ -392,7 +396,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
 
 
 def _refuse_backward_hooks(function: Any) -> None:
-    """Refuse backward hooks: Thunder's interpreter ignores them, and gradients would be wrong."""
+    """Refuse modules with backward hooks. Thunder's interpreter ignores such hooks, so gradients would be wrong."""
     for name, module in function.named_modules() if isinstance(function, torch.nn.Module) else ():
         if module._backward_hooks or module._backward_pre_hooks:
             told = f"the module {name or type(module).__name__} has backward hooks, which Thunder does not call"
@@ -428,7 +432,7 @@ def _capture_once(
     *,
     few_layers: bool,
 ) -> Capture:
-    """Do the work of `_capture`, with or without leaving out repeated layers."""
+    """Capture a program of one graph. With `few_layers`, trace only one of several equal layers."""
     log = StageLog()
     kept = PlanMemo()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
@@ -521,7 +525,7 @@ def _capture_once(
             reduced=hooks.reduced[0] if alone else None,
             kept=kept,
         )
-        # Compute Thunder's result without choices; if this fails, another front end is tried.
+        # Make the execution traces without choices. If this fails, the caller tries a different front end.
         with captured.thunder_state():
             log = StageLog()
             found = execution_traces(Hooks(executor, {}, log, memo=kept), captured.stage)
@@ -542,7 +546,7 @@ def _capture_once(
 
 
 def _sharing_transforms(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
-    """Return the transforms that share a program among ranks, for Dynamo's graph."""
+    """Return the transforms that share Dynamo's graph of a program among ranks."""
     assert isinstance(program.callable, torch.nn.Module)
     if sharded_graphs.changes_device(program.callable, transforms):
         raise ProgramError("its parameters or buffers are not on the device of the rank")
@@ -554,7 +558,7 @@ _COMPILER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def _user_line(error: BaseException) -> str:
-    """Return the user's line that Thunder's interpreter was executing, from the traceback; empty if unknown."""
+    """Return the beginning of a message about the user's line that raised `error`; empty if the line is not known."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -566,7 +570,7 @@ def _user_line(error: BaseException) -> str:
 
 
 def _unread_tensors(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """Return tensors of the program and its inputs that its trace does not receive, one for each storage."""
+    """Return tensors of the program and of its inputs that are no arguments of its trace, one for each storage."""
     given = {**find_tensors(program.args, "args").tensors, **find_tensors(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}

@@ -1,11 +1,9 @@
-"""Disk cache of captured programs with their stock plans.
+"""Disk cache of captured programs with their stock plans. An unchanged program is opened without a capture.
 
-If nothing has changed, opening a program again needs no capture.
-
-The key of a file depends on the program as given, the executor and all versions. The file lists the code that tracing
-visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. Thunder's traces are
-written as the fields of their statements, with names for symbols, executors, types and devices. A program that cannot
-be written is captured each time.
+The key of a file depends on the program as given, the executor and all versions. The file lists the functions that
+tracing visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. Thunder's
+traces are stored as the fields of their statements; symbols, executors, types and devices are stored by name. A program
+that cannot be stored is captured each time.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ FORMAT = 5
 
 @dataclasses.dataclass
 class CacheEntry:
-    """Cache location of one program, and facts about it.
+    """Entry of the cache for one program.
 
     Attributes
     ----------
@@ -75,11 +73,11 @@ class CacheEntry:
     kinds : set of type and str
         Classes of the objects that the program holds, from `program_digest`.
     codes, functions : set
-        Code objects and functions that tracing visits, recorded during the trace.
+        Code objects and functions that tracing has visited.
     operators : set of str
-        Operators of `torch.library` that tracing met.
+        Operators of `torch.library` in the program.
     unread : str
-        Reason why a cached file could not be read; empty if none failed.
+        Reason why a file of the entry could not be read; empty if all files could be read.
     """
 
     key: str
@@ -91,12 +89,12 @@ class CacheEntry:
     unread: str = ""
 
     def read_state(self, context: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
-        """Return the cached data of the program if everything that tracing visited is unchanged.
+        """Return the cached data of the program; None if there is none, or if code that tracing visited has changed.
 
         Parameters
         ----------
         context : callable
-            Returns the context for reading the file; called only if there is a file.
+            Returns the context in which the file is read. It is called only if there is a file with unchanged code.
         """
         for path in CAPTURES.files_under(self.key):
             try:
@@ -115,7 +113,7 @@ class CacheEntry:
         return None
 
     def keep(self, captured: Capture, plan: Plan) -> str:
-        """Write a captured program with its stock plan; return a message about the result."""
+        """Write a captured program with its stock plan to disk; return a message about success or failure."""
         try:
             functions = witnesses(self.codes, self.functions, self.known, self.kinds)
             seen = (*functions, *map(OperatorWitness.of, sorted(self.operators)))
@@ -134,7 +132,7 @@ class CacheEntry:
 
 
 def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: str) -> tuple[CacheEntry | None, str]:
-    """Return the cache location of a program; None with the reason if it has none, or is not cached."""
+    """Return the cache entry of a program, or None and the reason why the program is not cached."""
     if CAPTURES.folder() is None:
         return None, f"not kept on disk: {CAPTURES.variable} is off"
     try:
@@ -150,7 +148,7 @@ def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: st
 
 
 def _device(program: Program) -> tuple[str, str]:
-    """Return the device and the name of the GPU: kernels of different GPUs allocate different memory."""
+    """Return the device and the name of the GPU. The name matters, because kernels allocate different memory."""
     return program.device, torch.cuda.get_device_name() if program.device == "cuda" else ""
 
 
@@ -158,7 +156,8 @@ def _device(program: Program) -> tuple[str, str]:
 def versions() -> str:
     """Return all versions that affect a trace, as text."""
     libraries = Path(sysconfig.get_paths()["purelib"])
-    # All installed packages by name and version; packages under development, or installed another way, by their files.
+    # Identify installed packages by name and version. Identify the workbench, Thunder, and a PyTorch outside of
+    # site-packages by their files, which a developer may change.
     installed = sorted(path.name for path in libraries.glob("*.dist-info"))
     worked_on = [Path(__file__).parents[2], _home("thunder")]
     if libraries not in _home("torch").parents:
@@ -175,12 +174,11 @@ def _home(package: str) -> Path:
 
 
 _LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
-"""Fields of a plan that are not stored. They are rebuilt at the first access, or set when the plan is read."""
+"""Fields of a plan that are not stored. They are computed at the first access, or set when the plan is read."""
 
 
 def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
-    # If all layers were expanded from a reduced program, store the reduced program; it is expanded again at the first
-    # access.
+    # If repeated layers were removed, store the program without them. They are added again at the first access.
     stage = captured.few or captured.stage
     tensors: dict[str, torch.Tensor] = {**stage.arguments}
     return {
@@ -197,7 +195,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
         },
         "reduced": captured.reduced,
         "tensors": _tensor_layouts(tensors, stage.unread),
-        # If layers were left out, `reduced` is the same program except for origins.
+        # If layers were removed, `reduced` contains this trace.
         "initial": captured.initial if captured.reduced is None else None,
         "cache_info": captured._cache_info,
         "way": captured.way,
@@ -207,7 +205,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
 
 
 def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple[Any, ...]]]:
-    """Return the layouts of tensors: shape, strides and offset in a numbered storage."""
+    """Return, for each table, the layouts of its tensors. Storages are numbered, so that tensors can share them."""
     storages: dict[int, int] = {}
     written = []
     for table in tables:
@@ -225,7 +223,7 @@ def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple
 
 
 def tensors_of(layouts: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTensorMode) -> list[dict[str, torch.Tensor]]:
-    """Make fake tensors with the stored layouts."""
+    """Return tables of fake tensors with layouts from `_tensor_layouts`."""
     each = list(layouts)
     shared = Counter(number for facts in each for number, *_ in facts.values())
     storages: dict[int, torch.Tensor] = {}
@@ -235,7 +233,7 @@ def tensors_of(layouts: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTenso
             table: dict[str, torch.Tensor] = {}
             for name, (number, nbytes, (shape, stride, offset), (dtype, device, wants_grad, is_leaf)) in facts.items():
                 if shared[number] == 1 and not offset and _extent(shape, stride) * dtype.itemsize == nbytes:
-                    # Set all in one operation instead of four, because each operation takes time with fake tensors.
+                    # Make the tensor in one operation instead of four; operations on fake tensors are slow.
                     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
                 else:
                     if number not in storages:
@@ -253,12 +251,12 @@ def tensors_of(layouts: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTenso
 
 
 def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the number of elements from a tensor's first element to its last."""
+    """Return the number of elements of a storage from a tensor's first element to its last element."""
     return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def plan_of(state: Mapping[str, Any], replanned: LazyValue[tuple[Plan, LeverOutcome]], seconds: float) -> Plan:
-    """Return the stock plan from the cache; at the first access to its traces it is planned again."""
+    """Return the stock plan from the cached state. The first access to its traces makes the plan again."""
     return Plan(
         **state["plan"],
         split=SplitTraces(lambda: (replanned.value[0].split.forward, replanned.value[0].split.backward)),
@@ -269,7 +267,7 @@ def plan_of(state: Mapping[str, Any], replanned: LazyValue[tuple[Plan, LeverOutc
 
 
 class _StatementPickler(pickle.Pickler):
-    """Writes the fields and the structure of statements; other data cached on them is computed again."""
+    """Writes the fields and structures of statements. Other data that is cached in statements is not written."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -278,14 +276,14 @@ class _StatementPickler(pickle.Pickler):
             fields[STRUCTURE] = structure_of(obj)
             if obj._call_ctx is None or obj.sym._bind_postprocess is None:
                 return object.__new__, (BoundSymbol,), fields
-            # Its call context is not stored; it comes from its symbol.
+            # Do not store the call context of the statement, which its symbol can restore.
             return _make_bsym, (fields | {"_call_ctx": None},)
         if kind is Structure:
             return Structure, ()
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
-            # Define this because looking up `__setstate__` on a proxy would search for a Thunder method of that name.
+            # Pass `_fill`, because pickle would look up `__setstate__`, and a proxy looks for a Thunder method instead.
             return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
         if isinstance(obj, TagBase):
             return getattr, (kind, obj._value)
@@ -322,7 +320,13 @@ def _make_bsym(fields: dict[str, Any]) -> Any:
 
 
 def _symbol_of(symbol: Any) -> Any:
-    """Return how to find a symbol: by its name, by the symbol that it implements or replaces, or by its module."""
+    """Return a function that finds a symbol when a file is read, and its arguments.
+
+    Raises
+    ------
+    UnknownError
+        If the symbol cannot be found by a name.
+    """
     executor: Any = symbol.executor
     named: Any = getattr(symbol.module, symbol.name, None)
     if executor is not None:
@@ -369,7 +373,7 @@ def _operator(executor: str, name: str) -> Any:
 
 
 def _process_group() -> Any:
-    """Return the fake process group, which must be active while a file is read."""
+    """Return the fake process group. It must be active while a file is read."""
     return dist.group.WORLD
 
 

@@ -1,4 +1,4 @@
-"""Replay a config: ``thunder.jit`` with exactly its choices. Also compile programs without choices, to compare."""
+"""Compile a program by ``thunder.jit`` with the choices of a config, or without choices for a comparison."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     config : Config
     fn : callable or torch.nn.Module
     observer : Observer, optional
-        Receives stages and fusions while they are compiled.
+        Is notified of stages and fusions during compilation.
     **options
-        Passed to ``thunder.jit``; ``transforms`` precede the workbench's. The default transforms share the program as
-        the config says, among the ranks of this process's process group.
+        Arguments for ``thunder.jit``. Transforms in `transforms` run before the workbench's own. By default,
+        `transforms` share the program among the ranks of this process's process group as the config says.
 
     Warns
     -----
     ConfigWarning
-        At the first call, if the config was made with other versions or for another program. If the config names
-        choices without a site in this program; these are ignored.
+        At the first call, if the config was made with different versions or for a different program, or if it contains
+        choices without a site in this program. Such choices are ignored.
 
     Raises
     ------
     ChoiceError
         At the first call, if a choice is illegal for this program.
     ConfigError
-        If ``executors=`` is also given, or if ranks share the program and this process is not in their group.
+        If `options` contains `executors`, or if ranks share the program and this process is not in their group.
     ProgramError
         If `fn` cannot be shared among the config's number of ranks.
     PlanError
@@ -63,7 +63,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if shared is None:
         shared = fake_process_group.transforms_here(config, fn) if config.parallel else ()
     proofs: list[Proof] = []
-    # Shared by all graphs and all recompilations, so that each warning is given once.
+    # Use one object for all graphs and all recompilations, so that each warning is given once.
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.config, hooks.warn, hooks.proofs = config, True, proofs
     if isinstance(fn, torch.nn.Module):
@@ -100,14 +100,14 @@ def _compile_graph(
         return dynamo.jit(fn, compiler, observer, modes)
     if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.changes_device(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
-    # The interpreter gives the same site ids, and also supports a module that a rank moves to its device.
+    # The interpreter gives equal site ids. Unlike Dynamo, it also supports a module that a rank moves to its device.
     return _wrap_with_modes(modes, compiler(fn))
 
 
 def _compile_parts(
     config: Config, fn: Callable[..., Any], observer: Observer | None, shared: Sequence[Transform], options: Any
 ) -> Any:
-    """Compile a program of several graphs, each with its own choices."""
+    """Compile a program of several graphs. Each graph has choices of its own."""
     proofs: list[Proof] = []
     names = {key: (name, kind) for name, (kind, _, key) in ((n, t.partition(":")) for n, t in config.parts.items())}
     met: set[str] = set()
@@ -145,7 +145,7 @@ def _compile_parts(
 
 
 def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[str]) -> None:
-    """Warn once that a program has parts that its config does not know."""
+    """Warn that a program contains a part that its config does not list; only the first such part gives a warning."""
     if not met:
         warnings.warn(
             ConfigWarning(
@@ -158,7 +158,7 @@ def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[s
 
 
 def _wrap_with_modes(modes: Mapping[str, str], jitted: Any) -> Any:
-    """Wrap the result of `thunder.jit` so that PyTorch's modes are set in each call."""
+    """Return the result of `thunder.jit`, which now sets PyTorch's modes in each call."""
     if not modes:
         return jitted
     module = isinstance(jitted, torch.nn.Module)
@@ -183,15 +183,15 @@ def proofs_of(jitted: Any) -> tuple[Proof, ...]:
 def unmodified(
     fn: Callable[..., Any], transforms: Sequence[Transform] = (), entry_points: Sequence[str] = WAYS
 ) -> Callable[..., Any]:
-    """Compile a program with Thunder alone and its default executors; every run is compared with this.
+    """Compile a program with unmodified Thunder and its default executors, as the reference of runs.
 
     Parameters
     ----------
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
-        Transforms for ``thunder.jit`` that share it among ranks.
+        Transforms for ``thunder.jit`` that share the program among ranks.
     entry_points : sequence of {'thunder.jit', 'thunderfx'}
-        Functions of Thunder to try in order, if no ranks share the program.
+        Functions of Thunder to try in this order; not used if there are `transforms`.
     """
     made: Callable[..., Any] = (
         thunder_api.jit(fn, transforms=list(transforms)) if transforms else compile_unmodified(fn, entry_points)
@@ -202,15 +202,15 @@ def unmodified(
 def stock(
     fn: Callable[..., Any], transforms: Sequence[Transform] = (), capture: str = "interpreter"
 ) -> Callable[..., Any]:
-    """Compile a program with the front end of a plan, but with Thunder's default executors and no choices.
+    """Compile a program with the front end of a plan, but with Thunder's default executors and without choices.
 
     Parameters
     ----------
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
-        Transforms that share it among ranks.
+        Transforms that share the program among ranks.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Front end.
+        The front end.
     """
 
     def compile_function(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:

@@ -1,4 +1,4 @@
-"""Capture a program, or read it from disk if it was captured before and no code that tracing reads has changed."""
+"""Capture a program, or read it from disk if it was captured before and no code that tracing visited has changed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def capture(
     Raises
     ------
     ProgramError
-        If this front end cannot trace it; the message has the reason.
+        If the front end cannot trace the program; the message contains the reason.
     """
     begun = time.perf_counter()
     entry, why_not = capture_cache.entry_of(program, executor, ranks, front_end)
@@ -55,7 +55,7 @@ def _from_disk(
     entry: capture_cache.CacheEntry,
     begun: float,
 ) -> Capture | None:
-    """Return the program that an earlier process captured and planned; None if it is missing or has changed."""
+    """Return the capture of a program from the disk cache; None if it is not cached or has changed."""
     kept = PlanMemo()
     hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
     with ExitStack() as inside:
@@ -70,14 +70,14 @@ def _from_disk(
                 transforms[1:1] = inside.enter_context(group)
             return nullcontext()
 
-        # Call this before reading, because it registers the executors through which a file's symbols are found.
+        # Make the executors before the file is read: this registers them, and the file names symbols by executor.
         executors, transforms = hooks.executors(), hooks.transforms()
         found = entry.read_state(enter)
         if found is None:
             return None
 
         def stand_in() -> None:
-            """Stand in for the traced function, because Thunder's state refers to a callable."""
+            """Do nothing. Thunder's state needs a function, and the traced function is not needed again."""
 
         # Transforms that share a program among ranks need the module.
         whole = found["way"] == "interpreter" or ranks is not None
@@ -116,7 +116,7 @@ def _from_disk(
 
 
 def _expand_context(few: LeverContext, unfolder: TraceExpander, captured: Capture) -> LeverContext:
-    """Expand the context of a reduced program from disk to all layers."""
+    """Return the context of a program with all layers, from the context `few` without repeated layers."""
     with captured.thunder_state():
         gradients, claimed = unfolder.expand_later(few.joint), unfolder.expand(few.claimed)
         whole = dataclasses.replace(few, gradients=gradients, claimed=own_names(claimed), program=unfolder.program)

@@ -1,8 +1,8 @@
-"""Clocks between the statements that run, inserted into a jitted callable and removed without compiling anything.
+"""Measure the time of each statement: insert clocks between the statements of a jitted callable, without recompiling.
 
-A tick is a statement printed as ``wb_tick_7 = wb_now()``: one C function, no Python frame. The time stays in a local
-variable until the trace ends; the trace then passes on all times at once. A tick ends one statement and starts the
-next.
+A tick is a statement that prints as ``wb_tick_7 = wb_now()``. It calls one C function, without a Python frame. The time
+is in a local variable until the trace ends; the trace then passes on all times at once. A tick ends one statement and
+starts the next statement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TimedStatement:
     Attributes
     ----------
     name : str
-        Its printed name, such as ``torch.tanh``.
+        The name that Thunder prints, such as ``torch.tanh``.
     side : int
         `workbench.core.graph.FORWARD` or ``BACKWARD``.
     outputs : tuple of str
@@ -57,14 +57,14 @@ class TimedStatement:
 
 @dataclasses.dataclass(frozen=True)
 class Tick:
-    """The event that ends at a tick.
+    """A tick, with the event that it ends.
 
     Attributes
     ----------
     statement : int
-        Index of the statement, forward statements first; -1 for the tick that starts the trace's first statement.
+        Index of the statement in `StatementClocks.statements`; -1 for the tick before the first statement of a trace.
     frees : bool
-        True if the tick ends the deletions after the statement, not the statement itself.
+        True if the tick ends the deletions after the statement; False if it ends the statement itself.
     """
 
     statement: int
@@ -74,30 +74,30 @@ class Tick:
 class StatementClocks:
     """Clocks for the traces of a jitted callable that has been called.
 
-    Times are appended to `times_ns` in the order of `ticks`: first those of the forward, at its end, then those of the
-    backward. If only one side ticks, a step has only the times of that side.
+    Times are in `times_ns` in the order of `ticks`. The forward appends its times when it ends, and then the backward
+    appends its times. If `start` was called for one side only, a step has only the times of this side.
 
     Parameters
     ----------
     jitted : callable
         Result of `thunder.jit`. Only its latest specialization gets clocks.
     clock : callable
-        Returns nanoseconds. A tick's cost is almost only the duration of this call.
+        Returns nanoseconds. Almost all the time that a tick takes is the time of this call.
     frees : bool
-        Whether the deletions after a statement have their own tick. If not, they count with the statement, and there
-        are half as many ticks.
+        Whether the deletions after a statement have a tick of their own. If not, their time counts as time of the
+        statement, and there are half as many ticks.
 
     Attributes
     ----------
     statements : tuple of TimedStatement
         Statements of the plan's execution graph, without members of fusions.
     ticks : tuple of Tick
-        Forward statements first; `ticks_of` returns the ticks of one side.
+        The ticks of the forward, then the ticks of the backward; see `ticks_of`.
     times_ns : list of int
-        Times of the last step; `clear` it before each.
+        Times of the steps since `clear`. Call `clear` before each step.
     addresses : dict of int to tuple of int
-        Addresses of a statement's outputs after it ran, in the last step; 0 for an output that is not a tensor. Only
-        with `frees`.
+        Maps the index of a statement to the addresses of its outputs, right after it ran in the last step. The address
+        of an output that is no tensor is 0. Empty if `frees` is false.
     """
 
     def __init__(self, jitted: Any, clock: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
@@ -117,11 +117,11 @@ class StatementClocks:
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """Return the sides of the program: forward, and backward if it is differentiated."""
+        """Return the sides of the program: the forward, and the backward if the program has one."""
         return tuple(self._changes)
 
     def start(self, *sides: int) -> None:
-        """Make the next calls tick, on the named sides or on all."""
+        """Make the next calls record times, on the named sides; without arguments, on all sides."""
         changes = [self._changes[side] for side in sides or self.sides]
         self._cache[-1] = self._without._replace(**functools.reduce(operator.or_, changes))
 
@@ -135,18 +135,18 @@ class StatementClocks:
         return self.ticks[slice(*of[side])] if side in of else ()
 
     def complete(self, *sides: int) -> bool:
-        """Return whether the last step had all ticks of the named sides, or of all sides.
+        """Return whether the last step has recorded all ticks of the named sides; without arguments, of all sides.
 
-        If not, it ran other traces.
+        If it has not, Thunder has run a different specialization.
         """
         return len(self.times_ns) == sum(len(self.ticks_of(side)) for side in sides or self.sides)
 
     def stop(self) -> None:
-        """Make the next calls run as compiled."""
+        """Make the next calls run without clocks."""
         self._cache[-1] = self._without
 
     def clear(self) -> None:
-        """Clear the times of the step before."""
+        """Clear times and addresses, before the next step."""
         self.times_ns.clear()
         self.addresses.clear()
 
@@ -196,7 +196,7 @@ def _address(output: Any) -> int:
 
 
 def _outputs(bsym: BoundSymbol) -> list[Proxy]:
-    """Return the outputs of a statement that are not its inputs, each once."""
+    """Return the outputs of a statement that are no inputs, without repetitions."""
     given = {arg.name for arg in bsym.flat_proxy_args}
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in given}.values())
 

@@ -1,4 +1,4 @@
-"""Thunder as installed: how a user without the workbench compiles a program."""
+"""Compile a program with unmodified Thunder, as a user without the workbench would."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from workbench.compiler.interop import thunder_api
 from workbench.errors import ProgramError, one_line
 
 WAYS = ("thunder.jit", "thunderfx")
-"""Functions of Thunder that compile a program, with its interpreter and with Dynamo, in the order to try."""
+"""Functions of Thunder that compile a program, in the order in which they are tried. `thunder.jit` uses Thunder's
+interpreter, and `thunderfx` uses Dynamo.
+"""
 
 _FEW_LETTERS = 300
 
 
 class StockCompiled:
-    """A program compiled by Thunder alone, with the first function that accepts it.
+    """A program compiled by unmodified Thunder, with the first function of Thunder that accepts the program.
 
     Parameters
     ----------
@@ -30,7 +32,7 @@ class StockCompiled:
     way : str
         The function that accepted the program; empty before the first call.
     refusals : tuple of str
-        Why each of the other functions did not accept it.
+        For each function that was tried before, the reason why it refused the program.
     """
 
     def __init__(self, program: Callable[..., Any], entry_points: Sequence[str] = WAYS) -> None:
@@ -41,12 +43,12 @@ class StockCompiled:
         self.refusals: tuple[str, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program; the first call tries each function until one accepts it.
+        """Run the program. The first call tries Thunder's functions until one accepts the program.
 
         Raises
         ------
         ProgramError
-            If none accepts it.
+            If no function accepts the program.
         """
         if self._made is not None:
             return self._made(*args, **kwargs)
@@ -70,21 +72,21 @@ class StockCompiled:
 
     @property
     def _lc_cs(self) -> Any:
-        """Thunder's statistics, if it keeps them for the whole program."""
+        """Thunder's compile statistics. They exist only for `thunder.jit`."""
         if self.way != "thunder.jit":
             raise AttributeError("Thunder keeps no statistics of the whole program")
         return self._made._lc_cs
 
     @property
     def _workbench_jitted(self) -> tuple[Any, ...]:
-        """Thunder's compiled graphs, one for each graph of the program."""
+        """The functions that Thunder has compiled, one for each graph of the program."""
         if self.way != "thunderfx":
             return () if self._made is None else (self._made,)
         return tuple(each for found in self._made._backend.subgraph_infos for each in found.thunder_compiled_fns)
 
 
 class _StockModule(dynamo.CompiledModule):
-    """A module compiled in this way, with the parameters and buffers of the original under their names."""
+    """A module compiled as `StockCompiled`. It has the parameters and buffers of the original module."""
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -98,17 +100,17 @@ class _StockModule(dynamo.CompiledModule):
 
 
 def compile_unmodified(program: Callable[..., Any], entry_points: Sequence[str] = WAYS) -> Any:
-    """Compile a program with Thunder alone; for a module, return a module."""
+    """Compile a program with unmodified Thunder. If the program is a module, the result is a module."""
     compiled: Any = StockCompiled(program, entry_points)
     return _StockModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
 def refusal(entry_point: str, error: BaseException) -> str:
-    """Return in one line why a function does not accept a program."""
+    """Return one line on why the function `entry_point` of Thunder refuses a program."""
     words = one_line(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     return f"{entry_point} refuses it ({words[:_FEW_LETTERS]})"
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, which says nothing about the program."""
+    """Return whether an error means that memory ran out; such an error is no refusal of the program."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
