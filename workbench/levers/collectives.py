@@ -1,4 +1,4 @@
-"""Effect of choices on collectives: their places in the schedule, and the available options. See `waits.py`."""
+"""Compute the places of collectives from choices, and the sites of collectives, for the lever `waits`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATE, EARLY = "late", "early"
 
 
 POLICY = "policy"
-"""Default of a site: follow the lever's setting."""
+"""Default option of a site: follow the setting of the lever."""
 
 
 END = "end"
@@ -62,7 +62,7 @@ ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("iss
 
 
 def buckets_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[list[Collective]]:
-    """Return the requested buckets, without collectives that have a place of their own."""
+    """Return the buckets under `choices`. They do not contain collectives whose own site has a choice."""
     option = choices.get(f"{WAITS}.bucket", NONE)
     if option == NONE:
         return []
@@ -73,7 +73,7 @@ def buckets_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list
 
 
 def site_ids(collective: Collective) -> tuple[str, str]:
-    """Return the ids of a collective's sites: where it is issued, and where it is waited for."""
+    """Return the ids of a collective's two sites: one for its issue, and one for its wait."""
     return _site_ids(collective.place)
 
 
@@ -89,7 +89,7 @@ def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[
     Raises
     ------
     ChoiceError
-        If a place chosen by hand is outside its legal range; the message names the bound.
+        If a choice ``at(...)`` is outside of the legal range; the message contains the range or its bound.
     """
     choices = choices_left(choices)
     found: list[Key] = [
@@ -134,7 +134,7 @@ def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[
 
 
 def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
-    """Return how many of the last collectives may be in flight together with this one."""
+    """Return how many of the last collectives in `in_flight` may be in flight together with `collective`."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
     room = limit * bucketing.MIB - collective.nbytes
@@ -146,14 +146,14 @@ def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], li
 
 
 def choices_left(choices: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the choices without those that have already acted before fusion."""
+    """Return the choices that still act after the split, without settings that have acted before fusion."""
     if choices.get(STAGE) != BEFORE_FUSION:
         return choices
     return {id: option for id, option in choices.items() if id not in (STAGE, *ORDERING)}
 
 
 def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return the site's own choice, and the issue and wait that result from it and the settings."""
+    """Return the choice at the collective's issue site, and the effective options of its issue and of its wait."""
     issue_id, wait_id = site_ids(collective)
     own = choices.get(issue_id, POLICY)
     issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
@@ -175,7 +175,7 @@ def _wait_slot(schedule: CollectiveSchedule, collective: Collective, option: str
 
 
 def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option: str) -> int:
-    """Return the slot that ``at(...)`` names, if it is legal."""
+    """Return the slot that the option ``at(...)`` names; raise `ChoiceError` if it is not legal."""
     match = AT.fullmatch(option)
     assert match is not None
     names = (*schedule.names, END)
@@ -196,7 +196,7 @@ def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option:
 
 
 def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> None:
-    """Refuse a wait whose place, chosen by hand, is before that of its own issue."""
+    """Refuse choices ``at(...)`` that place a wait before the issue of the same collective."""
     for collective in schedule.collectives:
         issue_id, wait_id = site_ids(collective)
         issue, wait = choices.get(issue_id), choices.get(wait_id)
@@ -211,7 +211,7 @@ def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> No
 
 
 def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
-    """Describe the places that are legal by hand for a collective and its wait."""
+    """Return text on the options ``at(STATEMENT)`` that are legal for a collective and its wait."""
     names = (*schedule.names, END)
     low, high = schedule.low[collective.issue], schedule.high[collective.wait]
     return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
@@ -220,7 +220,7 @@ def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
 def sites_of(
     schedule: CollectiveSchedule, collective: Collective, choices: Mapping[str, str], stage: LeverContext
 ) -> list[Site]:
-    """Return a collective's two sites: its issue, and its wait."""
+    """Return a collective's two sites: one for its issue, and one for its wait."""
     issue_id, wait_id = site_ids(collective)
     _, issue, wait = _options(collective, choices)
     names = (*schedule.names, END)
@@ -255,22 +255,23 @@ def sites_of(
 
 
 def only_orders(id: str, choices: Mapping[str, str]) -> bool:
-    """Return whether a choice at this site only orders the statements that the other choices leave."""
+    """Return whether a choice at the site `id` only reorders statements, and changes none of them."""
     if id in ORDERING:
         return choices.get(STAGE) != BEFORE_FUSION
-    # Collectives with a place of their own stay out of buckets.
+    # With buckets, a choice for a single collective also takes the collective out of its bucket.
     return id.startswith(f"{WAITS}:") and choices.get(BUCKET, NONE) == NONE
 
 
 def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
     """Return the settings that a search tries.
 
-    They are consumer order with fewer and fewer in flight, each with gradients early and at the end.
+    Collectives are issued just in time, or in the order of their consumers with different limits for the number or
+    bytes of collectives in flight. Each setting is tried with gradients issued early and with gradients in stock order.
 
     Parameters
     ----------
     limit_bytes : int, optional
-        Limit for results in flight; this limit itself is also tried.
+        Limit for the bytes of results in flight. Only limits up to this value are tried, including the value itself.
     """
     sizes = [1 << power for power in range(6, 15)]
     if limit_bytes is not None:
@@ -287,7 +288,7 @@ def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
 
 
 def drop_order(choices: Mapping[str, str]) -> dict[str, str]:
-    """Return the choices without those that order collectives."""
+    """Return the choices that do more than reorder collectives."""
     return {id: option for id, option in choices.items() if not only_orders(id, choices)}
 
 
@@ -297,18 +298,18 @@ def sites_under(
     choices: Mapping[str, str],
     settings: Sequence[Setting],
 ) -> tuple[Site, ...]:
-    """Return the sites that order collectives, for a plan under other choices.
+    """Return the sites of a plan after choices that only reorder its collectives.
 
     Parameters
     ----------
     sites : sequence of Site
-        Collectives of a plan in which no such choice is made.
+        All sites of the plan before these choices.
     communication : mapping of str to CollectiveSchedule
-        Of that plan.
+        The schedules of this plan.
     choices : mapping of str to str
-        All choices.
+        All choices, including those that reorder.
     settings : sequence of Setting
-        The lever's.
+        The settings of the lever `waits`.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Lever `copies`: in-place copies and their fences: inside a fusion or not, with or without a `set`.
+"""Lever `copies`: how in-place copies are compiled, and whether fences split fusions.
 
-Under nvFuser each copy has a `set` policy. Each fence, Thunder's `update_aliases`, is kept or dropped; fences split
-fusions. Under torch.compile a copy runs inside its region or outside.
+With nvFuser, each copy has a policy for its `set`. Each fence, which is Thunder's `update_aliases`, is kept or dropped;
+a fence splits fusions. With torch.compile, a copy runs inside of a region or outside.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IN, OUT = "in", "out"
 
 
 SETS, REGIONS = "sets", "regions"
-"""Kinds of choices about a copy, by executor."""
+"""Values of `Executor.copies`: copies have a policy for their `set`, or are inside or outside of regions."""
 
 
 def _subject_of(stage: LeverContext) -> str:
@@ -49,7 +49,7 @@ def _applies_to(about: str, reason: str) -> Any:
 
 
 def _copies(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
-    """Id of the site, the copy, and the claimed statement that contains the copy."""
+    """Return, for each copy, the id of its site, the copy, and the claimed statement that contains it."""
     return stage.get_or_make("copies", lambda stage: tuple(_find_copies(stage)))
 
 
@@ -88,9 +88,14 @@ def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> st
 
 
 def _views_beside_fences(stage: LeverContext) -> dict[str, tuple[str, str]]:
-    """For each droppable fence of a single value, the view that the fence keeps out of a fusion, and its base.
+    """Find fences of a single value that must stay, because a fusion could otherwise compute a view.
 
-    Only fences that name several values certainly stay; statements between two of these may be in one fusion.
+    Returns
+    -------
+    dict of str to (str, str)
+        Maps the value of such a fence to the view and to the value of which it is a view. The view is between the same
+        two fences of several values as the fence. Fences of several values are never dropped, and everything between
+        two of them could become one fusion.
     """
     together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
     if not together:
@@ -115,19 +120,18 @@ def _views_beside_fences(stage: LeverContext) -> dict[str, tuple[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class _CopySite:
-    """A statement inside or outside of a region: a copy, or a PyTorch function that computes and writes.
+    """A site of a copy that can be inside or outside of a region, or of a PyTorch function that computes and writes.
 
     Attributes
     ----------
     id : str
-        Of the site.
+        Id of the site.
     names : tuple of str
-        Results of the copy, or of the function.
+        Names of the results of the copy or of the function.
     statement : BoundSymbol
-        The claimed statement that it is, or that contains it.
+        The claimed statement that contains the copy or calls the function.
     why_not : dict of str to str
-        Reasons why it may not be inside or outside of a region; at most one is given, because it must be in either
-        place.
+        Maps the option `IN` or `OUT` to the reason why it is illegal. At most one option is illegal.
     """
 
     id: str
@@ -143,7 +147,7 @@ def _placed_copies(stage: LeverContext) -> Sequence[_CopySite]:
 def _find_placed_copies(stage: LeverContext) -> Iterator[_CopySite]:
     why_not_in = {found.output: found.why for found in find_excluded_copies(stage.claimed.bound_symbols)}
     put_off = _deferred_copies(stage)
-    # A batch norm has two copies, but one place.
+    # A statement may contain several copies that cannot be separated, such as a batch norm.
     for _, group in itertools.groupby(_copies(stage), lambda copy: id(copy[2])):
         found = list(group)
         bsym = found[0][2]
@@ -177,13 +181,13 @@ def _deferred_copies(stage: LeverContext) -> set[str]:
 
 @register
 class Copies(Lever):
-    """Placement of in-place copies, and its effect."""
+    """How in-place copies are compiled."""
 
     name = "copies"
     title = "In-place copies"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the policy for all copies, all fences, all regions."""
+        """Return the settings for all copies and for all fences."""
         nvfuser = _applies_to(SETS, "torch.compile puts no set before a copy and does not split at fences")
         return (
             Setting(
@@ -210,7 +214,7 @@ class Copies(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return one site per copy and, under nvFuser, one per fence."""
+        """Return one site for each copy and, with nvFuser, one site for each fence."""
         if _subject_of(stage) == REGIONS:
             return list(self._region_sites(stage, choices))
         if _subject_of(stage) == SETS:
@@ -279,7 +283,7 @@ class Copies(Lever):
             )
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        """Drop fences, or take copies out of regions."""
+        """Drop fences (nvFuser), or take copies out of regions (torch.compile)."""
         if _subject_of(stage) == SETS:
             return self._drop_fences(trace, choices, stage)
         if _subject_of(stage) == REGIONS:
@@ -310,12 +314,12 @@ class Copies(Lever):
         return edited
 
     def unfused(self, choices: Mapping[str, str], stage: LeverContext) -> set[str]:
-        """Return the values that copies outside of torch.compile's regions make.
+        """Return the names of the results of copies that must be outside of regions.
 
         Raises
         ------
         ChoiceError
-            If a copy may not be in a region, but the choice puts it there.
+            If a choice for a copy is illegal.
         """
         if _subject_of(stage) != REGIONS:
             return set()
@@ -342,7 +346,7 @@ class Copies(Lever):
     def fusion(
         self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
-        """The `set` policies."""
+        """Set the policies for the `set` of each copy."""
         if _subject_of(stage) != SETS:
             return options
         single: dict[str, str] = {}
@@ -358,7 +362,7 @@ class Copies(Lever):
 
 
 def _legal(option: str, illegal: Mapping[str, str]) -> str:
-    """Return the option, or the other one if it is illegal."""
+    """Return `option` if it is legal, else the other one of `IN` and `OUT`."""
     return option if option not in illegal else IN if option == OUT else OUT
 
 
@@ -374,7 +378,7 @@ def _copy_facts(result: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
 
 
 def _open_statement(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
-    """Return the statement, or its parts if a copy in it must be separate and can be."""
+    """Yield a statement, or its parts if it contains a copy to a value in `out` that can be separated."""
     if not bsym.subsymbols or copy_sets.is_copy(bsym) or runs_whole(bsym):
         yield bsym
         return

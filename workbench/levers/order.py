@@ -1,9 +1,9 @@
-"""Lever `order`: when statements run.
+"""Lever `order`: the order in which statements run.
 
-It acts on the forward and backward traces after the split, so fusions and saved storages stay the same; only whole
-fusions move. `workbench.analysis.order.min_peak_order` finds the constraints in the plan's graph, and the order with
-the least predicted peak. Collectives keep their places, and nothing moves past them, so all ranks issue them in one
-order.
+The lever acts on the forward and backward traces after the split. Therefore fusions and saved storages stay the same,
+and only whole fusions move. `workbench.analysis.order.min_peak_order` finds the constraints in the plan's graph, and
+the order with the least predicted peak. Collectives do not move, and no statement moves past a collective, so all ranks
+issue collectives in the same order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Order(Lever):
     title = "Order of statements"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return one setting for all statements, one for each side, and one for the statements that move along."""
+        """Return settings for all statements, for each side, for gradients, and for in-place updates."""
         return (
             Setting(
                 name="statements",
@@ -99,10 +99,10 @@ class Order(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return one site per layer for its recomputed statements."""
+        """Return one site for the recomputed statements of each layer."""
         graph = result.execution
         if graph is None:
-            # A replayed config has no plan that could be inspected.
+            # Without a plan, as in a replayed config, the sites are known from `after_split`.
             return [_site(id, choices, outcome) for id, outcome in result.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []
@@ -125,7 +125,7 @@ class Order(Lever):
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
-        """Reorder the forward trace, then the backward trace."""
+        """Reorder a split trace, and record the result of the order of each site."""
         if not any(id.startswith(("order.", "order:")) for id in choices):
             return trace, result
         backward = TraceTag.BACKWARD in trace.tags
@@ -169,7 +169,7 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
 
 
 def _order_of_side(choices: Mapping[str, str], side: int) -> str:
-    """Return the order of a side."""
+    """Return the option that applies to all statements of a side."""
     of_all = choices.get(STATEMENTS, STOCK)
     asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, AS_ALL)
     return of_all if asked == AS_ALL else asked
@@ -178,7 +178,7 @@ def _order_of_side(choices: Mapping[str, str], side: int) -> str:
 def _arrange(
     graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> list[int]:
-    """Return a side's statements in their new order; `outcomes` receives the outcome of each recomputed group."""
+    """Return the statements of a side in their new order. The outcome of each site is added to `outcomes`."""
     way = _order_of_side(choices, side)
     order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)
     for id, move, members in _moves(graph, half, side, choices, outcomes):
@@ -205,7 +205,7 @@ def _moves(
         asked = {id: choices.get(id, AS_ALL) for id in groups}
         outcomes.update(dict.fromkeys(groups, STOCK))
         late_ids = [id for id, option in asked.items() if (default if option == AS_ALL else option) == JUST_IN_TIME]
-        # Move them together if the peak allows it, because the inputs for which one layer waits may belong to another.
+        # Try to move all layers together first: recomputed statements of a layer may read those of a different layer.
         yield "", order_late, [place for id in late_ids for place in groups[id]]
         for id in late_ids:
             yield id, order_late, groups[id]

@@ -1,4 +1,4 @@
-"""Lever `remat`: which variables fusions pass to each other, and which the reading fusion recomputes."""
+"""Lever `remat`: which values a fusion passes to another fusion, and which values the reading fusion recomputes."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def _parse_every(text: str) -> int | None:
 
 
 def site_id(stage: LeverContext, crossing: Crossing) -> str:
-    """Return the id of a variable's site."""
+    """Return the id of the site of a value that crosses between fusions."""
     return f"remat:{stage.value_id(crossing.name)}"
 
 
 @register
 class Remat(Lever):
-    """Save or recompute, for each variable that crosses from one fusion to another."""
+    """Save or recompute, for each value that crosses from one fusion to another."""
 
     name = "remat"
     title = "Rematerialization between fusions"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Argument weight and preset."""
+        """Return the settings for the argument weight and for the preset of cuts."""
         return (
             Setting(
                 name="weight",
@@ -68,7 +68,7 @@ class Remat(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return one site per variable that crosses from one fusion to another."""
+        """Return one site for each value that crosses from one fusion to another."""
         found = []
         rows_of = _rows_of(result.execution)
         for crossing in result.crossings:
@@ -93,7 +93,7 @@ class Remat(Lever):
         return found
 
     def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome) -> Any:
-        """Refuse a pin that the cuts could not keep."""
+        """Refuse a choice `recompute` that the minimum cut could not follow."""
         for crossing in result.crossings if result.report.failed else ():
             if reason := result.report.failed.get(crossing.name):
                 raise refused_option_error(site_id(stage, crossing), "recompute", reason)
@@ -102,7 +102,7 @@ class Remat(Lever):
     def fusion(
         self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
-        """Weights and pins."""
+        """Set the argument weight of the minimum cut, and the choices for single values."""
         preset = choices.get("remat.preset", STOCK)
         if preset == OFF:
             return dataclasses.replace(options, remat=RematOptions(enabled=False))
@@ -130,7 +130,7 @@ class Remat(Lever):
 
 
 def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequence[int]]) -> str:
-    """Return whether the variable's producer in the plan still writes it."""
+    """Return `save` if the producer of a value still returns it in the plan, else `recompute`; empty without a plan."""
     if graph is None:
         return ""
     value = graph.value_index.get(crossing.name, -1)
@@ -141,7 +141,7 @@ def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequ
 
 
 def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
-    """Rows of a graph by the name of the statement, searched once and not once for each crossing variable."""
+    """Return a map from the name of a statement to its rows in the graph, so that each search is fast."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(graph.statements.name if graph is not None else ()):
         rows.setdefault(name, []).append(row)

@@ -1,4 +1,4 @@
-"""Put a plan into other orders of its collectives in milliseconds, and find the best one by simulation."""
+"""Reorder the collectives of a plan in milliseconds, and find the best order by simulation."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from workbench.levers import collectives
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
-    """A plan that can be put into other orders in milliseconds. No statement changes, so no trace is read again.
+    """Reorders the collectives of a plan in milliseconds. No statement changes, so no trace is read again.
 
     Attributes
     ----------
     base : Plan
-        Made without choices that order collectives.
+        The plan without choices that only reorder collectives.
     communication : mapping of str to CollectiveSchedule
-        What may move in the plan, by side.
+        The schedules of ``forward`` and ``backward``: which statements may move, and how far.
     settings : tuple of Setting
-        The lever's.
+        The settings of the lever `waits`.
     """
 
     base: Plan
@@ -52,7 +52,10 @@ class Orders:
 
     @cached_property
     def rows(self) -> dict[str, NDArray[np.intp]]:
-        """For each statement of a schedule, its row in the plan's graph, by side; rows of other sides are unchanged."""
+        """For each side, the rows of its statements in the plan's graph, in the order of the schedule.
+
+        For a side without a schedule, the order is that of the graph.
+        """
         graph, split = self.base.graph, self.base.split
         top = top_rows(graph)
         first_backward = int(np.searchsorted(top, graph.first_backward))
@@ -65,30 +68,30 @@ class Orders:
         return found
 
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return the statements of each schedule in their order under `choices`."""
+        """Return, for each schedule, the indices of its statements in their order under `choices`."""
         schedules = self.communication
         return {
             side: schedule.arrange(collectives.sort_keys(schedule, choices)) for side, schedule in schedules.items()
         }
 
     def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
-        """Return the top-level rows of the plan's graph in their order under `orders`."""
+        """Return the rows of the plan's graph, without members of fusions, in the order `orders`."""
         return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
 
     def simulate(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
-        """Return a step under `choices`, and its lower bound for any order, without making a plan."""
+        """Simulate a step under `choices`. Return the simulation, and a lower bound of its seconds for any order."""
         known = self.base.overlap_on(machine)
         assert known is not None
         order = self.in_order(self.orders(choices))
         return simulate(self.base.graph, known.cost, order, known.links), known.lower_bound_s
 
     def weigh(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
-        """Return a step under `choices`, and its peak in bytes, without making a plan."""
+        """Simulate a step under `choices`. Return the simulation, and the predicted peak in bytes."""
         rows = with_members(self.base.graph, self.in_order(self.orders(choices)))
         return self.simulate(choices, machine)[0], timeline(reorder_graph(self.base.graph, rows)).peak_bytes
 
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
-        """Return the plan under all `choices`; planning began at `begun`, by `time.perf_counter`."""
+        """Return the plan under all `choices`. `begun` is the `time.perf_counter` at the start of planning."""
         schedules, split = self.communication, self.base.split
         sites = collectives.sites_under(self.base.sites, self.communication, choices, self.settings)
         orders = self.orders(choices)
@@ -128,7 +131,7 @@ class Orders:
             ),
             unordered=self.base,
             rows=rows,
-            # Otherwise it is proven by its values, as any plan is.
+            # If the moved statements do not commute, the plan is proven like any other plan.
             proof=self.base.proof if commutes(self.base.graph, rows) else UNPROVEN,
         )
 
@@ -140,30 +143,30 @@ def search_best_order(
     limit_bytes: int | None = None,
     buckets: Sequence[str] = (),
 ) -> Search:
-    """Find the best order of collectives by simulation, in addition to the other choices.
+    """Find the best order of collectives by simulation, without changes to other choices.
 
     Parameters
     ----------
     captured : Capture
     choices : mapping of str to str
-        In force.
+        The current choices.
     machine : Machine
     limit_bytes : int, optional
-        Limit for results in flight that a statement will read.
+        Limit for the bytes of results that are in flight and that a statement will read.
     buckets : sequence of str
-        Options of ``waits.bucket`` to try; by default the current one. Each needs a separate plan.
+        Options of ``waits.bucket`` to try; by default only the current option. Each option needs a plan of its own.
 
     Raises
     ------
     PlanError
-        If there are no collectives, or no order is within the limit.
+        If the program has no collectives, or if no order is within the limit.
     """
     if not _orders(captured, choices).communication:
         raise PlanError(f"{captured.program.name} has no collectives to order")
     kept = {id: option for id, option in collectives.drop_order(choices).items() if not id.startswith("waits:")}
     followed = {id: collectives.POLICY for id in choices if id.startswith("waits:")}
     if collectives.STAGE in choices:
-        # Before fusion, each order needs a separate plan.
+        # If settings acted before fusion, each order would need a plan of its own.
         followed[collectives.STAGE] = collectives.AFTER_FUSION
 
     def simulate(change: Mapping[str, str]) -> tuple[Simulation, float]:
@@ -184,16 +187,20 @@ FEW: Sequence[Mapping[str, str]] = [
     for issue in (collectives.JUST_IN_TIME, *(f"in_flight({k})" for k in (1, 2, 4, 8)), collectives.CONSUMER)
     for gradients in (collectives.EARLIEST, collectives.STOCK)
 ]
-"""Orders that a fit tries with each set of its other choices. `search_best_order` tries more, for one set."""
+"""Settings of the order that a fit tries with each set of other choices. `search_best_order` tries more settings, but
+only with one set of other choices.
+"""
 
 
 def weigh(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
-    """Return a step under choices, some of which order collectives, and its peak in bytes; this needs at most one plan.
+    """Simulate a step under `choices`. Return the simulation, and the predicted peak in bytes.
+
+    If only choices change that reorder collectives, no plan is made.
 
     Raises
     ------
     PlanError, ChoiceError
-        As `workbench.compiler.planner.planner.plan`.
+        In the same cases as in `workbench.compiler.planner.planner.plan`.
     """
     return _orders(captured, choices).weigh(choices, machine)
 
@@ -202,7 +209,7 @@ _DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)
 
 
 def _orders(captured: Capture, choices: Mapping[str, str]) -> Orders:
-    """Return the plan under the choices that do more than order collectives; it can then be reordered."""
+    """Return the `Orders` of the base plan, which has only the choices that do more than reorder collectives."""
     found = base_of(captured, collectives.drop_order(choices)).replanner(lever_named(collectives.WAITS))
     assert isinstance(found, Orders)
     return found

@@ -1,8 +1,8 @@
-"""Lever `saved`: for each storage that the forward keeps for the backward, save, recompute or offload it.
+"""Lever `saved`: save, recompute or offload each storage that the backward needs from the forward.
 
-Recomputation acts on the joint trace, before or after fusion. It puts clones of the producers, tagged as the
-backward's, right before their first use in the backward. Offloading acts after the split. Views share a storage, so
-each storage has one site, named after the statement that first makes it.
+Recomputation acts on the joint trace, before or after fusion. It inserts clones of the producers right before their
+first use in the backward, and tags the clones as backward statements. Offloading acts after the split. Views share a
+storage, so each storage has one site. The site's id contains the first value of the storage.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ STAND_IN = "on a CPU this imitates a GPU: the transfers run, but no memory is fr
 
 
 def site_id(stage: LeverContext, storage: int) -> str:
-    """Return the id of a storage's site."""
+    """Return the id of the site of a storage."""
     graph = stage.graph
     return f"saved:{stage.value_id(graph.values.name[graph.storages.root[storage]])}"
 
 
 def default_option(stage: LeverContext, storage: int) -> str:
-    """Return a storage's default option: under ZeRO-3, gathered storages are gathered again."""
+    """Return the default option of a storage: `recompute` for a gathered parameter under ZeRO-3, else `save`."""
     return "recompute" if stage.gathers_again and stage.recomputer.is_gathered_argument(storage) else "save"
 
 
 def _storage_sites(stage: LeverContext) -> list[Site]:
-    """Return the parts of each storage's site that do not depend on choices."""
+    """Return the sites of all storages without choices."""
     graph, work = stage.graph, stage.recomputer
     on_cpu = all(tensor.device.type == "cpu" for tensor in stage.arguments.values())
     notes = {"offload": STAND_IN} if on_cpu else {}
@@ -82,12 +82,12 @@ def _storage_sites(stage: LeverContext) -> list[Site]:
 
 
 def recomputed_storages(stage: LeverContext, choices: Mapping[str, str]) -> list[int]:
-    """Return the storages that choices recompute, in program order.
+    """Return the storages that are recomputed under `choices`, in program order.
 
     Raises
     ------
     ChoiceError
-        If one of them may not be recomputed.
+        If such a storage may not be recomputed.
     """
     chosen = []
     for storage in stage.recomputer.storages():
@@ -100,15 +100,18 @@ def recomputed_storages(stage: LeverContext, choices: Mapping[str, str]) -> list
 
 
 def recompute_edit(stage: LeverContext, choices: Mapping[str, str]) -> Recompute:
-    """Return the edit of the joint trace for the given choices."""
+    """Return the recomputations in the joint trace under `choices`."""
     along = choices.get("saved.inputs", ALONG) == ALONG
     return stage.recomputer.edit(recomputed_storages(stage, choices), along=along, gather=stage.gathers_again)
 
 
 def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
-    """Return the joint trace with clones inserted, by rows of its graph; the backward reads the clones."""
-    # Identified by their outputs, because levers before this one may have removed statements or replaced them by their
-    # parts.
+    """Return the joint trace with the clones of `change` inserted. The backward reads the clones.
+
+    `change` and `backward` refer to rows of `graph`. Levers may have edited the trace since its graph was made.
+    """
+    # Find the statement of a row by its output, because earlier levers may have removed statements or replaced them by
+    # their parts.
     makers: dict[str, int] = {}
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
@@ -119,7 +122,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
     at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    # Except for `get_grad`, which reads nothing and only names the gradient of its output.
+    # Exclude `get_grad`, which does not read its argument, but only names the gradient of this argument.
     readers = {
         at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
     }
@@ -128,7 +131,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     again: dict[str, Proxy] = {}
 
     def swaps_of(bsym: BoundSymbol) -> dict[Variable, Proxy]:
-        # Only its own inputs, because a fusion may itself make a value with the same name.
+        # Swap only inputs of the statement, because a fusion may compute a value of the same name itself.
         if again.keys().isdisjoint(read_names(bsym)):
             return {}
         return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
@@ -147,14 +150,14 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
         for repeated in position.get(i, ()):
             edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
         swap = swaps_of(bsym) if i in readers else {}
-        # Only inputs; the outputs of a statement keep their names.
+        # Swap only inputs, so that the outputs of the statement keep their names.
         edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym)
     edited.set_provenance(TraceProvenance("Recomputation in the backward"))
     return dce(edited)
 
 
 def _produced_names(bsym: BoundSymbol) -> Iterator[Any]:
-    """Return the values that a statement, or any statement inside it, makes."""
+    """Yield the values that a statement or a subsymbol of it makes."""
     given = {arg.name for arg in bsym.flat_proxy_args}
     for out in bsym.flat_proxy_outs:
         if out.name not in given:
@@ -178,7 +181,7 @@ class Saved(Lever):
     title = "Saved for the backward"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the setting for how far a recomputation goes back."""
+        """Return settings on the inputs and the stage of recomputation, and on the time of reloads."""
         return (
             Setting(
                 name="inputs",
@@ -205,7 +208,7 @@ class Saved(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return one site per storage that the forward saves."""
+        """Return one site for each storage that the backward needs from the forward."""
         if not stage.has_backward:
             return []
         kept = _saved_names(result)
@@ -215,7 +218,7 @@ class Saved(Lever):
         ]
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        """Put the recomputations in."""
+        """Insert the recomputations, unless they are inserted after fusion."""
         if not _has_option(stage, choices, "recompute") or _stage(stage, choices) == AFTER:
             return trace
         change = recompute_edit(stage, choices)
@@ -224,7 +227,7 @@ class Saved(Lever):
     def after_fusion(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> TraceCtx:
-        """Insert the recomputations, as repetitions of whole fusions."""
+        """Insert the recomputations as repetitions of whole fusions, unless they were inserted before fusion."""
         if not _has_option(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
             return trace
         graph = stage.graph
@@ -244,7 +247,7 @@ class Saved(Lever):
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
-        """Offload: in the forward trace, then in the backward trace."""
+        """Offload storages in the forward trace, or reload them in the backward trace."""
         if not _has_option(stage, choices, "offload"):
             return trace, result
         if TraceTag.BACKWARD in trace.tags:
@@ -255,8 +258,8 @@ class Saved(Lever):
             if choices.get(id) == "offload":
                 if reason := stage.recomputer.why_no_offload(int(storage)):
                     raise refused_option_error(id, "offload", reason)
-                # All values in the storage, because a recomputed statement may read another of them than the backward
-                # did.
+                # Include all values in the storage, because a recomputed statement may read a value that the backward
+                # did not read before.
                 held = np.flatnonzero(stage.graph.values.storage == storage)
                 values = frozenset(stage.graph.values.name[v] for v in held)
                 groups.append(OffloadedStorage(values, int(stage.graph.storages.bytes[storage])))
@@ -264,7 +267,7 @@ class Saved(Lever):
         return offloader.forward(trace), dataclasses.replace(result, offloader=offloader)
 
     def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
-        """Predict memory of the joint trace with the recomputations inserted; offloading needs a plan."""
+        """Predict the memory under `choices` from the joint trace; return None if a storage is offloaded."""
         if _has_option(stage, choices, "offload"):
             return None
         if not stage.has_backward:
@@ -290,7 +293,7 @@ def _outcome(saved_names: set[str] | None, values: tuple[str, ...]) -> str:
 
 
 def _saved_names(result: LeverOutcome) -> set[str] | None:
-    """Return the names of the values that the plan saves, if a plan is known."""
+    """Return the names of the values that the plan saves; None without a plan."""
     if result.execution is None:
         return None
     return {result.execution.values.name[v] for v in result.execution.saved()}

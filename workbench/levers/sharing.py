@@ -1,4 +1,4 @@
-"""Lever `sharing`: fusions of one structure are compiled once, or each separately as in Thunder."""
+"""Lever `sharing`: compile fusions with equal structure once, or each of them separately as Thunder does."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SEPARATE, SHARED = "separate", "shared"
 
 @register
 class Sharing(Lever):
-    """Compile identical fusions once."""
+    """Compile equal fusions once."""
 
     name = "sharing"
     title = "Identical fusions"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Shared or not."""
+        """Return the setting for all equal fusions."""
         return (
             Setting(
                 name="identical",
@@ -34,5 +34,5 @@ class Sharing(Lever):
     def fusion(
         self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
-        """Share what is compiled."""
+        """Set the option `share`."""
         return dataclasses.replace(options, share=choices.get("sharing.identical", SEPARATE) == SHARED)

@@ -1,8 +1,8 @@
 """Lever `waits`: when collectives are issued and where their results are waited for.
 
-It acts on the forward and backward traces after the split, so no fusion changes. As an option, its settings act on the
-joint trace before fusion; then a collective between two statements prevents their fusion. Legal by construction: under
-any option, a statement never moves past one on which it depends; see
+The lever acts on the forward and backward traces after the split, so no fusion changes. With ``waits.stage`` at
+``before_fusion``, its settings act on the joint trace before fusion, and a collective between two statements prevents
+their fusion. Under any option, a statement never moves past a statement on which it depends; see
 `workbench.compiler.pipeline.collective_constraints`.
 """
 
@@ -50,7 +50,7 @@ class Waits(Lever):
     title = "Collectives and waits"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Policies for all collectives."""
+        """Return the settings for all collectives."""
         return (
             Setting(
                 name="issue",
@@ -95,7 +95,7 @@ class Waits(Lever):
         )
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return two sites per collective: its issue, and its wait."""
+        """Return two sites for each collective: one for its issue, and one for its wait."""
         return [
             site
             for schedule in result.communication.values()
@@ -104,16 +104,13 @@ class Waits(Lever):
         ]
 
     def widen(self, site: Site, option: str) -> Site:
-        """Accept any ``at(STATEMENT)``.
-
-        If the statement is outside the legal range, it is refused when it is applied.
-        """
+        """Accept any option ``at(STATEMENT)``. A statement outside of the legal range is refused later, in a plan."""
         if AT.fullmatch(option) and option not in site.options:
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        """Reorder the joint trace by the settings, if they act before fusion."""
+        """Reorder the collectives of the joint trace if the settings act before fusion."""
         policies = {id: choices[id] for id in ORDERING if id in choices}
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
             return trace
@@ -123,7 +120,7 @@ class Waits(Lever):
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
-        """Reorder the forward trace, then the backward trace."""
+        """Reorder the collectives of a split trace, and record its schedule in the result."""
         backward = TraceTag.BACKWARD in trace.tags
         if not stage.waits or not collective_constraints.has_collectives(trace):
             return trace, result
@@ -138,14 +135,14 @@ class Waits(Lever):
         return trace, result
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
-        """Return the choices that only reorder the statements that the other choices leave."""
+        """Return the ids of choices that only reorder statements, and change none of them."""
         return [id for id in choices if only_orders(id, choices)]
 
     def replanner(self, plan: Plan, stage: LeverContext, result: LeverOutcome) -> Orders:
-        """Return a replanner that puts the plan's statements into other orders."""
+        """Return a replanner that puts the plan's statements into different orders."""
         return Orders(plan, result.communication, self.settings())
 
 
 def _only_with_collectives(stage: LeverContext) -> str:
-    # Decide by the claimed trace, because in a replayed config the schedules are known only after the split.
+    # Decide from the claimed trace, because a replayed config has no schedules before the split.
     return "" if stage.waits else "the program has no collectives"
