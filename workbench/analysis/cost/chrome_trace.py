@@ -1,4 +1,4 @@
-"""Trace files for Perfetto and ``chrome://tracing``: spans, counters, and a simulated step as both."""
+"""Write trace files for Perfetto and ``chrome://tracing``, with spans and counters, such as a simulated step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEGIN = b'{"traceEvents"'
 
 
 def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> dict[str, Any]:
-    """An event with a duration; `more` is shown beside it."""
+    """Return an event with a duration. Its details in the viewer are `more`."""
     return {
         "ph": "X",
         "pid": process,
@@ -31,24 +31,24 @@ def span(process: str, thread: str, name: str, start_s: float, seconds: float, *
 
 
 def counter(process: str, name: str, at_s: float, nbytes: int) -> dict[str, Any]:
-    """A number of bytes, from a point in time on."""
+    """Return an event that sets a counter to `nbytes` at the time `at_s`."""
     return {"ph": "C", "pid": process, "name": name, "ts": at_s * _US, "args": {"bytes": nbytes}}
 
 
 def trace_document(events: Iterable[dict[str, Any]], **about: Any) -> dict[str, Any]:
-    """A trace file's content; times are in microseconds."""
+    """Return the content of a trace file with `events`, and with `about` as metadata."""
     return {"traceEvents": list(events), "displayTimeUnit": "ms", "otherData": about}
 
 
 def simulated_step(graph: Graph, overlap: Overlap) -> dict[str, Any]:
-    """Return a simulated step: the work of host, compute and communication streams, and the bytes in flight.
+    """Return the content of a trace file with a simulated step: the work of each stream, and the bytes in flight.
 
     Parameters
     ----------
     graph : Graph
         The execution graph that was simulated.
     overlap : Overlap
-        Of that graph. Every track says that it is simulated.
+        The simulation of this graph. The name of every track says that it is simulated.
     """
     statements, process = graph.statements, f"rank 0 of {overlap.ranks} on {overlap.machine.name}, simulated"
     events, launched = [], []

@@ -1,6 +1,6 @@
-"""Collectives beside compute: the order in which they are issued and consumed, and a simulation of their streams.
+"""Simulate how collectives overlap with compute, and compare the order of issues with the order of first reads.
 
-Every time here is simulated. Rates are a machine's published peaks, and there is neither other work nor contention.
+All times are simulated. Rates are a machine's published peaks. The simulation contains no other work and no contention.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from workbench.analysis.cost.roofline import Calibration, moved_bytes, operation
 from workbench.core.graph import FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
 
 PACK = "bucket_pack"
-"""Name prefix of statements that pack several tensors into the buffer of one collective."""
+"""Name prefix of statements that copy several tensors into the buffer of one collective."""
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 
 _NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
 
 _TRAFFIC = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0, "all_to_all": 1.0}
-"""Number of times that a ring moves (n - 1) / n of the full tensor, per rank (NCCL tests,
-PERFORMANCE.md).
+"""Traffic of each rank in a ring of n ranks, in units of (n - 1) / n of the full tensor (PERFORMANCE.md of NCCL's
+tests).
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class StatementSeconds:
-    """Seconds of each statement, by row of the graph; members of fusions count as zero.
+    """Seconds of each statement of a graph on each stream. The seconds of members of fusions are 0.
 
     Attributes
     ----------
     host_s, compute_s, communication_s : (statements,) float64
-        Time on each stream.
+        Seconds on the host, the compute stream, and the communication stream.
     """
 
     host_s: NDArray[np.float64]
@@ -46,22 +46,22 @@ class StatementSeconds:
     communication_s: NDArray[np.float64]
 
     def reorder(self, rows: NDArray[np.intp]) -> StatementSeconds:
-        """The same for the graph with its rows in another order."""
+        """Return the seconds for the graph with its rows in the order `rows`."""
         return StatementSeconds(self.host_s[rows], self.compute_s[rows], self.communication_s[rows])
 
 
 def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> StatementSeconds:
-    """Roofline costs: a kernel takes the time of its operations or its bytes at the machine's peak, the longer one.
+    """Return the seconds of each statement. A kernel takes the longer of the times of its operations and of its bytes.
 
     Parameters
     ----------
     graph : Graph
     machine : Machine
     ranks : int
-        Number of processes that take part in each collective whose group is not known.
+        Number of processes in each collective whose group is not known.
     calibration : Calibration, optional
-        Measured times of kernels; the rates for kernels that were not measured. Collectives always use the machine's
-        rates, because a run measures only when a collective was launched and how long the wait took.
+        Measured times of kernels, and rates for kernels that were not measured; without it, the machine's rates are
+        used. Collectives always use the machine's rates, because a run does not measure how long a collective takes.
     """
     statements = graph.statements
     top = statements.parent < 0
@@ -87,7 +87,7 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
 
 
 def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
-    """Bytes of a collective's larger side: the gathered tensor, or the tensor that is reduced and scattered."""
+    """Return the bytes of a collective's full tensor: the gathered tensor, or the tensor that is reduced."""
     inputs = int(graph.values.bytes[graph.statements.inputs[row]].sum())
     return max(inputs, _result_bytes(graph, row))
 
@@ -101,16 +101,16 @@ def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """A graph's collectives with their waits and readers; equal for every order.
+    """The collectives of a graph with their waits and readers. Reordering the graph changes only row numbers.
 
     Attributes
     ----------
     issue, wait : (collectives,) int32
-        Rows of the graph in the order in which collectives are issued; -1 if nothing waits.
+        Rows of each collective and of its wait (-1 if there is no wait), in the order in which collectives are issued.
     readers : Ragged
-        Rows of the same side that compute with the result; views do not count.
+        For each collective, the rows on the same side that compute with the result. Views do not count.
     bytes : (collectives,) int64
-        Of the result.
+        Bytes of each result.
     """
 
     issue: NDArray[np.int32]
@@ -119,7 +119,7 @@ class Links:
     bytes: NDArray[np.int64]
 
     def reorder(self, rows: NDArray[np.intp]) -> Links:
-        """The same for the graph with its rows in another order."""
+        """Return the links for the graph with its rows in the order `rows`."""
         new_row = np.empty(len(rows), np.int32)
         new_row[rows] = np.arange(len(rows), dtype=np.int32)
         issue = new_row[self.issue]
@@ -133,12 +133,12 @@ class Links:
 
     @property
     def has_reader(self) -> NDArray[np.bool_]:
-        """Return whether a statement of the same trace reads the result."""
+        """Whether a statement on the same side reads the result, for each collective."""
         return np.diff(self.readers.offsets) > 0
 
     @property
     def consumer(self) -> NDArray[np.int32]:
-        """Row of the first reader; -1 if there is none."""
+        """Row of the first reader of each collective's result; -1 if there is none."""
         first = np.full(len(self.issue), -1, np.int32)
         read = self.has_reader
         if read.any():
@@ -163,7 +163,7 @@ def links(graph: Graph) -> Links:
 
 
 def _readers(graph: Graph, row: int) -> set[int]:
-    """Return the statements of the same side that compute with the outputs of `row`; views do not count."""
+    """Return the rows on the same side that compute with the outputs of `row`, directly or through views."""
     statements, consumers = graph.statements, graph.consumers
     found: set[int] = set()
     for value in statements.outputs[row].tolist():
@@ -186,13 +186,13 @@ class IssueOrder:
     ----------
     collectives : int
     inversions : int
-        Pairs of one side (forward or backward) that are issued in one order and first read in the other. The result
-        that is needed first must wait for the other. Results that no statement reads, such as returned gradients, do
-        not count.
+        Number of pairs of collectives on one side (forward or backward) whose results are first read in the opposite
+        order of the issues. The result that is read first must wait for both collectives. Results that no statement
+        reads, such as returned gradients, do not count.
     without_compute : int
-        Collectives without a kernel between issue and wait, so that nothing hides them.
+        Number of collectives without a kernel between issue and wait, so that nothing hides them.
     distances : tuple of int
-        Number of kernels between issue and wait, per collective, in the order in which they are issued.
+        For each collective with a wait, in the order of the issues, the number of kernels between issue and wait.
     """
 
     collectives: int
@@ -202,7 +202,7 @@ class IssueOrder:
 
 
 def issue_order(graph: Graph, known_links: Links | None = None) -> IssueOrder:
-    """Report on the order of a graph's collectives; `known_links` are its `links`."""
+    """Return the `IssueOrder` of a graph. `known_links` is the result of `links`, if it is known."""
     statements = graph.statements
     idle = np.isin(statements.kind, _NO_KERNEL) | ((statements.flags & StatementFlag.VIEW) != 0)
     kernels = np.cumsum((statements.parent < 0) & ~idle)
@@ -222,21 +222,21 @@ def issue_order(graph: Graph, known_links: Links | None = None) -> IssueOrder:
 
 
 def communication_streams(graph: Graph) -> tuple[str, ...]:
-    """Names of the communication streams, one for each process group of the graph's collectives."""
+    """Return the names of the communication streams, one for each process group of the graph's collectives."""
     if len(graph.groups) < 2:
         return (COMMUNICATION,)
     return tuple(f"{COMMUNICATION} {at + 1}, {ranks} ranks" for at, ranks in enumerate(graph.groups))
 
 
 class Bar(NamedTuple):
-    """One interval of work on a stream, that is, a bar of a Gantt chart.
+    """One interval of work on a stream: a bar of a Gantt chart.
 
     Attributes
     ----------
     stream : str
-        ``host``, ``compute`` or, for each process group, its name from `communication_streams`.
+        ``host``, ``compute``, or a name from `communication_streams`.
     row : int
-        Of the graph's statements.
+        Row of the statement in the graph.
     start_s, end_s : float
     """
 
@@ -248,33 +248,31 @@ class Bar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A step on a host, a compute stream, and one communication stream for each process group.
-
-    All figures are simulated.
+    """A simulated step on a host, a compute stream, and one communication stream for each process group.
 
     Attributes
     ----------
     step_s : float
-        Time from the first launch to the end of the last stream.
+        Seconds from the first launch to the end of the last stream.
     forward_s : float
-        Part of the step until the compute stream has finished the forward.
+        Seconds from the first launch until host and compute stream have finished the forward.
     stall_s : tuple of float
         Seconds during which a wait blocks the compute stream, in the forward and in the backward.
     idle_compute_s : float
         Seconds during which the compute stream is idle, for any reason.
     host_lead_s : float
-        Maximum lead of the host over the compute stream.
+        Largest lead of the host over the compute stream, in seconds.
     in_flight_bytes : (statements,) int64
-        Bytes of results between issue and wait, after each statement in program order.
+        After each statement, the bytes of results whose collective is issued and not yet waited for.
     ahead_peak_bytes : int
-        Maximum bytes of results between issue and wait that a statement of the same trace reads later. Returned values,
-        such as gradients, do not count, because they are held in any case.
+        Largest number of these bytes at once, counting only results that a statement of the same trace reads later.
+        Returned values, such as gradients, do not count, because they are held in any case.
     rows : list of int
-        Times of the graph's statements, in the order in which the host launches them.
+        Rows of the graph's statements, in the order in which the host launches them.
     launched_s : (statements,) float64
-        Time at which the host has finished each statement.
+        Time at which the host has finished each statement, in the order of `rows`.
     busy : mapping of int to (str, float, float)
-        For each row, the statement's work on another stream: the stream, start and end.
+        Maps a row to the work of its statement on the compute stream or a communication stream: stream, start and end.
     """
 
     step_s: float
@@ -290,7 +288,7 @@ class Simulation:
 
     @cached_property
     def bars(self) -> tuple[Bar, ...]:
-        """Work of each stream, in the order in which the host launches it."""
+        """The work of all streams, in the order in which the host launches it."""
         found: list[Bar] = []
         begun = 0.0
         for row, launched in zip(self.rows, self.launched_s.tolist(), strict=True):
@@ -303,12 +301,12 @@ class Simulation:
 
     @property
     def exposed_communication_s(self) -> float:
-        """Seconds during which communication blocks the compute stream, forward and backward together."""
+        """Seconds during which waits block the compute stream, in forward and backward together."""
         return sum(self.stall_s)
 
     @property
     def in_flight_peak_bytes(self) -> int:
-        """Maximum bytes of results between issue and wait."""
+        """Largest number of bytes that are in flight at once."""
         return int(self.in_flight_bytes.max(initial=0))
 
 
@@ -318,12 +316,13 @@ def simulate(
     rows: Sequence[int] | NDArray[np.intp] | None = None,
     known_links: Links | None = None,
 ) -> Simulation:
-    """Simulate a host thread, a compute stream, and a communication stream for each process group; each runs in order.
+    """Simulate a host thread, a compute stream, and a communication stream for each process group.
 
-    The host launches statement after statement. A kernel starts when it is launched and the compute stream is free. A
-    collective starts when it is launched, its group's stream is free, and all earlier work of the compute stream is
-    done, as for NCCL's streams. Groups neither block each other nor share a link's bandwidth. A wait blocks only the
-    compute stream. Bytes are counted in program order, because the allocator runs on the host.
+    Each of them works in order. The host launches one statement after the other. A kernel starts when it is launched
+    and the compute stream is free. A collective starts when it is launched, the stream of its group is free, and the
+    compute stream has finished all earlier work, as for NCCL's streams. Groups do not block each other, and each has
+    the full bandwidth. A wait blocks only the compute stream. Bytes in flight follow the order on the host, where
+    memory is allocated.
 
     Parameters
     ----------
@@ -331,9 +330,9 @@ def simulate(
         An execution graph.
     cost : StatementSeconds
     rows : sequence of int, optional
-        Its top-level rows in another order; default: program order.
+        Rows of the graph, without members of fusions, in the order to simulate; by default program order.
     known_links : Links, optional
-        Its `links`, if they are known.
+        Result of `links`, if it is known.
     """
     statements = graph.statements
     found = links(graph) if known_links is None else known_links
@@ -345,7 +344,7 @@ def simulate(
     waited = {row: at for at, row in enumerate(found.wait.tolist()) if row >= 0}
     done = [0.0] * len(issued)
     streams = communication_streams(graph)
-    # Collectives without a group run on the first stream.
+    # Collectives without a group run on the first communication stream.
     communication = [0.0] * len(streams)
     compute = forward = kernels_s = lead = 0.0
     stall = [0.0, 0.0]
@@ -403,7 +402,7 @@ def simulate(
 def _bytes_in_flight(
     collectives: Links, positions: NDArray[np.intp], count: int, sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the bytes between issue and wait after each of `count` statements, whose positions are given by row."""
+    """Return the bytes in flight after each of `count` statements; `positions` maps a row to its position."""
     change = np.zeros(count, np.int64)
     change[positions[collectives.issue]] = sizes
     waited = collectives.wait >= 0
@@ -412,11 +411,12 @@ def _bytes_in_flight(
 
 
 def lower_bound(graph: Graph, cost: StatementSeconds) -> float:
-    """Least number of seconds of any order of the collectives, on the streams of `simulate`.
+    """Return a lower bound on the seconds of a step for any order of the collectives, on the streams of `simulate`.
 
-    Kernels stay in program order. For every stretch of kernels and each process group, the bound adds three times: the
-    compute before the stretch, the group's collectives that must be both issued and waited for in the stretch, one
-    after another, and the compute after it. All compute in sequence, and all launches in sequence, are also bounds.
+    Kernels stay in program order. For a stretch of kernels and a process group, the sum of three times is a bound: the
+    compute before the stretch, the group's collectives that must be issued and waited for inside of the stretch, and
+    the compute after the stretch. The sum of all compute and the sum of all launches are bounds, too. The result is the
+    largest of all bounds.
     """
     by_group, prefix = _ranges(graph, cost)
     around = (_bound_of_stream(ranges, prefix) for ranges in by_group.values())
@@ -430,7 +430,7 @@ def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[n
     low_at, high_at = {v: i for i, v in enumerate(lows)}, {v: i for i, v in enumerate(highs)}
     for low, high, seconds in ranges:
         table[low_at[low], high_at[high]] += seconds
-    # Collectives that are issued at `low` or later and waited for at `high` or earlier.
+    # Seconds of the collectives that are issued at `low` or later and waited for at `high` or earlier.
     inside = table[::-1].cumsum(0)[::-1].cumsum(1)
     around = prefix[lows][:, None] + (prefix[-1] - prefix[highs])[None, :]
     return float((inside + around)[inside > 0].max(initial=0.0))
@@ -439,14 +439,18 @@ def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[n
 def _ranges(
     graph: Graph, cost: StatementSeconds
 ) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
-    """For each collective, the kernels that must be before it and those that must be after its wait, and its seconds.
-
-    Prefix sums of compute.
-
-    By process group; collectives without a group count for the first group.
+    """Return the range of each collective, and the prefix sums of the seconds of all kernels.
 
     Statements that may move with a collective do not count as kernels: views, statements that depend only on waits, and
     statements that only collectives read.
+
+    Returns
+    -------
+    dict of int to list of (int, int, float)
+        Maps a process group to its collectives: the number of kernels that must precede the collective, the number of
+        kernels that may precede its wait, and its seconds. Collectives without a group belong to the first group.
+    (kernels + 1,) float64
+        Seconds of the first kernels.
     """
     statements, values = graph.statements, graph.values
     rows = _rows(graph).tolist()
@@ -497,7 +501,7 @@ def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """A plan's collectives beside its compute: their order, the simulated step, and a lower bound for any order.
+    """Overlap of a plan's collectives with compute: their order, a simulated step, and a lower bound for any order.
 
     Attributes
     ----------
@@ -507,10 +511,10 @@ class Overlap:
     simulation : Simulation
     lower_bound_s : float
     cost : StatementSeconds
-        Rates and times that the simulation uses.
+        Seconds of each statement in the simulation.
     links : Links
     calibrated : bool
-        Whether kernels take the times that a run measured.
+        Whether the simulation uses times of kernels that were measured in a run.
     """
 
     machine: Machine
@@ -523,7 +527,7 @@ class Overlap:
     calibrated: bool = False
 
     def reorder(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
-        """The same for `graph`, whose rows are these rows of the graph that this object is for."""
+        """Return the overlap of `graph`, which is the graph of this object with its rows in the order `rows`."""
         cost, known = self.cost.reorder(rows), self.links.reorder(rows)
         return dataclasses.replace(
             self,
@@ -534,7 +538,7 @@ class Overlap:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain JSON data."""
+        """Return the figures as plain data for JSON."""
         return {
             "step_s": self.simulation.step_s,
             "forward_s": self.simulation.forward_s,
@@ -552,7 +556,7 @@ class Overlap:
         }
 
     def __repr__(self) -> str:
-        """The figures, without the arrays behind them."""
+        """Return the figures, without arrays."""
         shown = (
             (name, f"{value:.4g}" if isinstance(value, float) else value) for name, value in self.to_json().items()
         )
@@ -561,7 +565,7 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverlapChange:
-    """Simulated effect of a change on a plan's overlap: after minus before.
+    """Change of simulated figures from one plan to another: the new figure minus the old one.
 
     Attributes
     ----------
@@ -575,7 +579,7 @@ class OverlapChange:
 
 
 def overlap_change(old_overlap: Overlap | None, new_overlap: Overlap | None) -> OverlapChange | None:
-    """Return the change from one plan to another; None if there are no collectives."""
+    """Return the change from the old plan to the new one; None if either plan has no collectives."""
     if old_overlap is None or new_overlap is None:
         return None
     old, new = old_overlap.simulation, new_overlap.simulation
@@ -589,7 +593,7 @@ def overlap_change(old_overlap: Overlap | None, new_overlap: Overlap | None) -> 
 def overlap(
     graph: Graph, ranks: int, machine: Machine = H100, calibration: Calibration | None = None
 ) -> Overlap | None:
-    """Order, simulation and lower bound of an execution graph; None if it has no collectives."""
+    """Return the overlap of an execution graph; None if it has no collectives."""
     if not (graph.statements.kind == Kind.COLLECTIVE).any():
         return None
     cost, known = costs(graph, machine, ranks, calibration), links(graph)
@@ -606,7 +610,10 @@ def overlap(
 
 
 def layer_of_parameter(parameter: str) -> str:
-    """Return the layer of a parameter from its name in a trace: up to the first number, or without the last part."""
+    """Return the layer of a parameter, from the parameter's name in a trace.
+
+    The layer is the name up to the first number; without a number, it is the name without its last part.
+    """
     name = re.split(r"[<>]", parameter, maxsplit=1)[0]
     numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)
     return numbered[0] if numbered else name.rpartition("_")[0] or name

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Rates of one GPU and of its link to the others. These are peaks, which no program reaches.
+    """Rates of one GPU and of its link to other GPUs. The rates are peaks, which no program reaches.
 
     Attributes
     ----------
     name, source : str
-        Its name here, and the source of its rates.
+        Name of the machine, and the source of the rates.
     flops_per_s : mapping of str to float
-        Dense floating point operations per second by data type, as matmuls run by default.
+        Maps a data type to floating point operations per second, for dense matmuls as they run by default.
     bytes_per_s : float
-        Of device memory.
+        Bytes per second of device memory.
     link_bytes_per_s : float
-        One way, from one GPU to all others together.
+        Bytes per second in one direction, from one GPU to all other GPUs together.
     launch_s : float
         Seconds that the host takes for one statement; assumed, not published.
     latency_s : float
@@ -72,4 +72,4 @@ PCIE = Machine(
 )
 
 MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (H100, H200, A100, PCIE)}
-"""By name; `workbench.runs.measure.measured_rates` adds the machine on which this runs."""
+"""Maps a name to a machine. `workbench.runs.measure.measured_rates` adds the machine on which this process runs."""

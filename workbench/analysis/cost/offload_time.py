@@ -1,4 +1,4 @@
-"""Time that offloading adds to a step: the part of the transfers that compute does not hide."""
+"""Time that offloading adds to a step: the seconds of transfers that do not run at the same time as compute."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from workbench.core.graph import BACKWARD, Graph
 
 
 def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tuple[float, float]:
-    """Seconds of transfers that the compute of the forward hides, and that of the backward.
+    """Return the seconds of transfers that the compute of the forward hides, and those that the backward hides.
 
     Parameters
     ----------
     graph : Graph
     seconds : (statements,) float64
-        Compute of each of the graph's statements.
+        Seconds of compute of each statement.
     hides : bool
-        Whether transfers run beside compute, as on a GPU; on a CPU nothing hides them.
+        Whether transfers run at the same time as compute. This is so on a GPU, and not on a CPU.
     """
     if not hides:
         return 0.0, 0.0
@@ -27,13 +27,15 @@ def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tupl
 
 
 def exposed_s(way_s: float, hidden: tuple[float, float]) -> float:
-    """Return the seconds that transfers add to a step: out beside the forward, back beside the backward.
+    """Return the seconds that transfers add to a step.
+
+    Storages are moved to the host during the forward, and back during the backward.
 
     Parameters
     ----------
     way_s : float
-        Seconds to move all offloaded storages one way.
+        Seconds to move all offloaded storages in one direction.
     hidden : tuple of float
-        As `hidden_s` gives them.
+        Result of `hidden_s`.
     """
     return sum(max(0.0, way_s - hides) for hides in hidden)

@@ -1,4 +1,4 @@
-"""Predicted time of a step: measured times of statements, and a fitted roofline for other statements."""
+"""Predict the time of a step from measured times of statements, and from a fitted roofline for other statements."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from workbench.analysis.cost.machines import Machine
 from workbench.core.graph import Graph, Kind, StatementFlag
 
 _ATTAINED = 75
-"""Percentile of the observed rates that counts as the rate of the machine, because the best rates are outliers."""
+"""Percentile of the observed rates that is used as the rate of the machine. The best observed rates are outliers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """A machine's rates, as its statements reached them.
+    """Rates of a machine, fitted to measured statements.
 
     Attributes
     ----------
     flops_per_s : float
-        Of matrix products.
+        Floating point operations per second of matrix products.
     bytes_per_s : float
         Bytes per second of all other statements.
     launch_s : float
@@ -35,7 +35,7 @@ class Rates:
     launch_s: float
 
     def seconds(self, flops: float, nbytes: float) -> float:
-        """Roofline: the time of operations or of bytes, whichever is longer."""
+        """Return the launch time plus the time of the operations or of the bytes, whichever is longer."""
         return self.launch_s + max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
 
 
@@ -46,11 +46,11 @@ class Calibration:
     Attributes
     ----------
     seconds : mapping of str to float
-        By `signature`; the mean over equal statements.
+        Maps a `signature` to the mean time of the statements with this signature.
     rates : Rates
-        For statements that were not measured.
+        Rates for statements that were not measured.
     other_s : float
-        Time of a step outside of statements: the caller of the traces, and autograd.
+        Time of a step outside of statements, in the caller of the traces and in autograd.
     """
 
     seconds: Mapping[str, float]
@@ -66,7 +66,7 @@ class StepPrediction:
     ----------
     step_s : float
     seconds : (statements,) float64
-        Time of each statement of the graph; 0 for members of fusions, which count in their fusion.
+        Time of each statement of the graph. The time of a member of a fusion is 0, because the fusion contains it.
     measured_share : float
         Share of `step_s` that comes from measured statements.
     """
@@ -79,7 +79,7 @@ class StepPrediction:
 def signature(graph: Graph, row: int) -> str:
     """Return a key that is equal for statements that take the same time.
 
-    It contains the symbol, the operations, and the shapes and types of inputs and outputs.
+    The key contains the symbol, the number of operations, and the shapes and data types of inputs and outputs.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def signature(graph: Graph, row: int) -> str:
     def shapes_and_dtypes(indices: NDArray[np.int32]) -> list[tuple[tuple[int, ...], str]]:
         return [(values.shape[value], values.dtype[value]) for value in indices.tolist()]
 
-    # The number in a fusion's name has no meaning; its members identify it.
+    # Identify a fusion by its members, because the number in its name has no meaning.
     members = np.flatnonzero(statements.parent == row).tolist()
     name = [statements.name[member] for member in members] if members else statements.name[row]
     parts = (
@@ -110,23 +110,23 @@ def signature(graph: Graph, row: int) -> str:
 
 
 def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step_s: float) -> Calibration:
-    """Calibrate with a measured step.
+    """Return the calibration that follows from one measured step.
 
     Parameters
     ----------
     graph : Graph
         The execution graph of the plan that ran.
     names : sequence of str
-        The statements that were measured, without members of fusions. They must be the graph's.
+        Names of the measured statements, which must be all statements of the graph except members of fusions.
     seconds : sequence of float
         Time of each statement, including the deletions after it.
     step_s : float
-        The whole step.
+        Time of the whole step.
 
     Raises
     ------
     ValueError
-        If the statements are not those of the graph.
+        If `names` are not the names in the graph.
     """
     statements = graph.statements
     rows = np.flatnonzero(statements.parent < 0).tolist()
@@ -143,9 +143,10 @@ def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step
 
 
 def predict_step(graph: Graph, calibration: Calibration) -> StepPrediction:
-    """Predict the time of a step under another plan of the calibrated program, or of another program.
+    """Predict the time of a step of any plan on the calibrated machine, also of a different program.
 
-    This is right if one statement runs at a time: on a CPU, or on a device that waits for none of its streams.
+    The prediction assumes that one statement runs at a time, as on a CPU, or on a GPU whose streams never wait for each
+    other.
     """
     statements = graph.statements
     seconds = np.zeros(len(statements))
@@ -162,7 +163,7 @@ def predict_step(graph: Graph, calibration: Calibration) -> StepPrediction:
 
 
 def _touched_bytes(graph: Graph, row: int) -> int:
-    """Bytes that are read and written; none for a view."""
+    """Return the bytes that a statement reads and writes; 0 for a view."""
     statements = graph.statements
     if statements.flags[row] & StatementFlag.VIEW:
         return 0
@@ -171,9 +172,9 @@ def _touched_bytes(graph: Graph, row: int) -> int:
 
 
 def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return the bytes that kernels read and write.
+    """Return the bytes that each kernel reads and writes.
 
-    Of expanded values only existing bytes count, and a fusion's views do not count.
+    An expanded value counts with the bytes of its storage. Views that a fusion returns do not count.
 
     Parameters
     ----------
@@ -199,13 +200,13 @@ def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
 
 
 def _keys(rows: NDArray[np.intp], items: NDArray[np.int32], count: int) -> NDArray[np.int64]:
-    """Return a number for each pair of a row and an item from -1 to below `count`."""
+    """Return a unique number for each pair of a row and an item; items are from -1 to `count` - 1."""
     found: NDArray[np.int64] = rows.astype(np.int64) * (count + 1) + items
     return found
 
 
 def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDArray[np.float64]:
-    """Return the seconds of statements' operations at a machine's peak.
+    """Return the seconds that each statement's operations take at the machine's peak rate.
 
     Parameters
     ----------
@@ -219,13 +220,13 @@ def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDAr
     """
     statements, values = graph.statements, graph.values
     slowest = min(machine.flops_per_s.values())
-    # Thunder's own name has its module before it.
+    # Thunder's name of a data type contains a module, such as `thunder.dtypes.float32`.
     rate_of = {dtype: machine.flops_per_s.get(dtype.rpartition(".")[2], slowest) for dtype in set(values.dtype)}
     rates = np.full(len(rows), slowest)
     by, made = statements.outputs.pairs(rows)
     dtypes = [values.dtype[value] for value in made.tolist()]
     known = [(row, rate_of[dtype]) for row, dtype in zip(by.tolist(), dtypes, strict=True) if dtype]
-    # The first value with a type determines it, so assign that one last.
+    # The data type of the first output counts, so assign its rate last.
     for row, rate in reversed(known):
         rates[row] = rate
     found: NDArray[np.float64] = statements.flops[rows] / rates
@@ -237,12 +238,12 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
     views = np.asarray([bool(statements.flags[row] & StatementFlag.VIEW) for row in rows], bool)
     flops = statements.flops[list(rows)].astype(float)
     touched = np.asarray([_touched_bytes(graph, row) for row in rows], float)
-    # Cost of a call alone: of a view, or of the fastest statement if there is no view.
+    # Time of a call without work: the time of a view, or of the fastest statement if there is no view.
     nothing = seconds[views] if views.any() else np.sort(seconds)[:1]
     launch_s = float(np.median(nothing)) if len(nothing) else 0.0
     working = np.maximum(seconds - launch_s, 1e-9)
     products, moving = flops > 0, (flops == 0) & (touched > 0)
-    # Without any statement of a kind there is no rate to learn; a rate without an observed time keeps its value.
+    # A rate is infinite if no statement of this kind was measured.
     return Rates(
         flops_per_s=float(np.percentile((flops / working)[products], _ATTAINED)) if products.any() else np.inf,
         bytes_per_s=float(np.percentile((touched / working)[moving], _ATTAINED)) if moving.any() else np.inf,

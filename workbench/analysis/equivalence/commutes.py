@@ -1,4 +1,4 @@
-"""Check that a reordered graph computes the same, because no statement moved past one that it depends on or changes."""
+"""Check that a reordered graph computes the same as before, because no statement has moved past a dependency."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SENT = (Kind.COLLECTIVE, Kind.WAIT)
 
 
 def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
-    """Return whether a reordered graph computes the same, whatever its statements compute.
+    """Return whether a reordered graph computes the same as before, whatever its statements compute.
 
-    This takes a twentieth of the time of a proof by values, because it does not look into statements. Values are read
-    after they are made, and on the same side. Before each access of written memory there are
-    as many writes to it as in the old order. Draws, and collectives that nothing waits for, keep their order. A tensor
-    that is sent counts as read until the wait of its collective. A statement with unknown writes counts as writing all
-    memory that it touches.
+    The check takes a twentieth of the time of a proof by values, because it ignores what statements compute. It
+    requires that no statement changes sides, and that each value is made before it is read. Before each access of
+    memory that is written anywhere, there must be as many writes to this memory as in the old order. Random draws keep
+    their order; so do collectives without a wait. A tensor that is sent counts as read until the wait of its
+    collective. A statement that writes in place counts as writing all memory that it touches.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
     Returns
     -------
     bool
-        False also if this check cannot decide.
+        True only if the results are certainly equal. False means that this check cannot decide.
     """
     statements, values = graph.statements, graph.values
     count = len(statements)
@@ -59,7 +59,7 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
 
 
 def _top_level_entries(ragged: Ragged, parent: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-    """The values of top-level rows, and the row of each."""
+    """Return the values in all rows that are no members of fusions, and the row of each value."""
     row = np.repeat(np.arange(len(ragged)), np.diff(ragged.offsets))
     outer = parent[row] < 0
     return ragged.items[outer], row[outer]
@@ -70,11 +70,11 @@ def _is_in_order(graph: Graph, new_row: NDArray[np.intp], selected: NDArray[np.i
 
 
 def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.int64]) -> bool:
-    """Return whether each access of memory comes after the same writes as before."""
+    """Return whether each access of memory comes after as many writes as in the old order."""
     statements, values = graph.statements, graph.values
     parent, kind = statements.parent, statements.kind
     storage = values.storage.astype(np.intp)
-    # The backward has its own names for values that the forward passes to it.
+    # A value that the forward passes to the backward has two names; give both storages the same number.
     same = [(given, taken) for given, taken in zip(graph.ends.given, graph.ends.received, strict=True)]
     same = [(given, taken) for given, taken in same if given >= 0 and taken >= 0]
     alias = np.arange(int(storage.max(initial=-1)) + 1)
@@ -85,7 +85,7 @@ def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[
     parts = [_top_level_entries(ragged, parent) for ragged in (statements.inputs, statements.outputs)]
     outputs = np.repeat([False, True], [len(parts[0][0]), len(parts[1][0])])
     value, row = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # A wait ends the read of the sent tensor.
+    # Add a read of the sent tensor at each wait.
     issues = np.full(len(statements), -1, np.intp)
     waits = np.flatnonzero((kind == Kind.WAIT) & (parent < 0))
     for wait in waits.tolist():
@@ -124,18 +124,18 @@ def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[
 def _writes_before_accesses(
     memory: NDArray[np.intp], row: NDArray[np.intp], position: NDArray[np.intp], writes: NDArray[np.bool_], count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """For each access, by place and statement: its kind, and the number of writes to that place before it.
+    """Return keys of the pairs of a memory and a statement, whether each is a write, and the number of earlier writes.
 
     Parameters
     ----------
     memory, row, writes : (accesses,) intp, intp, bool
         The memory, the statement, and whether the statement writes.
     position : (accesses,) intp
-        When.
+        Position of the statement in an order.
     count : int
-        Statements.
+        Number of statements.
     """
-    # One access for each place and statement; it is a write if any of them is.
+    # Merge all accesses of one statement to one memory. The result is a write if any of them is a write.
     key, inverse = np.unique(memory * count + row, return_inverse=True)
     written = np.zeros(len(key), bool)
     np.logical_or.at(written, inverse, writes)
@@ -143,7 +143,7 @@ def _writes_before_accesses(
     when[inverse] = position
     order = np.lexsort((when, key // count))
     before = np.cumsum(written[order]) - written[order]
-    # Counted over all places, which follow each other in both orders with the same number of writes each.
+    # Writes to other memories are counted, too. This does no harm: their number is equal in both orders.
     found = np.empty(len(key), np.intp)
     found[order] = before
     return key, written.astype(np.intp), found

@@ -1,4 +1,4 @@
-"""Description of the first difference between two unequal graphs."""
+"""Describe the first difference between two graphs that compute different results."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from workbench.analysis.equivalence.value_numbering import Numbered
 
 _CARRIERS = (Kind.FUSION, Kind.OFFLOAD, Kind.RELOAD)
-"""Statements that move values. Their outputs have no counterpart in another plan."""
+"""Kinds of statements that only contain or move other values, so that a different plan need not contain them."""
 
 
 def source_of(graph: Graph, row: int) -> str:
-    """Return the user's line for a statement, or for a producer of its inputs; empty if unknown."""
+    """Return the user's line for a statement, or else for a statement that made its inputs; empty if unknown."""
     origin, asked = int(graph.statements.origin[row]), {row}
     while origin < 0:
         makers = (int(graph.values.producer[value]) for value in graph.statements.inputs[row])
@@ -31,15 +31,17 @@ def source_of(graph: Graph, row: int) -> str:
 def first_difference(
     stock: Graph, stock_numbers: Numbered, plan: Graph, plan_numbers: Numbered, end: str
 ) -> tuple[int, str, str]:
-    """Return the row of the plan's first different statement, or -1; its source position; and the difference.
+    """Return the first statement of a plan that differs, its source line, and a description of the difference.
+
+    The statement is a row of `plan`; -1 if no single statement of the plan differs.
 
     Parameters
     ----------
     stock, plan : Graph
     stock_numbers, plan_numbers : Numbered
-        The two numbered.
+        The value numbers of both graphs.
     end : str
-        The results that differ at the end, see `Numbered.differing_result`.
+        Name of the result that differs; see `Numbered.differing_result`.
     """
     numbers = {number for row in stock_numbers.rows for number in row} | {number for _, number in stock_numbers.writes}
     written = dict(plan_numbers.writes)
@@ -75,7 +77,10 @@ def first_difference(
 
 
 def _stands_alone(graph: Graph, row: int) -> bool:
-    """False for a collective on packed tensors, or its wait, because alone it has no counterpart."""
+    """Return whether a different plan must contain a statement like this one.
+
+    False for a collective on a bucket and for its wait, which replace several statements.
+    """
     while row >= 0 and graph.statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT):
         row = int(graph.values.producer[graph.statements.inputs[row][0]])
     return row < 0 or not graph.statements.name[row].startswith("bucket_")
@@ -112,14 +117,14 @@ def _names(graph: Graph, row: int) -> list[str]:
 
 
 def _names_read(graph: Graph, row: int) -> list[str]:
-    """Return the names of the values that the first step of a statement reads, with repetitions."""
+    """Return the names of the values that the first step of a statement reads, in order, with repetitions."""
     taken = graph.statements.inputs[row]
     fields = graph.statements.computes[row].split("\n")[0].split("\t")
     return [graph.values.name[taken[int(at)]] for at in fields[1].split()] if len(fields) > 1 else []
 
 
 def _counterparts(stock: Graph, plan: Graph, row: int) -> Iterator[int]:
-    """Yield statements of the stock plan that may correspond to the plan's statement, most likely first."""
+    """Yield statements of the stock plan that may correspond to statement `row` of the plan, most likely first."""
     made = {name.removeprefix("re_") for name in _names(plan, row)}
     by_name = [other for other in range(len(stock.statements)) if made & set(_names(stock, other))]
     yield from (other for other in by_name if stock.statements.kind[other] != Kind.FUSION)

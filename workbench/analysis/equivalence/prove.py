@@ -1,15 +1,16 @@
 """Proof that a plan computes the same as the stock plan, by value numbering over versions of memory.
 
-Translation validation: the method does not depend on how the plan was made. Both graphs are walked statement by
-statement. A value's number identifies its content, as a term: the symbol that made it, its static arguments, and the
-numbers of its inputs at that moment. Equal terms have equal numbers, whatever their names and places. A value that is
-recomputed, or kept outside of a fusion, therefore has the number of the original. A write makes a new version of its
-storage. A later read through an alias or a view is numbered by that version. The term of a random draw contains its
-position among the draws, and the term of a collective its group. A sent tensor differs from the result of its wait.
+The method is translation validation: it does not depend on how the plan was made. It goes over both graphs statement by
+statement. Each value gets a number for its content. The number belongs to a term: the symbol that made the value, the
+static arguments, and the numbers of the inputs at that moment. Equal terms have equal numbers, whatever the names and
+positions of values. Therefore a recomputed value has the number of the original. A write makes a new version of its
+storage, and the number of a later read through an alias or a view depends on this version. The term of a random draw
+contains its position among all draws. The term of a collective contains its process group. A tensor that is being sent
+has a different number from the result of the wait.
 
-Two graphs are equal if outputs, gradients and all writes have equal numbers, if they draw the same numbers in the same
-order, and if each waits for the same collectives. `RULES` lists the other differences that are allowed; a proof names
-the rules that it used.
+Two graphs are equal if outputs, gradients and all writes have equal numbers, if they draw the same random numbers in
+the same order, and if the same collectives have no wait. `RULES` lists the differences that are allowed. A proof names
+the rules that were necessary.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from workbench.core.graph import Graph, StatementFlag
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """Outcome of a proof that a plan equals another one.
+    """Result of an attempt to prove that a plan equals the stock plan.
 
     Attributes
     ----------
     proven : bool
     rules : tuple of str
-        Names of the rules that were necessary for equality, as in `RULES`.
+        Names of the rules of `RULES` that were necessary for equality.
     statement : int
-        Row of the first statement of the plan that differs; -1 if none differs, or if the plan lacks the statement.
+        Row of the first statement of the plan that differs; -1 if none differs, or if the plan lacks a statement.
     source : str
-        The user's line for that statement, such as ``model.py:12 x = torch.tanh(x)``; empty if unknown.
+        The user's line for the difference, such as ``model.py:12 x = torch.tanh(x)``; empty if unknown.
     difference : str
         Description of the difference; empty if there is none.
     fault : str
-        Difference of the stock plan itself from Thunder's trace, with the user's line; empty if there is none.
+        Description of a difference between the stock plan and Thunder's trace, with the user's line; empty if there is
+        none.
     """
 
     proven: bool
@@ -53,11 +55,11 @@ class Proof:
 
     @property
     def message(self) -> str:
-        """Description of the first difference, as one line."""
+        """The user's line and the description of the first difference, as one line."""
         return f"{self.source}: {self.difference}" if self.source else self.difference
 
     def with_stock_fault(self, fault: str) -> Proof:
-        """Return this proof with a fault of the stock plan; nothing that equals a faulty stock plan is proven."""
+        """Return the proof with `fault` of the stock plan. If there is a fault, no plan is proven."""
         return dataclasses.replace(self, proven=False, fault=fault) if fault else self
 
 
@@ -67,7 +69,7 @@ def prove(stock: Graph, plan: Graph) -> Proof:
     Parameters
     ----------
     stock, plan : Graph
-        Execution graphs of one program under one executor, or its joint graph as `stock`.
+        Execution graphs of one program under one executor. `stock` may also be the program's joint graph.
 
     Returns
     -------
@@ -77,16 +79,16 @@ def prove(stock: Graph, plan: Graph) -> Proof:
 
 
 def fault(joint: Graph, stock: Graph) -> str:
-    """Describe in one line how a stock plan differs from the joint graph from which it was made; empty if it does not.
+    """Describe in one line how a stock plan differs from the joint graph from which it was made; empty if they agree.
 
-    For nvFuser less is checked, because its fusions consist of primitives and draw with a generator of their own. The
-    check covers the number of draws, each with a generator state of its own, and the memory that is written and the
-    order of the writes.
+    For nvFuser, values are not compared, because its fusions consist of primitives and have a random generator of their
+    own. The check then only covers the number of random draws, and which arguments are written by the end of the
+    forward and by the end of the step.
 
     Parameters
     ----------
     joint, stock : Graph
-        As claimed, before fusion and split; as it would run.
+        The claimed joint graph, and the execution graph of the stock plan.
     """
     if not any("nvfuser" in name.lower() for name in stock.statements.executor):
         return prove(joint, stock).message
@@ -108,7 +110,7 @@ def fault(joint: Graph, stock: Graph) -> str:
 
 
 def _draws(graph: Graph) -> int:
-    """Number of random draws; drawing again from the same generator state does not count."""
+    """Return the number of random draws. Repeated draws from the same generator state count once."""
     statements, values, states, others = graph.statements, graph.values.name, set(), 0
     inside = set(statements.parent.tolist())
     for row in np.flatnonzero(statements.flags & StatementFlag.RANDOM).tolist():
@@ -120,12 +122,12 @@ def _draws(graph: Graph) -> int:
 
 
 class Prover:
-    """Proves that plans equal one stock plan, whose values are numbered once.
+    """Proves that plans compute the same as one stock plan.
 
     Parameters
     ----------
     stock : Graph
-        An execution graph, or the joint graph.
+        The execution graph of the stock plan, or the joint graph of the program.
     """
 
     def __init__(self, stock: Graph) -> None:
@@ -147,7 +149,7 @@ class Prover:
         return Proof(False, statement=statement, source=source, difference=words)
 
     def of_stock(self, fault: str) -> Proof:
-        """Return the proof of the stock plan, which equals itself.
+        """Return the proof of the stock plan itself.
 
         Parameters
         ----------

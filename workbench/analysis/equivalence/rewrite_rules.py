@@ -1,4 +1,4 @@
-"""The named rules by which two plans may differ and still be equal; there are no others."""
+"""The rules that name every way in which two plans may differ and still be equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RewriteRule:
     Attributes
     ----------
     name, allows, reason : str
-        Its name, the difference that it allows, and the reason why that is right.
+        Name of the rule, the difference that the rule allows, and the reason why the results are still equal.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Compare the writes of a program with those of Thunder's trace of the program, to check the stock plan itself."""
+"""Find in-place writes that Thunder loses, and gradients that Thunder computes from overwritten values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
 def lost_writes(program: Graph, derived: Graph) -> tuple[str, ...]:
-    """Return arguments that a program writes to, but the traces made from it no longer write to.
+    """Return the names of arguments that a program writes, and that a trace made from the program does not write.
 
     Values are not compared, because gradient rules and executors decompose composites in their own ways.
 
     Parameters
     ----------
     program : Graph
-        Of the interpreted trace, before any transform.
+        Graph of the program's own trace, before any transform.
     derived : Graph
-        The joint graph, or an execution graph, with the same origins.
+        The joint graph or an execution graph, with the same origins.
     """
     terms = Terms()
     told = _drop_unknown_writes(program)
@@ -36,12 +36,12 @@ def lost_writes(program: Graph, derived: Graph) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class StaleRead:
-    """A value whose original content a gradient rule uses, although it was overwritten.
+    """A read of a value after it was overwritten, because of which a gradient is wrong.
 
     Attributes
     ----------
     reader, value, write : int
-        Rows of the statement that reads the value, of the value, and of the write.
+        Rows of the statement that reads the value, of the value, and of the statement that overwrites it.
     """
 
     reader: int
@@ -52,34 +52,36 @@ class StaleRead:
 def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
     """Find gradients that are computed as if an in-place write had not happened.
 
-    A gradient rule refers to the value that its forward statement read or made. A backward that reads the same memory
-    after a write gets another value. A forward read by a name from before a write passes its gradient on as if there
-    had been no write. So does the program's own memory after a value with a gradient is written into a part of it.
-    Eager PyTorch tracks each write, keeps a copy, or refuses.
+    There are three cases. A gradient rule needs a value of its forward statement, but the backward reads the memory
+    after a write, and gets the new content. A forward statement reads overwritten memory by a name from before the
+    write, so its gradient goes to the old value. A value with a gradient is written into a part of memory that the
+    program has allocated, and a later read by an older name does not pass a gradient to the value. Eager PyTorch tracks
+    each write, keeps a copy, or refuses.
 
     Parameters
     ----------
     joint : Graph
-        As claimed, before fusion and split.
+        The claimed joint graph, before fusion.
     """
     statements, values = joint.statements, joint.values
     version = np.zeros(len(joint.storages), np.int64)
     overwritten = np.full(len(joint.storages), -1, np.int64)
     differentiated = set(statements.origin[statements.side == BACKWARD].tolist()) - {-1}
     made: dict[int, int] = {}
-    """Version of the values that receive gradients; other values have no entry."""
+    """For each value that receives a gradient, the version of its storage when the value was made."""
     meant: dict[int, set[int]] = {}
+    """For each value, the versions of its storage when the forward made or read the value."""
     named: dict[int, int] = {}
-    """Version of the memory when a value got its name."""
+    """For each value of the forward, the version of its storage when the value was made."""
     carried: dict[int, int] = {}
-    """For each storage of the program itself, the version that was made by writing a value that receives gradients."""
+    """For each storage that is no argument, its version after a value with a gradient was last written into it."""
     given = {int(at) for at in values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]}
     found: dict[int, StaleRead] = {}
     for row in np.flatnonzero(statements.parent < 0).tolist():
         inputs = [v for v in statements.inputs[row].tolist() if values.storage[v] >= 0]
         outputs = [v for v in statements.outputs[row].tolist() if values.storage[v] >= 0]
         if statements.kind[row] == Kind.FENCE:
-            # Aliases of the same value; a read, and its gradient, belong to the earlier content.
+            # A fence renames its inputs, so each output has the version of the input.
             for value, other in zip(inputs, outputs, strict=True):
                 if value in made:
                     made[other] = made[value]
@@ -116,9 +118,9 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
 
 
 def _drop_unknown_writes(graph: Graph) -> Graph:
-    """Return the graph without writes of unknown destination.
+    """Return the graph without `INPLACE` flags.
 
-    An operator that is not decomposed may write to any input.
+    Only copies then count as writes. Otherwise an operator that is not decomposed would count as a write to any input.
     """
     statements = dataclasses.replace(graph.statements, flags=graph.statements.flags & ~StatementFlag.INPLACE)
     return dataclasses.replace(graph, statements=statements)

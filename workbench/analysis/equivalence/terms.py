@@ -1,4 +1,4 @@
-"""Parsed statement texts and numbered terms: the language of value numbering."""
+"""Parsed texts of statements, and numbers of terms, for value numbering."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.core.graph import Graph, StatementFlag
 
-# Effect of a step other than computing values from values, by its symbol.
+# What a step does besides computing values from values. `_action` finds this from the symbol of the step.
 PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
 _BY_NAME = {
     "copy_": COPY,
@@ -30,7 +30,7 @@ _BY_PREFIX = (
     ("bucket_unpack", UNPACK),
 )
 _MAKING = frozenset((PLAIN, FENCE, SHALLOW, CAST, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, MOVE))
-"""Effects that make values and write nothing else."""
+"""Actions that make values and write no existing memory."""
 _SENDING = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
 _DRAWING = frozenset(
     (
@@ -39,7 +39,7 @@ _DRAWING = frozenset(
     )
 )
 _FLOAT_BITS = {
-    # Number of exponent bits and of fraction bits, which are the resolution of a type.
+    # Number of exponent bits, and number of fraction bits.
     "float16": (5, 10),
     "bfloat16": (8, 7),
     "float32": (8, 23),
@@ -57,16 +57,16 @@ def _action(symbol: str) -> int:
         return SEND
     if symbol in _DRAWING:
         return DRAW
-    # PyTorch's naming convention for operators that write into their first argument.
+    # By PyTorch's naming convention, an operator with a final underscore writes into its first argument.
     return WRITES if symbol.endswith("_") and not symbol.endswith("__") else PLAIN
 
 
 UNTOLD = 1 << 20
-"""Added to a statement's flags: the statement writes in place, and no step of it says where."""
+"""Additional flag of a statement that writes in place although none of its steps is a known write."""
 
 
 class ParsedLine:
-    """One line of a statement's text, parsed."""
+    """One line of a statement's text, parsed; see `workbench.compiler.trace.canonical_text`."""
 
     __slots__ = ("action", "call", "made", "moves", "operands", "shares", "symbol")
 
@@ -82,15 +82,15 @@ class ParsedLine:
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Elements copied unchanged from a tensor, identified by their positions in it.
+    """A selection of elements of a source tensor, by their positions in the source.
 
     Attributes
     ----------
     taken, shape, strides : tuple of int
-        Shape of that tensor and of the result; strides along each dimension of the result, in elements of a contiguous
-        tensor, 0 for a dimension of length one.
+        Shape of the source, shape of the result, and strides of the result in the source, in elements. The source
+        counts as contiguous. The stride of a dimension of length one is 0.
     offset : int
-        Position of the first element.
+        Position of the first element in the source.
     """
 
     taken: tuple[int, ...]
@@ -100,7 +100,7 @@ class Move:
 
     @classmethod
     def of(cls, base_shape: tuple[int, ...], shape: tuple[int, ...], strides: Sequence[int], offset: int) -> Move:
-        """Return the canonical form, which is the same for all moves that take the same elements."""
+        """Return the canonical move. Moves that take the same elements in the same order have equal canonical moves."""
         if not all(shape):
             return cls(base_shape, shape, (0,) * len(shape), 0)
         steps = tuple(stride if length > 1 else 0 for length, stride in zip(shape, strides, strict=True))
@@ -108,18 +108,18 @@ class Move:
 
     @classmethod
     def parse(cls, text: str) -> Move:
-        """Parse a move as `workbench.compiler.trace.canonical_text` writes it."""
+        """Return the move that a text of `workbench.compiler.trace.canonical_text` describes."""
         taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
         return cls.of(taken, shape, strides, offset[0])
 
     @property
     def is_identity(self) -> bool:
-        """Return whether all elements keep their positions."""
+        """Whether the result is equal to the source."""
         return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
 
     @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - moves are few, and small
     def compose(self, next_move: Move) -> Move | None:
-        """Return both moves, one after the other, as one move; None if no strides can describe it."""
+        """Return one move that is equal to this move and then `next_move`; None if strides cannot describe it."""
         if next_move.taken != self.shape:
             return None
         if not all(next_move.shape):
@@ -128,7 +128,7 @@ class Move:
         places = [_digits(step, dims) for step in (*next_move.strides, next_move.offset)]
         reach = [*(length - 1 for length in next_move.shape), 1]
         for dim, (length, _) in enumerate(dims):
-            # Steps along several dimensions add up, so none may go over into the next row.
+            # Steps of several dimensions add up. Their sum must stay inside of this dimension.
             if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
                 return None
         *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]
@@ -144,7 +144,7 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _merge_dims(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return lengths and strides of the fewest dimensions that have the same elements in the same order."""
+    """Return lengths and strides of the fewest dimensions that give the same elements in the same order."""
     found: list[tuple[int, int]] = []
     for length, stride in zip(shape, strides, strict=True):
         if length == 1:
@@ -157,7 +157,7 @@ def _merge_dims(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int,
 
 
 def _digits(position: int, dims: Sequence[tuple[int, int]]) -> list[int]:
-    """Convert a position among the elements in order to one along each dimension."""
+    """Convert the position of an element, in row-major order, to its position along each dimension."""
     found = []
     for length, _ in reversed(dims[1:]):
         position, digit = divmod(position, length)
@@ -171,19 +171,19 @@ def _ref(text: str) -> tuple[int, int]:
 
 
 def _share(text: str) -> int:
-    """Return the operand whose memory an output shares, or -1 for none; ``-2 - i`` stands for another output i."""
+    """Return the operand whose memory an output has; -1 if it has its own, ``-2 - i`` if it has that of output i."""
     if text == "-":
         return -1
     return -2 - int(text[1:]) if text.startswith("~") else int(text)
 
 
 class Terms:
-    """Numbers of terms, shared by all graphs that are compared."""
+    """The numbers of terms. All graphs that are compared use one object."""
 
     def __init__(self) -> None:
         self.ids: dict[Any, int] = {}
         self.structure: dict[int, tuple[Any, ...]] = {}
-        """Structure that rules inspect: packed tensors, collectives on them, stored tensors, casts and writes."""
+        """For the number of a term that a rewrite rule inspects, the structure of the term."""
         self._parsed: dict[str, tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]] = {}
 
     def number(self, term: Any) -> int:
@@ -195,7 +195,7 @@ class Terms:
         return found
 
     def steps(self, text: str) -> tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]:
-        """Return a statement's steps, and the results of these steps that it returns."""
+        """Return the steps in a statement's text, and the outputs of the statement as (step, output of the step)."""
         found = self._parsed.get(text)
         if found is None:
             *lines, last = text.split("\n")
@@ -205,7 +205,10 @@ class Terms:
 
 
 def may_write(graph: Graph, terms: Terms) -> bool:
-    """Return whether any statement may write to memory that it did not make; False only if certainly none does."""
+    """Return whether a statement of a graph may write memory that it has not made itself.
+
+    False means that no statement does.
+    """
     if (graph.statements.flags & StatementFlag.INPLACE).any():
         return True
     texts = set(graph.statements.computes) - {""}
@@ -213,38 +216,51 @@ def may_write(graph: Graph, terms: Terms) -> bool:
 
 
 def kind_of(graph: Graph, value: int) -> str:
-    """Data type, shape and device of a value, as statements' texts contain them."""
+    """Return data type, shape and device of a value as text, as in the texts of statements."""
     values = graph.values
     shape = ",".join(map(str, values.shape[value]))
     return f"{values.dtype[value]}[{shape}]@{values.device[value]}"
 
 
 def _parts(kind: str) -> tuple[str, tuple[int, ...], str]:
-    """Data type, shape and device."""
+    """Return the data type, shape and device in a text of `kind_of`."""
     dtype, _, rest = kind.partition("[")
     shape, _, device = rest.partition("]@")
     return dtype, tuple(int(length) for length in shape.split(",") if length), device
 
 
 def is_float(kind: str) -> bool:
-    """Return whether it is a floating point type."""
+    """Return whether a text of `kind_of` has a floating point type."""
     return kind.partition("[")[0] in _FLOAT_BITS
 
 
 def is_wider(wide: str, narrow: str) -> bool:
-    """Return whether the type `wide` contains every number of the type `narrow`; both are floating point types."""
+    """Return whether the floating point type in `wide` contains every number of the type in `narrow`."""
     one, other = _FLOAT_BITS[wide.partition("[")[0]], _FLOAT_BITS.get(narrow.partition("[")[0])
     return other is not None and one[0] >= other[0] and one[1] >= other[1]
 
 
 def in_place(step: ParsedLine) -> tuple[str, bool]:
-    """Return a collective's call without the flag that lets an all-reduce overwrite its operand, and that flag."""
+    """Return the call of a collective, and whether it is an all-reduce that overwrites its operand.
+
+    The call is returned without the argument that requests this.
+    """
     found = re.fullmatch(r"(.*all_reduce.*), (True|False)\)", step.call)
     return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")
 
 
 def equals_parts(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], output_kinds: Sequence[str]) -> bool:
-    """Return whether the outputs of a bucket equal those of each part by itself, in order and by shape."""
+    """Return whether a bucket has the same results as one collective for each of its tensors.
+
+    Parameters
+    ----------
+    call : str
+        Call of the collective.
+    scattered, gathered : bool
+        Whether the tensors are packed for a reduce-scatter, and whether they are unpacked from an all-gather.
+    kinds, output_kinds : sequence of str
+        The `kind_of` each packed tensor, and of each result.
+    """
     if len(kinds) != len(output_kinds) or len({_parts(kind)[::2] for kind in (*kinds, *output_kinds)}) != 1:
         return False
     gathers, reduces, scatters = ("all_gather" in call, "all_reduce" in call, "reduce_scatter" in call)

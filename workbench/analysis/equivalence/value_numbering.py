@@ -1,4 +1,4 @@
-"""A graph's values as numbers, over versions of memory."""
+"""Number the values of a graph by their content, over versions of memory."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from workbench.analysis.equivalence.terms import (
 )
 from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
-# Plain integers, because operators of an enumeration would take most of the time here.
+# Convert flags to integers, because operators of an enumeration would take most of the time.
 _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 _ARGUMENT = int(ValueFlag.ARGUMENT)
 _GET_GRAD, _FUSION = int(Kind.GET_GRAD), int(Kind.FUSION)
 
 
 class _Node:
-    """A value: its content when it was made or last read, and data to find its later content."""
+    """A value: the number of its content when it was made or last read, and data to find its later content."""
 
     __slots__ = ("kind", "number", "parent", "storage", "version", "view")
 
@@ -54,31 +54,33 @@ class _Node:
         self.storage = storage
         self.version = version
         self.parent = parent
-        """Node of which this one is a view; None if it has a storage of its own."""
+        """Node of which this node is a view; None if this node has a storage of its own."""
         self.view = view
-        """Term that computes it from the parent's content, with None in the place of the parent."""
+        """Term that computes the view from the parent's content, which is None in the term."""
 
 
 @dataclasses.dataclass
 class Numbered:
-    """A graph's values as numbers.
+    """The numbers of a graph's values.
 
     Attributes
     ----------
     outputs, gradients : tuple of int
-        Results of forward and backward, in order; -1 if there is no value.
+        Numbers of the results of forward and backward, in order; -1 for a result that is no value.
     written, written_forward : dict of str to int
-        Written arguments by name, with their content after the step and after its forward.
+        Maps the name of each written argument to the number of its content after the step, or after the forward.
     draws : tuple of int
-        Random draws, in order.
+        Numbers of the random draws, in order.
     left : tuple of int
-        Collectives without a wait.
+        Numbers of the collectives without a wait.
     rows : list of tuple of int
-        For each statement, the numbers of its results; for a write also the number of the storage's new version.
+        For each statement, the numbers of its results.
     reads : list of tuple of int
-        For each statement, the numbers of the values that it read.
+        For each statement, the numbers of the values that it reads.
+    writes : list of (int, int)
+        For each write, the row of the statement, and the number of the storage's new content.
     applied : dict of str to set
-        For each rule, the terms to which it was applied.
+        For each rule, the numbers to which it was applied.
     """
 
     outputs: tuple[int, ...]
@@ -93,7 +95,7 @@ class Numbered:
     applied: dict[str, set[Any]]
 
     def differing_result(self, rival: Numbered) -> str | None:
-        """Return the name in `told` of the first result that differs; None if all are equal."""
+        """Return the name of the first attribute that differs in `rival`; None if all results are equal."""
         for name in ("draws", "written_forward", "written", "outputs", "gradients", "left"):
             if getattr(self, name) != getattr(rival, name):
                 return name
@@ -101,7 +103,15 @@ class Numbered:
 
 
 class ValueNumbering:
-    """Numbers the values of one graph, from its first statement to its last."""
+    """Numbers the values of a graph, from the first statement to the last.
+
+    Parameters
+    ----------
+    terms : Terms
+    graph : Graph
+    drops_casts : bool
+        Whether the rule ``cast on the way`` applies.
+    """
 
     def __init__(self, terms: Terms, graph: Graph, *, drops_casts: bool) -> None:
         self.terms = terms
@@ -110,20 +120,20 @@ class ValueNumbering:
         self.drops_casts = drops_casts
         self.graph = graph
         self.version: dict[int, list[int]] = {}
-        """For each written storage, the number of writes and the number of its current content."""
+        """For each written storage, how often it was written, and the number of its current content."""
         self.storages = 0
         self.nodes: dict[int, _Node] = {}
         self.applied: dict[str, set[Any]] = {name: set() for name in RULES}
         self.draws: list[int] = []
         self.under_way: dict[int, tuple[int, _Node | None]] = {}
-        """By number of a sent tensor without a wait: the tensor's content when it was sent."""
+        """For each collective that is not waited for yet, the sent tensor, and the number of its content when sent."""
         self.rows: list[tuple[int, ...]] = []
         self.reads: list[tuple[int, ...]] = []
         self.writes: list[tuple[int, int]] = []
         self.written_forward: dict[str, int] = {}
         self.outputs: tuple[int, ...] = ()
         self.deferred: list[tuple[_Node, int, _Node]] | None = None
-        """Inside an nvFuser fusion, writes that happen at its end: destination, content, and the result of the copy."""
+        """Inside of an nvFuser fusion, the copies, which are written at its end: destination, content, and result."""
         self.row = -1
         self.arguments = self._arguments()
         self._run()
@@ -132,7 +142,7 @@ class ValueNumbering:
         """Return the numbered graph."""
         gradients = tuple(self._end(v) for v in self.graph.ends.gradients)
         if not any(number >= 0 for number in gradients):
-            # Without a backward there are no gradients.
+            # A graph without a backward has no gradients.
             gradients = ()
         return Numbered(
             self.outputs,
@@ -165,7 +175,7 @@ class ValueNumbering:
                 if storage >= 0:
                     by_storage[storage] = node
             elif whole.kind == kind:
-                # The same tensor is passed twice.
+                # Two arguments are the same tensor.
                 node = _Node(number, kind, whole.storage, 0, whole, (("argument",), (None,), 0))
             else:
                 node = _Node(number, kind, whole.storage, 0, whole, (("argument", name), (None,), 0))
@@ -209,7 +219,7 @@ class ValueNumbering:
                 continue
             scope = self.nodes if parent < 0 else local
             if not text:
-                # Its computation is unknown, so its outputs equal nothing.
+                # The computation of this statement is unknown, so give its outputs new numbers.
                 for value in given:
                     scope[value] = self._new_node(self.number(object()), kind_of(graph, value))
                 self.rows.append(tuple(scope[value].number for value in given))
@@ -230,13 +240,13 @@ class ValueNumbering:
             self._end_forward()
 
     def _node(self, value: int, scope: dict[int, _Node]) -> _Node:
-        """Return the node of a value that is read; if the value is not defined here, make one."""
+        """Return the node of a value that is read; if the value was not made in `scope`, make a node."""
         node = scope.get(value)
         if node is None:
             values = self.graph.values
             made = values.producer[value] >= 0 or values.flags[value] & ValueFlag.TENSOR
             name = values.name[value]
-            # It equals nothing, not even the same statement in another graph.
+            # A tensor of unknown origin gets a new number, so it equals no value of any graph.
             number = self.number(object() if made else ("number", name))
             node = scope[value] = self._new_node(number, kind_of(self.graph, value))
         return node
@@ -246,7 +256,7 @@ class ValueNumbering:
         return _Node(number, kind, self.storages)
 
     def _end_forward(self) -> None:
-        """End the forward: fix its outputs and writes; only values that it passes to the backward remain."""
+        """Record outputs and writes of the forward. Of its values, keep only those that it passes to the backward."""
         ends = self.graph.ends
         self.outputs = tuple(self._end(v) for v in ends.outputs if v >= 0)
         self.written_forward = self._written_arguments()
@@ -262,7 +272,10 @@ class ValueNumbering:
         self.nodes = received
 
     def _number_cotangent(self, inputs: Sequence[int], results: Sequence[int], request_counts: dict[int, int]) -> None:
-        """Number the gradient that a joint graph requests for an output, which may be returned several times."""
+        """Number the gradient of an output, which `get_grad` requests in a joint graph.
+
+        If the output is returned several times, each request is for the next return.
+        """
         output, outputs = inputs[0], self.graph.ends.outputs
         places = [i for i, value in enumerate(outputs) if value == output]
         place = places[min(request_counts.get(output, 0), len(places) - 1)] if places else -1
@@ -284,7 +297,7 @@ class ValueNumbering:
         }
 
     def _end_fusion(self, row: int, local: dict[int, _Node], outputs: Sequence[int]) -> None:
-        """End a fusion: the fusion's own text determines the memory of its outputs."""
+        """Write the fusion's copies, and make its outputs; the fusion's own text tells which memory they share."""
         deferred, self.deferred = self.deferred, None
         self.row = row
         ((step,), _) = self.terms.steps(self.graph.statements.computes[row])
@@ -312,7 +325,7 @@ class ValueNumbering:
         return node.number
 
     def _content_of_view(self, view: Any, content: int) -> int:
-        """Return the content of a view of a base with `content`."""
+        """Return the number of a view, given the number `content` of its base."""
         call, numbers, place = view
         last = self.structure.get(content)
         if call == ("argument",):
@@ -325,7 +338,7 @@ class ValueNumbering:
         return self.number(("output", base, place)) if place else base
 
     def _write(self, node: _Node, content: int) -> None:
-        """Record that a value's memory has new content."""
+        """Record that the memory of a value now has the content with the number `content`."""
         state = self.version.setdefault(node.storage, [0, -1])
         whole, at = content, node
         while at.parent is not None:
@@ -354,7 +367,7 @@ class ValueNumbering:
             reads += numbers
             action = step.action
             if action == PLAIN and not flag & (_RANDOM | UNTOLD):
-                # This case is by far the most frequent, so its speed matters.
+                # Handle the most frequent case here, without further calls, because it must be fast.
                 term = (step.call, *numbers)
                 number = ids.get(term)
                 if number is None:
@@ -370,7 +383,7 @@ class ValueNumbering:
         return made
 
     def _outputs(self, step: ParsedLine, operands: list[_Node], numbers: list[int], number: int) -> list[_Node]:
-        """Return the nodes that a step makes, each in its memory."""
+        """Return the nodes of a step's outputs, given the number of the first output."""
         found: list[_Node] = []
         for i, share in enumerate(step.shares):
             own = number if i == 0 else self.number(("output", number, i))
@@ -391,7 +404,7 @@ class ValueNumbering:
         return found
 
     def _alias_or_copy(self, step: ParsedLine, i: int, node: _Node, number: int) -> _Node:
-        """An output with the same content as an operand: the operand itself, or a copy of it."""
+        """Return the node of an output that equals an operand: the operand itself, or a copy in new memory."""
         return node if step.shares[i] >= 0 else self._new_node(number, step.made[i])
 
     def _apply(self, rule: str, number: int) -> None:
@@ -416,7 +429,7 @@ class ValueNumbering:
         if action in _STRUCTURED:
             return _STRUCTURED[action](self, step, operands, numbers)
         term: tuple[Any, ...] = (step.call, *numbers)
-        # Philox numbers are a function of a seed and an offset, which are themselves values.
+        # Philox is a function of a seed and an offset, which are inputs, so it does not count as a draw.
         draws = (action == DRAW or flag & _RANDOM) and "philox" not in step.symbol
         if draws:
             term = ("draw", len(self.draws), *term)
@@ -425,13 +438,13 @@ class ValueNumbering:
             self.draws.append(number)
         found = self._outputs(step, operands, numbers, number)
         if action == WRITES or flag & UNTOLD:
-            # The operands that it writes are unknown, so assume all of them.
+            # If it is unknown which operands the step writes, assume that it writes all of them.
             for i, node in enumerate(operands[:1] if action == WRITES else operands):
                 self._write(node, self.number(("written by", number, i)))
         return found
 
     def _move(self, step: ParsedLine, node: _Node, number: int) -> list[_Node]:
-        """Return elements of one tensor, identified by their positions in it, whatever operation selects them."""
+        """Return the nodes of outputs that only select elements of one operand. Equal selections have equal numbers."""
         found = []
         state = self.version.get(node.storage)
         for move, share, kind in zip(step.moves, step.shares, step.made, strict=True):
@@ -475,7 +488,7 @@ class ValueNumbering:
         if source.kind != destination.kind:
             number = self.number(("copy_", destination.kind, number))
         if self.deferred is not None:
-            # nvFuser reads its inputs at the start and writes at the end.
+            # Write at the end of the fusion, because nvFuser reads inputs before it writes.
             earlier = (to for to, _, result in self.deferred if result is destination)
             result = self._new_node(number, destination.kind)
             self.deferred.append((next(earlier, destination), number, result))
@@ -500,7 +513,7 @@ class ValueNumbering:
                 number, before = source, kind
                 if before == after:
                     return [self._new_node(number, after)]
-        # A cast depends only on the type, not on the form in which it is requested.
+        # The number depends only on the data type and device, because a cast has several equivalent forms.
         made = self.number(("cast", after.partition("[")[0], after.rpartition("@")[2], number))
         self.structure.setdefault(made, ("cast", number, before))
         return self._outputs(step, operands, numbers, made)
@@ -571,7 +584,7 @@ class ValueNumbering:
     def _arrive(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         coming = [self.structure.get(number, ("",)) for number in numbers]
-        # The wait belongs to the first of the tensors that are loaded back together.
+        # The event is stored in the first of the tensors that are reloaded together, so this tensor must come first.
         if len(found) != len(numbers) or coming[0][0] != "coming" or coming[0][2] != 0:
             return found
         for node, known in zip(found, coming, strict=True):

@@ -1,4 +1,4 @@
-"""Why a fusion ends where it does: for each neighbour that is not part of it the reason, found from the graph alone."""
+"""Find the reasons why a fusion does not contain its neighbours, from the graph alone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag
 
 @dataclasses.dataclass(frozen=True)
 class FusionBoundary:
-    """One end of a fusion.
+    """A neighbour of a fusion, and the reason why the fusion does not contain it.
 
     Attributes
     ----------
     statement : int
-        The neighbour.
+        Row of the neighbour.
     before : bool
-        Whether the fusion reads the neighbour's outputs, and not the reverse.
+        True if the fusion reads outputs of the neighbour; False if the neighbour reads outputs of the fusion.
     reason : str
     through : int
-        The statement that is between two fusions, or -1.
+        Row of a statement between the fusion and the neighbour that prevents their fusion; -1 if there is none.
     """
 
     statement: int
@@ -29,13 +29,13 @@ class FusionBoundary:
 
 
 def boundaries(graph: Graph, fusion: int) -> tuple[FusionBoundary, ...]:
-    """Return the neighbours of a fusion in an execution graph, each once; those before it come first.
+    """Return the neighbours of a fusion in an execution graph, first those whose outputs the fusion reads.
 
     Parameters
     ----------
     graph : Graph
     fusion : int
-        Index of a top-level statement.
+        Row of the fusion.
     """
     statements = graph.statements
     makers = _makers(graph)
@@ -57,7 +57,7 @@ def _top(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph) -> dict[int, int]:
-    """The first top-level statement that makes each value."""
+    """Return a map from each value to the first statement that makes it; members of fusions do not count."""
     made: dict[int, int] = {}
     for row in _top(graph):
         for value in graph.statements.outputs[row].tolist():
@@ -101,7 +101,7 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
 
 
 def _statement_between(graph: Graph, first: int, last: int) -> int:
-    """Find a statement that depends on `first`, directly or indirectly, and that `last` needs; -1 if there is none."""
+    """Return a statement that needs `first`, directly or indirectly, and whose outputs `last` reads; else -1."""
     statements = graph.statements
     reached = set(statements.outputs[first].tolist())
     reads = set(statements.inputs[last].tolist())
@@ -110,5 +110,5 @@ def _statement_between(graph: Graph, first: int, last: int) -> int:
         if first < row < last and reached & set(statements.inputs[row].tolist()):
             reached.update(statements.outputs[row].tolist())
             path.append(row)
-    # Only the direct inputs of `last` matter, because every path between the two ends in such a statement.
+    # It is enough to check the inputs of `last`, because every path from `first` to `last` ends in one of them.
     return next((row for row in reversed(path) if reads & set(statements.outputs[row].tolist())), -1)

@@ -1,4 +1,4 @@
-"""The census of fusions: how many there are, how many are identical, and how many compilations suffice."""
+"""Count fusions, and fusions with different structures; each different structure needs one compilation."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Census:
     Attributes
     ----------
     count : int
-        Fusions.
+        Number of fusions.
     unique : int
-        Number of distinct structures, which is the number of compilations if identical fusions are compiled once.
+        Number of different structures. This is the number of compilations if equal fusions are compiled once.
     largest : int
         Number of statements in the largest fusion.
     forward_unique, backward_unique : int
-        Number of distinct structures in the forward and in the backward; one may occur in both.
+        Number of different structures in the forward and in the backward. A structure may occur in both.
     groups : tuple of tuple of int
-        Positions of identical fusions; each group is in order, and groups are ordered by their first member.
+        Positions of the fusions, in one group for each structure. Groups are in the order of their first members.
     """
 
     count: int
@@ -34,10 +34,7 @@ class Census:
     groups: tuple[tuple[int, ...], ...]
 
     def reorder(self, positions: Sequence[int]) -> Census:
-        """Return the census of the same fusions in another order.
-
-        Each place has the position of the fusion in this census.
-        """
+        """Return the census of the fusions in a new order, given the old position of each."""
         place = {position: at for at, position in enumerate(positions)}
         groups = (tuple(sorted(place[position] for position in group)) for group in self.groups)
         return dataclasses.replace(self, groups=tuple(sorted(groups)))
@@ -49,9 +46,9 @@ def census(keys: Sequence[Hashable], sides: Sequence[int], sizes: Sequence[int])
     Parameters
     ----------
     keys : sequence of hashable
-        Key per fusion, equal for identical fusions.
+        One key for each fusion. Fusions with equal keys have equal structure.
     sides : sequence of int
-        Per fusion, `workbench.core.graph.FORWARD` or `BACKWARD`.
+        For each fusion, `workbench.core.graph.FORWARD` or `BACKWARD`.
     sizes : sequence of int
         Number of statements in each fusion.
 

@@ -1,4 +1,4 @@
-"""Reordering of an execution graph's statements; the values that each statement frees are computed again."""
+"""Reorder the statements of an execution graph, and find again which values each statement frees."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Rows = NDArray[np.intp]
 
 
 def top_rows(graph: Graph) -> Rows:
-    """Return the rows that are not members of fusions, in program order."""
+    """Return the rows of all statements that are no members of fusions, in program order."""
     return np.flatnonzero(graph.statements.parent < 0)
 
 
 def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
-    """Return all rows in the order of the given top-level rows; each fusion's members follow it."""
+    """Return all rows, given an order of the rows that are no members; members follow their fusion."""
     top = top_rows(graph)
     size = np.diff(np.append(top, len(graph.statements)))
     chosen = np.asarray(order, np.intp)
@@ -28,20 +28,20 @@ def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
 
 
 def reorder_graph(graph: Graph, rows: Rows) -> Graph:
-    """Return the graph with its rows in another order.
+    """Return the graph with its rows in the order `rows`.
 
     Parameters
     ----------
     graph : Graph
         An execution graph.
     rows : (statements,) intp
-        The rows of `graph` in their new order, as `with_members` returns them; rows of each side stay on their side.
+        All rows of `graph` in their new order, as from `with_members`. Forward rows must precede backward rows.
 
     Returns
     -------
     Graph
-        The graph with unchanged values and storages. A value is dropped after the last statement of its side that
-        touches it.
+        The graph with unchanged values and storages. A value is freed after the last statement that reads or makes it,
+        on the side on which it was freed before.
     """
     statements, values = graph.statements, graph.values
     new_row = np.empty(len(rows), np.int32)
@@ -78,7 +78,7 @@ def _renumber(column: NDArray[np.int32], new_row: NDArray[np.int32]) -> NDArray[
 
 
 def _ranges(starts: Rows, lengths: NDArray[np.integer]) -> Rows:
-    """Return ``start, start + 1, …`` for each start, with the given lengths."""
+    """Return ``start, start + 1, …`` for each of `starts`, with as many numbers as `lengths` says."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     rows: Rows = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
@@ -86,7 +86,7 @@ def _ranges(starts: Rows, lengths: NDArray[np.integer]) -> Rows:
 
 
 def _entries(ragged: Ragged) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """The row and the item of each entry."""
+    """Return the row and the item of each entry."""
     return np.repeat(np.arange(len(ragged)), np.diff(ragged.offsets)), ragged.items
 
 
@@ -104,7 +104,7 @@ def _frees(graph: Graph, new_row: NDArray[np.int32]) -> Ragged:
     np.maximum.at(last, (backward[row].astype(np.intp), value), new_row[row])
     freed_by, freed = _entries(statements.frees)
     after = last[backward[freed_by].astype(np.intp), freed]
-    # Values that no statement touches are dropped where they were: with the first or the last statement of a side.
+    # A value that no statement of a side touches is freed at the same position as before.
     by_place = np.sort(new_row[statements.parent < 0])
     place = np.searchsorted(top_rows(graph), freed_by)
     after = np.where(after >= 0, after, by_place[place])

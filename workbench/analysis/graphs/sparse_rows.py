@@ -1,4 +1,4 @@
-"""Rows of sparse programs, ``row @ x <= limit``, built entry by entry."""
+"""Build the rows ``row @ x <= limit`` of a linear program with a sparse matrix, row by row."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Rows:
         self.limits: list[float] = []
 
     def copy(self) -> Rows:
-        """The same in a form to which rows can be added."""
+        """Return a copy, to which rows can be added without a change to this object."""
         other = Rows()
         other._rows, other._columns = list(self._rows), list(self._columns)
         other._items, other.limits = list(self._items), list(self.limits)
         return other
 
     def add(self, entries: Mapping[int, float], limit: float) -> None:
-        """Add one row, given its entries by column."""
+        """Add a row. `entries` maps a column to its entry."""
         self._rows.extend([len(self.limits)] * len(entries))
         self._columns.extend(entries)
         self._items.extend(entries.values())
         self.limits.append(limit)
 
     def matrix(self, width: int) -> csr_array:
-        """Return all rows, with the given number of columns."""
+        """Return all rows as a matrix with `width` columns."""
         return csr_array(coo_array((self._items, (self._rows, self._columns)), shape=(len(self.limits), width)))
 
 
 def stack_rows(parts: Sequence[csr_array]) -> csr_array:
-    """Return the rows of all parts, one after another."""
+    """Return a matrix with the rows of all `parts`, one part after the other."""
     starts = np.cumsum([0, *(part.nnz for part in parts)])
     offsets = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
     return csr_array(

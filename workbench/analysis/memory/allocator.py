@@ -1,7 +1,4 @@
-"""Bytes that PyTorch's allocators reserve for a storage.
-
-On CUDA this is more than its size, in every sum of storages.
-"""
+"""Bytes that PyTorch's allocators use for a storage. On CUDA, sizes are rounded up to whole blocks."""
 
 from __future__ import annotations
 
@@ -11,30 +8,27 @@ if TYPE_CHECKING:
     import torch
 
 CUDA_BLOCK_BYTES = 512
-"""Smallest block of PyTorch's caching allocator, and the unit of all block sizes; ``kMinBlockSize`` in
+"""Size of the smallest block of PyTorch's caching allocator, and unit of all block sizes: ``kMinBlockSize`` in
 ``c10/cuda/CUDACachingAllocator.h``.
 """
 
 
 def allocated_bytes(nbytes: int, device_type: str) -> int:
-    """Return the bytes in use for a storage on a device.
+    """Return the bytes that an allocator uses for a storage.
 
-    On CUDA this is the count of ``torch.cuda.memory_allocated``, except for the rest of a block that is not split
-    because too little would remain. On a CPU it is the requested size.
+    On CUDA, ``torch.cuda.memory_allocated`` counts these bytes. If the allocator does not split a block because too
+    little would remain, it also counts the rest of the block. On a CPU, the result is `nbytes`.
 
     Parameters
     ----------
     nbytes : int
-        Of the storage.
+        Size of the storage.
     device_type : str
-        Such as ``cuda``.
+        Device type, such as ``cuda``.
     """
     return -(-nbytes // CUDA_BLOCK_BYTES) * CUDA_BLOCK_BYTES if device_type == "cuda" else nbytes
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes in use for a tensor's storage on the tensor's nominal device.
-
-    A fake tensor is on no actual device.
-    """
+    """Return the `allocated_bytes` of a tensor's storage. For a fake tensor, the device is the one that it names."""
     return allocated_bytes(tensor.untyped_storage().nbytes(), tensor.device.type)

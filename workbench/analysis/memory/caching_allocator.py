@@ -1,9 +1,10 @@
 """Simulation of PyTorch's CUDA caching allocator: the memory that it reserves for a sequence of allocations.
 
-It follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.10 with its default settings, and with
-``expandable_segments``: rounding, pools, best fit, splitting, merging, and the release of cached memory if the device
-is full. Left out are the private pools of CUDA graphs, ``max_split_size_mb``, ``roundup_power2_divisions``, garbage
-collection, and the events of ``record_stream``. The addresses of segments ascend in the order of their creation.
+The simulation follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.10, with default settings or with
+``expandable_segments``. It includes rounding, pools, best fit, splitting, merging, and the release of cached memory if
+the device is full. It does not include private pools of CUDA graphs, ``max_split_size_mb``,
+``roundup_power2_divisions``, garbage collection, and events of ``record_stream``. Segments that are created later have
+higher addresses.
 """
 
 from __future__ import annotations
@@ -14,26 +15,28 @@ import dataclasses
 from workbench.analysis.memory.allocator import CUDA_BLOCK_BYTES, allocated_bytes
 
 SMALL_BYTES = 1 << 20
-"""Largest allocation from the pool of small blocks; ``kSmallSize``."""
+"""Largest allocation from the pool of small blocks: ``kSmallSize``."""
 SMALL_SEGMENT_BYTES = 2 << 20
-"""Size of a segment of small blocks, and of its pages if it is expandable; ``kSmallBuffer``."""
+"""Size of a segment of small blocks, and page size of an expandable segment of small blocks: ``kSmallBuffer``."""
 LARGE_SEGMENT_BYTES = 20 << 20
-"""Size of a segment for allocations below `OWN_SEGMENT_BYTES`, and of pages of expandable ones; ``kLargeBuffer``."""
+"""Size of a segment for allocations from `SMALL_BYTES` to `OWN_SEGMENT_BYTES`, and page size of an expandable segment
+of large blocks: ``kLargeBuffer``.
+"""
 OWN_SEGMENT_BYTES = 10 << 20
-"""Smallest allocation that gets a segment of its own size; ``kMinLargeAlloc``."""
+"""Smallest allocation that gets a segment of its own size: ``kMinLargeAlloc``."""
 SEGMENT_ROUNDING_BYTES = 2 << 20
-"""Unit of the size of such a segment; ``kRoundLarge``."""
+"""Unit of the size of a segment for one such allocation: ``kRoundLarge``."""
 _ADDRESS_SPACE_BYTES = LARGE_SEGMENT_BYTES << 36
-"""Address space of an expandable segment: more than any device has memory."""
+"""Address space of an expandable segment. It is larger than the memory of any device."""
 
 
 class OutOfMemory(Exception):
-    """The device has no room, even after cached memory is released.
+    """The device has no memory for an allocation, even after cached memory is released.
 
     Attributes
     ----------
     requested_bytes, reserved_bytes, allocated_bytes, largest_free_bytes : int
-        State of the allocator at the failure.
+        Size of the allocation, and the state of the allocator at that time.
     """
 
     def __init__(self, requested_bytes: int, allocator: CachingAllocator) -> None:
@@ -45,7 +48,7 @@ class OutOfMemory(Exception):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class MemoryBlock:
-    """A range of addresses in a segment: allocated, free, or without memory (not mapped)."""
+    """A range of addresses in a segment. It is allocated, free, or not mapped to memory."""
 
     pool: _Pool
     address: int
@@ -57,12 +60,12 @@ class MemoryBlock:
 
     @property
     def is_split(self) -> bool:
-        """Whether other blocks share its segment."""
+        """Whether the segment contains other blocks, too."""
         return self.before is not None or self.after is not None
 
 
 class _Pool:
-    """Blocks of one stream and one size class, each list in order of size, then address."""
+    """The free blocks of one stream and one size class by size and address, and its unmapped blocks by address."""
 
     def __init__(self, *, is_small: bool) -> None:
         self.is_small = is_small
@@ -89,14 +92,14 @@ class CachingAllocator:
     Parameters
     ----------
     capacity_bytes : int, optional
-        Memory of the device that is free for the allocator; without a limit by default.
+        Bytes of the device that the allocator may reserve; no limit by default.
     expandable_segments : bool
-        As in ``PYTORCH_CUDA_ALLOC_CONF``: one segment for each pool grows page by page.
+        The option of ``PYTORCH_CUDA_ALLOC_CONF``. If true, each pool has one segment, which grows page by page.
 
     Attributes
     ----------
     allocated_bytes, reserved_bytes : int
-        As ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``.
+        The values of ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``.
 
     Examples
     --------
@@ -125,12 +128,12 @@ class CachingAllocator:
         nbytes : int
             Requested size, at least 1.
         stream : int
-            Each stream has blocks of its own.
+            Number of the CUDA stream. Each stream has pools of its own.
 
         Raises
         ------
         OutOfMemory
-            If the capacity does not suffice.
+            If the device has no memory for the block.
         """
         size = allocated_bytes(nbytes, "cuda")
         is_small = size <= SMALL_BYTES
@@ -149,14 +152,14 @@ class CachingAllocator:
         return block
 
     def free(self, block: MemoryBlock) -> None:
-        """Return a block to its pool; free neighbours become one block."""
+        """Put a block back into its pool, and join it with free neighbours."""
         block.allocated = False
         self.allocated_bytes -= block.size
         self._join(block)
         block.pool.insert(block)
 
     def release_cached(self) -> None:
-        """Return memory that holds no allocated block to the device, as ``torch.cuda.empty_cache``."""
+        """Give memory without allocated blocks back to the device, as ``torch.cuda.empty_cache`` does."""
         for pool in self._pools.values():
             for _, _, block in tuple(pool.free):
                 if self._expandable:
@@ -170,13 +173,13 @@ class CachingAllocator:
         if at == len(pool.free):
             return None
         if self._expandable:
-            # A free block before memory that is not mapped counts with all the memory that it can grow into.
+            # Compare free blocks by the size to which they can grow: a following unmapped block counts, too.
             while at + 1 < len(pool.free) and _growable(pool.free[at + 1][2]) < _growable(pool.free[at][2]):
                 at += 1
         return pool.free.pop(at)[2]
 
     def _grow(self, pool: _Pool, size: int) -> MemoryBlock | None:
-        """Return a new block with memory of the device, or None if it has not enough."""
+        """Reserve memory of the device, and return it as a block; None if the device has not enough."""
         if self._expandable:
             return self._grow_segment(pool, size)
         if pool.is_small:
@@ -192,7 +195,7 @@ class CachingAllocator:
         return block
 
     def _grow_segment(self, pool: _Pool, size: int) -> MemoryBlock | None:
-        """Map pages at the lowest address where free and unmapped memory in a row suffice."""
+        """Map pages at the lowest address with enough adjacent free and unmapped blocks, and return them as a block."""
         found = next((first for _, each in pool.unmapped if _room(first := _first(each)) >= size), None)
         if found is None:
             found = MemoryBlock(pool, self._end, _ADDRESS_SPACE_BYTES, mapped=False)
@@ -208,7 +211,7 @@ class CachingAllocator:
         return found
 
     def _map(self, block: MemoryBlock, size: int) -> MemoryBlock | None:
-        """Give memory to the start of an unmapped block; return the free block that it becomes part of."""
+        """Map the start of an unmapped block to memory, join it with a free neighbour, and return the result."""
         pool = block.pool
         mapped = min(_rounded(size, pool.page_bytes), block.size)
         if not self._reserve(mapped):
@@ -222,7 +225,7 @@ class CachingAllocator:
         return block
 
     def _unmap_pages(self, block: MemoryBlock) -> None:
-        """Take the whole pages out of a free block."""
+        """Give all pages that are inside of a free block back to the device."""
         pool = block.pool
         start = _rounded(block.address, pool.page_bytes)
         end = (block.address + block.size) // pool.page_bytes * pool.page_bytes
@@ -247,7 +250,7 @@ class CachingAllocator:
         return True
 
     def _split(self, block: MemoryBlock, size: int) -> MemoryBlock:
-        """Cut a block to a size, and return the rest."""
+        """Shorten a block to `size`, and return the rest as a new block."""
         rest = MemoryBlock(block.pool, block.address + size, block.size - size, False, block.mapped, block, block.after)
         if block.after is not None:
             block.after.before = rest
@@ -255,7 +258,7 @@ class CachingAllocator:
         return rest
 
     def _join(self, block: MemoryBlock) -> None:
-        """Join a block that is in no list with its neighbours, if they are as free as it is."""
+        """Join a block with the neighbours that are not allocated and equally mapped. The block must be in no list."""
         for each in (block.before, block.after):
             if each is None or each.allocated or each.mapped != block.mapped:
                 continue
@@ -280,13 +283,13 @@ def _growable(block: MemoryBlock) -> int:
 
 
 def _first(unmapped: MemoryBlock) -> MemoryBlock:
-    """Return the free block right before an unmapped one, or the unmapped one."""
+    """Return the free block right before an unmapped block; if there is none, return the unmapped block."""
     before = unmapped.before
     return before if before is not None and not before.allocated else unmapped
 
 
 def _room(block: MemoryBlock | None) -> int:
-    """Return the bytes of free and unmapped blocks in a row."""
+    """Return the bytes of a block and of the adjacent blocks after it, up to the first allocated block."""
     room = 0
     while block is not None and not block.allocated:
         room, block = room + block.size, block.after

@@ -1,9 +1,11 @@
 """Exact memory of a joint graph with recomputed or offloaded storages, computed as a change to the stock schedule.
 
-`liveness.Predictor` walks every statement for each schedule. Recomputation touches only some statements, and the rest
-of a step stays the same. This module visits only the touched ones, which takes milliseconds however long the program
-is. It gives no answer if a recomputed storage belongs to the backward, or if the recomputation changes where a
-gradient is stored. These cases need the predictor.
+`liveness.Predictor` goes over all statements for each schedule. This module rest
+of a step over the statements that a recomputation
+or offload affects, which takes milliseconds even for a program
+is. It There is no result if a recomputed storage belongs
+to the backward, or if a recomputation would move a
+gradient is stored. These cases need the `Predictor`.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from workbench.core.graph import ValueFlag
 
 
 class IncrementalLiveness:
-    """Effect of choices on one schedule.
+    """Computes the memory of a schedule after recomputations and offloads.
+
+    A place is a position among the statements that run under the stock schedule.
 
     Parameters
     ----------
     predictor : Predictor
     stock : StatementSchedule
-        With nothing made again.
+        The schedule without recomputations.
     """
 
     def __init__(self, predictor: Predictor, stock: StatementSchedule) -> None:
@@ -32,7 +36,7 @@ class IncrementalLiveness:
         self._graph, self._bytes = graph, graph.storages.bytes
         found = predictor.predict(stock)
         self.rows: list[int] = stock.order[found.entries].tolist()
-        """Statement of each place."""
+        """The statement at each place."""
         self.first_backward, self._count = found.first_backward, len(self.rows)
         self._transient = graph.statements.transient_bytes
         self._inputs: list[list[int]] = graph.statements.inputs.lists()
@@ -55,8 +59,7 @@ class IncrementalLiveness:
         self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
         self._saved = {self._storage[value] for value in found.saved.tolist()} - self._argument - {-1}
         self._start, self._end, self._last_forward, self._touches = self._spans()
-        # Place of an insertion before each statement of the backward, which is the place of the next statement that
-        # runs.
+        # For each statement, the place of the next backward statement that runs; a clone before it is inserted there.
         self._next: dict[int, int] = {}
         place = self._count
         place_of = {row: place for place, row in enumerate(self.rows)}
@@ -68,11 +71,11 @@ class IncrementalLiveness:
         self._after_bytes = found.timeline.after_bytes
 
     def _storages_with(self, flag: ValueFlag) -> frozenset[int]:
-        """Storages of values with a given flag."""
+        """Return the storages of all values with `flag`."""
         return frozenset(self._storage[value] for value in np.flatnonzero(self._graph.values.flags & flag).tolist())
 
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, int], dict[int, list[int]]]:
-        """First and last place of each storage, its last place in the forward, and its places in the backward."""
+        """Return the places of each storage: its first, its last, its last in the forward, and all in the backward."""
         count, storages = self._count, len(self._bytes)
         start, end = np.full(storages, count, np.int64), np.full(storages, -1, np.int64)
         last: dict[int, int] = {}
@@ -95,21 +98,24 @@ class IncrementalLiveness:
         return start, end, last, touches
 
     def position_of(self, row: int) -> int:
-        """Return the place in the backward of an insertion before a statement."""
+        """Return the place at which a clone before statement `row` is inserted."""
         return self._next[row]
 
     def runs_in_backward(self, row: int) -> bool:
-        """Return whether a statement is among those that run in the backward."""
+        """Return whether statement `row` runs in the backward."""
         return row in self._runs
 
     def absence_of(self, storage: int, reader: int | None = None) -> tuple[int, int] | None:
-        """Places after its last use in the forward, and of its first use in the backward; None if either has no use.
+        """Return between which places a storage need not be alive.
+
+        They are the place after its last use in the forward, and the place of its first use in the backward. None if
+        forward or backward do not use it.
 
         Parameters
         ----------
         storage : int
         reader : int, optional
-            A statement of the backward before which it is also read.
+            A statement of the backward right before which clones read the storage.
         """
         touches = self._touches.get(storage, [])[:1] + ([] if reader is None else [self.position_of(reader)])
         if storage not in self._last_forward or not touches:
@@ -117,22 +123,29 @@ class IncrementalLiveness:
         return self._last_forward[storage] + 1, min(touches)
 
     def last_touch(self, storage: int) -> int:
-        """The last place in the backward that uses a storage."""
+        """Return the last place in the backward that uses a storage."""
         return self._touches[storage][-1]
 
     def __call__(
         self, reruns: Mapping[int, Sequence[int]], offloaded_storages: Collection[int], ahead: int
     ) -> tuple[int, int, NDArray[np.int64]] | None:
-        """Peak and saved bytes, and the most bytes alive at each place and after the last; None if it is not known.
+        """Return the memory under recomputations and offloads; None if this needs the `Predictor`.
 
         Parameters
         ----------
         reruns : mapping of int to sequence of int
-            As `recompute.Recompute.before`.
+            See `workbench.analysis.memory.recompute_set.Recompute.before`.
         offloaded_storages : collection of int
             Storages that are offloaded.
         ahead : int
-            As for `Predictor.predict`.
+            See `Predictor.predict`.
+
+        Returns
+        -------
+        int, int
+            Peak bytes and saved bytes.
+        (places + 1,) int64
+            Most bytes alive at each place, and after the last place.
         """
         again = _RerunReads(self, reruns)
         if not again.known:
@@ -144,10 +157,10 @@ class IncrementalLiveness:
         position = np.arange(count) + shift
         at = dict(zip(running, (places + np.arange(added)).tolist(), strict=True))
         length = count + added
-        # One more entry for storages that live to the end, and one for index -1.
+        # The entry before the last is for storages that are alive at the end, and the last one is for the place -1.
         moved = np.concatenate([position, [length, -1]])
         start, end = moved[self._start], moved[self._end]
-        # Inputs of the backward are alive before its first statement, whether or not they are recomputed.
+        # Cotangents are alive at the first statement of the backward, even if it does not use them.
         start[self._cotangents] = np.minimum(start[self._cotangents], self.first_backward)
         end[self._cotangents] = np.maximum(end[self._cotangents], self.first_backward)
         end[self._ignored] = length
@@ -212,7 +225,7 @@ class IncrementalLiveness:
         end: NDArray[np.int64],
         length: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return spans and bytes of offloaded storages after they are loaded back; `end` cuts their earlier spans."""
+        """Return the spans and bytes of reloaded storages, and end their earlier spans in `end`."""
         begins, ends, sizes = [], [], []
         for storage in offloaded_storages:
             touches = () if storage in reruns.storages else self._touches.get(storage, ())
@@ -233,11 +246,11 @@ class _Clone:
     ----------
     row, place : int
     touched : list of (int, bool)
-        Storages that it reads, and storages that it makes.
+        Each storage that the clone reads (with False) or makes (with True).
     reads : list of int
-        Clones that make the values it reads.
+        Numbers of the clones that make values that this clone reads.
     saved : set of int
-        Storages of the forward's values that it reads.
+        Storages of values of the forward that the clone reads.
     """
 
     __slots__ = ("place", "reads", "row", "saved", "touched")
@@ -250,22 +263,22 @@ class _Clone:
 
 
 class _RerunReads:
-    """Accesses by recomputed statements, and accesses of the backward's statements to recomputed storages.
+    """The accesses of clones to storages, and the accesses of the backward to recomputed storages.
 
     Attributes
     ----------
     known : bool
-        Whether this describes all accesses.
+        False if there are accesses that this class cannot describe.
     storages : set of int
-        Statements before which values are recomputed.
+        Storages that are recomputed.
     clones : list of _Clone
-        In order.
+        The clones in the order in which they run.
     fresh : list of int
-        For each new storage, the one with its size.
+        For each storage that a clone makes, the original storage, which has the same size.
     touched : dict of int to list of (int, bool)
-        By place: accesses of the backward's statements to `storages` and to new storages.
+        Maps a place to accesses of its statement to `storages` and to storages of clones, as in `_Clone.touched`.
     still_saved : set of int
-        Of `storages`, those that statements of the backward read as the forward made them.
+        Recomputed storages of which the backward still reads a value that the forward has made.
     """
 
     def __init__(self, stock: IncrementalLiveness, reruns: Mapping[int, Sequence[int]]) -> None:
@@ -316,7 +329,11 @@ class _RerunReads:
         self.clones.append(clone)
 
     def _record_read(self, value: int, reads: list[int] | set[int], saved: set[int]) -> int:
-        """Return the storage of a value that is read; add the value's clone to `reads`, or its storage to `saved`."""
+        """Return the storage from which a value is read.
+
+        If a clone makes the value, add the number of the clone to `reads`; if the forward made it, add its storage to
+        `saved`.
+        """
         stock = self._stock
         if value in self._made:
             lives, number = self._made[value]
@@ -349,13 +366,13 @@ class _RerunReads:
                 lives = shared.get(original, original)
                 if lives != original:
                     self._lives[value] = lives
-                    # The gradient would have another storage.
+                    # The gradient would be in a different storage.
                     if original in stock._ends:
                         self.known = False
                 touched.append((lives, True))
 
     def needed_clones(self) -> list[int]:
-        """Return the clones that gradients need, in order."""
+        """Return the numbers of the clones that gradients need, in order."""
         needed = set(self._needed)
         for number in range(len(self.clones) - 1, -1, -1):
             if number in needed:

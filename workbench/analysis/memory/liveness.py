@@ -1,11 +1,10 @@
-"""Memory over a step, by arithmetic on a graph: live storages, the peak, and the effect of another schedule.
+"""Memory over a step, by arithmetic on a graph: live storages, the peak, and the effect of a different schedule.
 
-A storage is alive from the statement that makes its first value until its last value is dropped. Arguments are
-alive throughout. Cotangents are alive from the start of the backward, and returned values, outputs and gradients are
-alive until the end. Then autograd gives the gradients, one after another, to leaves that have none yet. It copies
-gradients that it cannot take over: expanded or transposed ones, or one that two arguments share. Later work does not
-count, such as the backward of the producers of the inputs. Existing gradients, which the caller holds, do not count
-either.
+A storage is alive from the statement that makes its first value until its last value is freed. Arguments are alive
+throughout. Cotangents are alive from the start of the backward. Outputs and gradients are alive until the end. After
+the last statement, autograd accumulates the gradients in leaves, one after the other; leaves are assumed to have no
+gradient before. Autograd copies a gradient that it cannot keep itself, because it is expanded or transposed, or because
+two arguments share it. Later work, such as the backward of code that made the inputs, does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
 
 _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
-"""Values that the caller holds, even if the traces drop them."""
+"""Flags of values that the caller holds, even if the traces free them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,18 +29,19 @@ class Timeline:
     Attributes
     ----------
     live_bytes : (statements,) int64
-        Bytes alive right after each statement, when the values that it frees are gone. Members of a fusion repeat the
-        fusion's figure.
+        Bytes alive right after each statement and its frees. Members of a fusion have the figure of the fusion.
     statement_peak_bytes : (statements,) int64
-        Maximum bytes alive during each statement: its inputs, its outputs and its transient memory.
+        Most bytes alive during each statement, including its inputs, its outputs and its transient memory. Members of a
+        fusion have the figure of the fusion.
     peak_bytes : int
-        Maximum over all statements; at least `baseline_bytes`.
+        Most bytes alive at any time in the step; at least `baseline_bytes`.
     peak_statement : int
-        The first statement that reaches the peak; the number of statements if the peak is after the last one; or -1.
+        The first statement that reaches the peak. The number of statements means that the peak is after the last
+        statement; -1 means that the peak is the baseline.
     baseline_bytes : int
-        Arguments: parameters, buffers and inputs.
+        Bytes of the arguments: parameters, buffers and inputs.
     after_bytes : int
-        Maximum bytes alive after the last statement, while autograd copies gradients.
+        Most bytes alive after the last statement, while autograd copies gradients.
     """
 
     live_bytes: NDArray[np.int64]
@@ -54,20 +54,20 @@ class Timeline:
 
 @dataclasses.dataclass(frozen=True)
 class AliveValue:
-    """A storage that is alive at a statement, and the first of its values that is alive there.
+    """A storage that is alive at a statement, with the first value that is alive in it.
 
     Attributes
     ----------
     value, name : int, str
-        The value's index and name.
+        Index and name of the value.
     storage, bytes : int
-        The storage's index, and its bytes.
+        Index and bytes of the storage.
     producer : int
-        The statement that makes the value, or -1.
+        The statement that makes the value; -1 if there is none.
     origin : int
-        The producer's origin, or -1.
+        The origin of the producer; -1 if there is none.
     source : str
-        The origin as ``file.py:12``, or an empty string.
+        The line of the origin, as ``file.py:12``; empty if unknown.
     """
 
     value: int
@@ -86,10 +86,10 @@ class StatementSchedule:
     Attributes
     ----------
     order : (entries,) int32
-        Indices of top-level statements; a recomputed statement appears twice.
+        Indices of statements that are no members of fusions. A recomputed statement appears twice.
     clone : (entries,) bool
-        True for the second appearance. It is a new computation in the backward, and its values replace the original
-        ones in all later backward entries.
+        True for the second appearance of a statement. It computes new values in the backward, which replace the
+        original values in all later backward entries.
     """
 
     order: NDArray[np.int32]
@@ -97,7 +97,7 @@ class StatementSchedule:
 
     @classmethod
     def of(cls, rows: Sequence[int], reruns: Mapping[int, Sequence[int]]) -> StatementSchedule:
-        """Return the statements `rows`, with the statements in ``reruns[row]`` run again right before ``row``."""
+        """Return the schedule of the statements `rows` in which ``reruns[row]`` run again right before ``row``."""
         order: list[int] = []
         clone: list[bool] = []
         for row in rows:
@@ -114,21 +114,21 @@ class Prediction:
     Attributes
     ----------
     peak_bytes, baseline_bytes : int
-        As in `Timeline`.
+        See `Timeline`.
     saved_bytes : int
         Bytes of the storages that the forward passes to the backward, without arguments.
     saved_tensors : int
-        Number of tensors that are passed, with arguments, as in Thunder's list.
+        Number of tensors in Thunder's list of saved tensors, including arguments.
     saved : (saved_tensors,) int32
-        Their values.
+        The values in this list.
     flops : int
         Floating point operations of all entries that run.
     entries : (running,) int32
-        Entries of the schedule that run; forward entries come first. The rest is dead.
+        Entries of the schedule that run, first those of the forward. All other entries are dead code.
     first_backward : int
-        Number of forward entries among them.
+        Number of forward entries in `entries`.
     timeline : Timeline
-        One row per element of `entries`.
+        One row for each element of `entries`.
     """
 
     peak_bytes: int
@@ -148,12 +148,12 @@ def timeline(graph: Graph) -> Timeline:
     Parameters
     ----------
     graph : Graph
-        Forward statements, then backward statements, with `frees`.
+        An execution graph: forward statements, then backward statements, with `frees`.
 
     Returns
     -------
     Timeline
-        One row per statement of the graph.
+        One row for each statement of the graph.
     """
     statements = graph.statements
     start, end = storage_spans(graph)
@@ -180,21 +180,21 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
     Parameters
     ----------
     graph : Graph
-        As for `timeline`.
+        An execution graph; see `timeline`.
     statement : int
-        Index of a statement, or the number of statements for the state after the last.
+        Index of a statement. The number of statements means the time after the last statement.
 
     Returns
     -------
     tuple of AliveValue
-        One entry per storage; their bytes and the statement's transient bytes add up to its peak. After the last
-        statement, autograd's copies take the place of the transient bytes.
+        One entry for each storage. The sum of all bytes and of the transient bytes of the statement is the
+        statement's peak. After the last statement, autograd's copies replace the transient bytes.
     """
     return describe_storages(graph, alive_storages(graph, statement))
 
 
 def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
-    """Return, for each storage alive at a statement, the one value that identifies it; see `alive_at`.
+    """Return, for each storage that is alive at a statement, its first value that is alive; see `alive_at`.
 
     Returns
     -------
@@ -219,7 +219,7 @@ def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
 
 
 def describe_storages(graph: Graph, rows: NDArray[np.intp]) -> tuple[AliveValue, ...]:
-    """Describe storages, given the rows of values from `alive_storages`."""
+    """Return descriptions of storages; `rows` is the result of `alive_storages`."""
     statements, values = graph.statements, graph.values
     storages, producer = values.storage[rows], values.producer[rows]
     origin = np.where(producer >= 0, statements.origin[producer], -1)
@@ -240,16 +240,15 @@ def describe_storages(graph: Graph, rows: NDArray[np.intp]) -> tuple[AliveValue,
 
 
 class Predictor:
-    """Predicts memory for schedules of one joint graph, in milliseconds each.
+    """Predicts memory for schedules of one joint graph, each in milliseconds.
 
-    The graph is the joint trace before Thunder splits it. `predict` does what Thunder does next: dead code is removed,
-    the statements that the outputs need become the forward and all others the backward, and values are dropped after
-    their last use.
+    `predict` repeats what Thunder does with a joint trace: it removes dead code, puts the statements that the outputs
+    need into the forward and all other statements into the backward, and frees values after their last use.
 
     Parameters
     ----------
     graph : Graph
-        A joint graph. Its values have flags for argument, output, gradient and cotangent. Its frees are not used.
+        A joint graph, whose values have flags for argument, output, gradient and cotangent. `frees` are not used.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -266,7 +265,7 @@ class Predictor:
         self._outcomes = _values_with(graph, ValueFlag.OUTPUT)
         self._gradients = _values_with(graph, ValueFlag.GRADIENT)
         self._cotangents = _values_with(graph, ValueFlag.COTANGENT)
-        # The backward gives all cotangents that it ignores one name, which holds the last of them until the end.
+        # The backward gives all cotangents that it ignores the same name, so only the last one stays alive to the end.
         self._ignored = self._cotangents - {value for row in self._outputs for value in row}
         self._argument_storages = {self._storage[value] for value in self._arguments}
         self._baseline_bytes = _baseline(graph)
@@ -281,8 +280,10 @@ class Predictor:
         schedule : StatementSchedule, optional
             By default the order of the joint graph.
         offloaded_storages : collection of int, optional
-            Storages that are offloaded. They are gone from their last use in the forward until `ahead` statements
-            before their first use in the backward, and do not count as saved.
+            Storages that are offloaded. An offloaded storage is not alive between its last use in the forward and the
+            reload, and does not count as saved.
+        ahead : int
+            Number of statements by which the reload of a storage precedes its first use in the backward.
 
         Returns
         -------
@@ -348,7 +349,7 @@ class Predictor:
         storage: list[int],
         spans: tuple[list[int], list[int], list[int]],
     ) -> None:
-        """Insert a gap into the spans of offloaded storages; the storage that is loaded back is a new one."""
+        """End the spans of offloaded storages in the forward, and append spans for the reloaded storages."""
         start, end, sizes = spans
         last: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -369,10 +370,18 @@ class Predictor:
                 end[index] = last[index]
 
     def _split_forward(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
-        """Return the forward that Thunder's split makes: its entries, and the values that the backward can use."""
+        """Split the entries as Thunder does.
+
+        Returns
+        -------
+        set of int
+            Values of the forward, including arguments, which the backward can read.
+        set of int
+            Entries of the forward.
+        """
         available = set(self._outcomes) | self._arguments
         if not self._gradients and not self._cotangents:
-            # Without a backward nothing is split off, and in-place writes that no statement reads stay.
+            # Without a backward, all entries are in the forward, also in-place writes that no statement reads.
             return available, set(running)
         forward = set()
         for entry in reversed(running):
@@ -388,14 +397,17 @@ class Predictor:
         return available, forward
 
     def _writes(self, row: int, values: set[int]) -> bool:
-        """Return whether the statement writes to one of the values."""
+        """Return whether statement `row` writes to the memory of one of `values`."""
         written = {self._storage[value] for value in self._outputs[row]}
         return any(value in values and self._storage[value] in written for value in self._inputs[row])
 
     def _stand_ins(
         self, rows: list[int], clones: list[bool], backward: list[int], storage: list[int], sizes: list[int]
     ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """Return reads and results of backward entries, with new values for clones; extends `storage` and `sizes`."""
+        """Return the inputs and the outputs of each backward entry, after values are replaced by those of clones.
+
+        The new values and their storages are added to `storage` and `sizes`.
+        """
         stand_in: dict[int, int] = {}
         reads: dict[int, list[int]] = {}
         makes: dict[int, list[int]] = {}
@@ -408,7 +420,7 @@ class Predictor:
                 for value, fresh in zip(self._inputs[row], reads[entry], strict=True)
             }
             if not clones[entry]:
-                # A view of a replaced value is in the replacement's storage.
+                # A view of a replaced value is now in the storage of the replacement.
                 for value in self._outputs[row]:
                     storage[value] = shared.get(storage[value], storage[value])
                 continue
@@ -426,7 +438,7 @@ class Predictor:
     def _needed_entries(
         self, rows: list[int], backward: list[int], reads: dict[int, list[int]], makes: dict[int, list[int]]
     ) -> list[int]:
-        """The backward entries that gradients need."""
+        """Return the backward entries that gradients need or that write in place."""
         needed = set(self._gradients)
         alive = []
         for entry in reversed(backward):
@@ -445,7 +457,7 @@ class Predictor:
         storage: list[int],
         storages: int,
     ) -> tuple[list[int], list[int]]:
-        """First and last position at which each storage is alive."""
+        """Return the first and the last position at which each storage is alive."""
         never, ever = len(entries), len(entries)
         start, end = [never] * storages, [-1] * storages
         for position, entry in enumerate(entries):
@@ -480,21 +492,19 @@ def _baseline(graph: Graph) -> int:
 
 
 def _after_bytes(graph: Graph, storage: Sequence[int], sizes: Sequence[int]) -> int:
-    """Return the maximum bytes alive after the last statement.
-
-    Meanwhile autograd gives gradients to leaves one after another.
+    """Return the most bytes alive after the last statement, while autograd accumulates gradients.
 
     Parameters
     ----------
     graph : Graph
-        With `Ends.accumulated`.
+        The accumulated gradients are in `StepBoundary`.
     storage, sizes : sequence of int
         Storage of each value, and bytes of each storage, under the schedule.
     """
     ends, flags = graph.ends, graph.values.flags
     others = np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
     kept = {storage[value] for value in others}
-    # A gradient that does not go to a leaf goes to another backward.
+    # A gradient that does not go to a leaf is passed to a different backward.
     gone_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
     kept |= {storage[value] for value in gone_on}
     held = {storage[value] for value in np.flatnonzero(flags & _HELD).tolist()} - {-1}
@@ -514,9 +524,9 @@ def _after_bytes(graph: Graph, storage: Sequence[int], sizes: Sequence[int]) -> 
 
 
 def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each value, the first and the last statement at which it is alive.
+    """Return, for each value, the first and the last statement at which it is alive.
 
-    Values that exist only inside fusions never start.
+    For a value that exists only inside of fusions, the first statement is the number of statements.
     """
     statements, flags = graph.statements, graph.values.flags
     count = len(statements)
@@ -528,7 +538,7 @@ def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     np.minimum.at(made, statements.outputs.items[on_top], rows[on_top])
     np.maximum.at(dropped, statements.frees.items, np.repeat(np.arange(count), np.diff(statements.frees.offsets)))
     cotangent = (flags & ValueFlag.COTANGENT) != 0
-    # A backward without statements of its own gets them after the forward's last statement.
+    # Cotangents are alive from the start of the backward. If it has no statements, this is after the last statement.
     made[cotangent] = graph.first_backward
     dropped = np.where(dropped < 0, count, np.maximum(dropped, made))
     dropped[(flags & _HELD) != 0] = count
@@ -539,8 +549,8 @@ def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def storage_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and the last statement at which each storage is alive.
 
-    -1 means before the first statement, and the number of statements after the last. A storage that is never alive
-    starts after its end.
+    -1 means before the first statement, and the number of statements means after the last one. For a storage that is
+    never alive, the first statement is later than the last.
     """
     return _storage_spans(graph, *_value_spans(graph))
 
@@ -567,9 +577,9 @@ def _timeline(
     baseline_bytes: int,
     after_bytes: int,
 ) -> Timeline:
-    """Sum the storages that are alive from `start` to `end`, both inclusive, over `count` statements.
+    """Return the timeline of storages that are alive from `start` to `end`, inclusive.
 
-    `rows` are those that run.
+    There are `count` statements. Only the statements `rows`, which are no members of fusions, can have the peak.
     """
     alive = start <= end
     made = np.zeros(count + 1, np.int64)
@@ -585,7 +595,7 @@ def _timeline(
         at = int(rows[np.argmax(statement_peak_bytes[rows])])
         if statement_peak_bytes[at] >= baseline_bytes:
             peak_bytes, peak_statement = int(statement_peak_bytes[at]), at
-    # If the backward has no statements, cotangents are alive only there.
+    # If the backward has no statements, cotangents are alive only after the last statement.
     last_bytes = int(made.sum() - dropped[:count].sum())
     if max(last_bytes, after_bytes) > peak_bytes:
         peak_bytes, peak_statement = max(last_bytes, after_bytes), count

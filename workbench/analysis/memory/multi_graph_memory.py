@@ -1,7 +1,8 @@
-"""Memory of a program of several graphs: the timelines of its parts, joined by the storages that live between them.
+"""Memory of a program of several graphs: the timelines of its parts, and the storages that are alive between them.
 
-Storages that live between parts were recorded once, on fake tensors: see `Event`. A part's plan gives the
-storages inside the part, and those that it keeps for its backward. Other choices then need only arithmetic.
+Storages that are alive between parts were recorded once, with fake tensors; see `Event`. The plan of a part determines
+the storages inside of the part, and the storages that the part keeps for its backward. Therefore new choices need no
+new recording.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from workbench.core.graph import Graph, ValueFlag
 
 @dataclasses.dataclass(frozen=True)
 class StorageAllocated:
-    """A storage is allocated between parts, is returned by a part, or exists from the start."""
+    """A storage is allocated between parts, is returned by a part, or exists from the start of the step."""
 
     storage: int
     bytes: int
@@ -26,7 +27,7 @@ class StorageAllocated:
 
 @dataclasses.dataclass(frozen=True)
 class StorageFreed:
-    """No object between the parts holds a storage any longer; a part may still hold it."""
+    """A storage is no longer held by an object between the parts. A part may still hold the storage."""
 
     storage: int
 
@@ -39,9 +40,9 @@ class Forward:
     ----------
     part : str
     call : int
-        A separate number for each run of any part.
+        Number of this run; each run of a part has a different number.
     arguments, outputs : tuple of int
-        Storages; -1 for an argument or output that is not a tensor.
+        Storage of each argument and output; -1 if it is no tensor.
     """
 
     part: str
@@ -57,11 +58,11 @@ class Backward:
     Attributes
     ----------
     call : int
-        Of its `Forward`.
+        Number of the run, as in its `Forward`.
     cotangents : tuple of int
-        Storages by output.
+        For each output, the storage of its gradient.
     gradients : tuple of int
-        Storages by argument, one for each; later events make them.
+        For each argument, the storage of its gradient, which a later event allocates.
     """
 
     call: int
@@ -79,10 +80,10 @@ class RecordedStep:
     Attributes
     ----------
     baseline : tuple of StorageAllocated
-        Parameters, buffers, inputs, and the state of optimizers.
+        Storages of parameters, buffers, inputs, and the state of optimizers.
     events : tuple of Event
     opaque : tuple of str
-        Parts that PyTorch runs without Thunder; the workspaces of their kernels are not known.
+        Names of parts that PyTorch runs without Thunder. Memory that their kernels use internally is not known.
     """
 
     baseline: tuple[StorageAllocated, ...]
@@ -90,7 +91,7 @@ class RecordedStep:
     opaque: tuple[str, ...]
 
     def with_part_names(self, names: Mapping[str, str]) -> RecordedStep:
-        """Return the same events with other names for the parts."""
+        """Return the step with new names for the parts; `names` maps an old name to the new one."""
         events = (
             dataclasses.replace(event, part=names[event.part]) if isinstance(event, Forward) else event
             for event in self.events
@@ -105,12 +106,12 @@ class StepMemory:
     Attributes
     ----------
     live_bytes : (events,) int64
-        Maximum bytes alive at each event, inside a part or between parts.
+        Most bytes alive at each event, inside of a part or between parts.
     where : tuple of str
-        The part of each event, as ``part2`` or ``part2 backward``; empty between parts.
+        The part that runs at each event, as ``part2`` or ``part2 backward``; empty between parts.
     peak_bytes, baseline_bytes : int
     at_least : bool
-        Whether it is a lower bound, because opaque parts may take more memory internally.
+        Whether the figures are lower bounds, because opaque parts may use more memory internally.
     """
 
     live_bytes: NDArray[np.int64]
@@ -121,28 +122,29 @@ class StepMemory:
 
     @property
     def peak_part(self) -> str:
-        """Part at the peak; empty if the peak is between parts."""
+        """The part that runs at the peak; empty if the peak is between parts."""
         return self.where[int(np.argmax(self.live_bytes))] if len(self.where) else ""
 
 
 @dataclasses.dataclass(frozen=True)
 class PartMemory:
-    """The data of a plan that is needed to join it with others.
+    """Data on the plan of a part from which the memory of the whole step is computed.
 
     Attributes
     ----------
     first_backward : int
     live_bytes, peak_bytes : (statements,) int64
-        Bytes of storages that only the part uses, after each statement and during it.
+        Bytes of storages that only the part uses: right after each statement, and at most during each statement.
     saved_bytes : int
-        Those that live from the forward to the backward.
+        Bytes of such storages that are alive from the forward to the backward.
     after_bytes : int
         Bytes of autograd's copies of gradients after the backward.
     argument, output, cotangent, gradient : tuple of int
-        Storages of the plan by position, of gradients by argument; -1 if the plan has none.
-    made, dropped : mapping of int to int
-        The statement that makes a storage of an output; and the statement after which the part no longer holds a
-        storage that is saved, or that belongs to arguments, to outputs, or to values given to the backward.
+        For each argument and output, its storage in the plan and the storage of its gradient; -1 if there is none.
+    made : mapping of int to int
+        Maps the storage of an output to the statement that makes it.
+    dropped : mapping of int to int
+        Maps a shared storage that the part keeps for its backward to the last statement of the backward that uses it.
     bytes : (storages,) int64
     """
 
@@ -161,16 +163,16 @@ class PartMemory:
 
 
 def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemory:
-    """Return the memory inside a plan.
+    """Return the data on the plan of a part.
 
     Parameters
     ----------
     graph : Graph
-        An execution graph.
+        The execution graph of the part.
     own : Timeline
-        Of it alone.
+        The timeline of this graph alone.
     arguments : sequence of str
-        Names of the values that the part receives, by position.
+        Names of the part's arguments, in order.
     """
     statements, values = graph.statements, graph.values
     count, first_backward = len(statements), graph.first_backward
@@ -215,7 +217,7 @@ def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Part
 
 
 def _last_backward_reads(graph: Graph, shared: Collection[int]) -> dict[int, int]:
-    """Return, for each shared storage, the last statement of the backward that reads it, if the part keeps it."""
+    """Return a map from each of `shared` that the part keeps for its backward to the last statement that uses it."""
     statements, storage = graph.statements, graph.values.storage
     kept = set(graph.saved_storages(arguments=True).tolist())
     kept |= set(storage[(graph.values.flags & ValueFlag.COTANGENT) != 0].tolist())
@@ -231,13 +233,13 @@ def _last_backward_reads(graph: Graph, shared: Collection[int]) -> dict[int, int
 
 
 def join_step_memory(recorded: RecordedStep, part_memories: Mapping[str, PartMemory]) -> StepMemory:
-    """The memory of a step under given plans of its parts.
+    """Return the memory of a step under the plans of its parts.
 
     Parameters
     ----------
     recorded : RecordedStep
     part_memories : mapping of str to PartMemory
-        By part; parts that PyTorch runs are missing.
+        Maps the name of a part to the data on its plan. Parts that PyTorch runs are missing.
     """
     state = _LiveStorages(recorded, part_memories)
     for at, event in enumerate(recorded.events):
@@ -249,18 +251,20 @@ def join_step_memory(recorded: RecordedStep, part_memories: Mapping[str, PartMem
 
 
 class _LiveStorages:
-    """Live storages, event by event."""
+    """Goes over the events of a step, and counts the storages that are alive."""
 
     def __init__(self, recorded: RecordedStep, part_memories: Mapping[str, PartMemory]) -> None:
         self.events, self.inside = recorded.events, part_memories
         self.bytes = {made.storage: made.bytes for made in recorded.baseline}
         self.outside = set(self.bytes)
         self.kept: dict[int, set[int]] = {}
-        """Shared storages that each call keeps for its backward."""
+        """For each run of a part, the recorded storages that it keeps for its backward."""
         self.hidden: dict[int, int] = {}
-        """Bytes of the latter."""
+        """For each run of a part, the `saved_bytes` that it keeps for its backward."""
         self.same: dict[int, int] = {}
-        """Storages that were recorded as several and are one under the plan, such as a gradient of two arguments."""
+        """Maps a recorded storage to another one that is the same storage under the plan, such as a gradient that two
+        arguments share.
+        """
         self.calls: dict[int, Forward] = {}
         self.most: list[int] = []
         self.where: list[str] = []
@@ -299,7 +303,7 @@ class _LiveStorages:
         places |= dict(zip(inside.argument, event.arguments, strict=False))
         self.kept[event.call] = {places[storage] for storage in inside.dropped if places.get(storage, -1) >= 0}
         for storage, place in places.items():
-            # A later event allocates the outputs.
+            # Record only the sizes of outputs here, because a later event allocates the outputs.
             if place >= 0:
                 self.bytes.setdefault(place, int(inside.bytes[storage]))
         self.hidden[event.call] = inside.saved_bytes
@@ -341,7 +345,7 @@ class _LiveStorages:
         return others + max(int(most), gradients - left + inside.after_bytes, 0)
 
     def _ownerless_storages(self, index: int) -> set[int]:
-        """Return the storages that have no owner after a backward has run."""
+        """Return the storages that are freed right after the event `index`, before the next part runs."""
         found: set[int] = set()
         for event in self.events[index + 1 :]:
             if isinstance(event, Forward | Backward):

@@ -1,4 +1,4 @@
-"""Exact memory under options for storages, by place. Places are statements in the order in which stock runs them."""
+"""Exact memory under options for storages, at each place. Places are the joint graph's statements in stock order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SAVE, RECOMPUTE, OFFLOAD = "save", "recompute", "offload"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExactMemory:
-    """Exact memory under options.
+    """Exact memory under options for storages.
 
     Attributes
     ----------
     peak_bytes, saved_bytes : int
     peaks : (places + 1,) int64
-        Maximum bytes alive at each place of `PeakPositions`, and after the last statement.
+        Most bytes alive at each place of `PeakPositions`, and after the last statement.
     compute_s : float or None
-        Seconds of a step's compute, without transfers; None if only the time that the choices add is known.
+        Seconds of a step's compute, without transfers; None if only the added time is known.
     """
 
     peak_bytes: int
@@ -36,13 +36,13 @@ class ExactMemory:
 
 
 class PeakPositions:
-    """Places of peaks, independent of choices: the joint graph's statements in stock execution order.
+    """The places at which peaks are compared under all choices: the joint graph's statements in stock order.
 
     Parameters
     ----------
     work : Recomputer
     predictor : Predictor
-        Of the same graph.
+        Predictor for the graph of `work`.
     """
 
     def __init__(self, work: Recomputer, predictor: Predictor) -> None:
@@ -52,24 +52,27 @@ class PeakPositions:
         self.count = len(self.of_row)
 
     def positions_ahead(self, plan: Graph, ahead: int) -> int:
-        """Return the number of backward places in `ahead` statements of an execution graph.
+        """Return how many backward places correspond to `ahead` statements of an execution graph.
 
-        A fusion counts as one statement.
+        A fusion is one statement of the execution graph, and several places.
         """
         statements = plan.statements
         planned = int(((statements.parent < 0) & (statements.side == BACKWARD)).sum())
         return round(ahead * max(1.0, (self.count - self.first_backward) / max(1, planned)))
 
     def peaks_of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
-        """Return peaks by place from those of an execution graph; all members of a fusion have the fusion's peak.
+        """Return the peak at each place, from the peaks of an execution graph.
+
+        All members of a fusion have the peak of the fusion.
 
         Parameters
         ----------
         joint, plan : Graph
+            The joint graph and an execution graph.
         peaks : (statements,) int64
-            Maximum bytes alive during each statement of `plan`.
+            Most bytes alive during each statement of `plan`.
         after_bytes : int
-            And after the last.
+            Most bytes alive after the last statement.
         """
         producer = dict(zip(joint.values.name, joint.values.producer.tolist(), strict=True))
         reached: dict[int, int] = {}
@@ -78,7 +81,7 @@ class PeakPositions:
             top = row if statements.parent[row] < 0 else int(statements.parent[row])
             for value in statements.outputs[row].tolist():
                 place = self.of_row.get(producer.get(plan.values.name[value], -1), -1)
-                # If the backward makes a value of the forward, it makes a copy of it.
+                # Ignore recomputations: values of the forward that the backward makes.
                 if (place >= self.first_backward) == (statements.side[top] == BACKWARD):
                     reached[top] = max(reached.get(top, -1), place)
         found = np.zeros(self.count + 1, np.int64)
@@ -94,7 +97,7 @@ class PeakPositions:
 
 
 class JointGraphMemory:
-    """Evaluates options by the joint graph alone, in milliseconds; exact if nothing is fused.
+    """Computes the memory under options from the joint graph alone, in milliseconds. Exact if nothing is fused.
 
     Parameters
     ----------
@@ -102,11 +105,11 @@ class JointGraphMemory:
     predictor : Predictor
     positions : PeakPositions
     fixed : mapping of int to str
-        Storages that are never saved, whatever else is chosen.
+        Options of storages for which there is no choice.
     along, gather : bool
-        As for `Recomputer.edit`.
+        See `Recomputer.edit`.
     ahead : int
-        Number of statements between loading an offloaded storage back and its first use.
+        Number of statements by which the reload of a storage precedes its first use in the backward.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class JointGraphMemory:
         self._along, self._gather, self._ahead = along, gather, ahead
 
     def __call__(self, options: Mapping[int, str]) -> ExactMemory:
-        """Weigh options."""
+        """Return the memory under `options`, which maps storages to options."""
         chosen = {**self._fixed, **options}
         again = [storage for storage, option in chosen.items() if option == RECOMPUTE]
         away = [storage for storage, option in chosen.items() if option == OFFLOAD]
@@ -136,11 +139,11 @@ class JointGraphMemory:
         return ExactMemory(peak_bytes=peak_bytes, saved_bytes=saved_bytes, peaks=peaks)
 
     def evaluate_schedule(self, schedule: StatementSchedule, offloaded_storages: Collection[int]) -> ExactMemory:
-        """Evaluate a schedule statement by statement, with offloaded storages."""
+        """Return the memory of a schedule with offloaded storages, from the `Predictor`."""
         found = self._predictor.predict(schedule, offloaded_storages=offloaded_storages, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
         place = self._places.count
-        # Go from the end, so that a clone counts at the place for which it is made.
+        # Go backward, so that a clone counts at the place of the statement before which it is inserted.
         for entry in range(len(found.entries) - 1, -1, -1):
             number = int(found.entries[entry])
             if not schedule.clone[number]:

@@ -1,4 +1,4 @@
-"""Statements that the backward repeats if storages are not saved, and their places, computed on the joint graph."""
+"""Find the statements that the backward repeats if storages are recomputed, and their positions in the joint graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 @dataclasses.dataclass(frozen=True)
 class Recompute:
-    """An edit of the joint trace.
+    """Recomputations in a joint trace.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Recompute:
     before: dict[int, tuple[int, ...]]
 
     def schedule(self, graph: Graph) -> StatementSchedule:
-        """Return the joint graph's statements in order, with the repeated ones inserted."""
+        """Return the schedule of the joint graph's statements with the repeated statements inserted."""
         order: list[int] = []
         clone: list[bool] = []
         for row in np.flatnonzero(graph.statements.parent < 0).tolist():
@@ -38,8 +38,8 @@ class Recompute:
 def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
     """Find the statements of a joint graph that Thunder's split puts into the forward.
 
-    The split goes by need, not by tags. A statement that only the backward reads runs in the backward, wherever it was
-    traced.
+    The split does not use tags: a statement whose outputs only the backward reads runs in the backward, even if it
+    belongs to the program's forward.
     """
     statements, values = graph.statements, graph.values
     needed = np.asarray((values.flags & ValueFlag.OUTPUT) != 0)
@@ -69,7 +69,7 @@ def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def backward_rows(graph: Graph, *, by_tag: bool) -> NDArray[np.bool_]:
-    """Find the statements that run in the backward: by need, or by Thunder's tag if a fusion pass uses the tag."""
+    """Find the statements that run in the backward: by Thunder's tags if `by_tag`, else as `needed_by_forward`."""
     if by_tag:
         return np.asarray(graph.statements.side == BACKWARD)
     return ~needed_by_forward(graph) & (graph.statements.parent < 0)
@@ -79,16 +79,16 @@ _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 
 
 class Recomputer:
-    """Computes recompute edits of one joint graph.
+    """Finds recomputations in a joint graph.
 
     Parameters
     ----------
     graph : Graph
-        The claimed joint trace.
+        Graph of the joint trace.
     by_tag : bool
-        Whether a fusion pass decides by tags which statements belong to the backward.
+        Whether tags determine which statements run in the backward, because a fusion pass uses tags.
     also_saved : collection of int, optional
-        Values that are saved in addition to the backward's inputs; recomputation can start from them.
+        Values that are saved although the backward does not read them. Recomputations can start from these values.
     """
 
     def __init__(self, graph: Graph, *, by_tag: bool, also_saved: Collection[int] = ()) -> None:
@@ -105,7 +105,7 @@ class Recomputer:
         self.argument_storage = argument
         self.last_write = self._last_writes()
         self._blocked: dict[int, str] = {}
-        # Plain Python integers, because they are read one at a time, ten thousand times.
+        # Convert columns to Python lists, because single items are read ten thousand times.
         self._inputs, self._outputs = graph.statements.inputs.lists(), graph.statements.outputs.lists()
         self._flags: list[int] = graph.statements.flags.tolist()
         self._kind: list[int] = graph.statements.kind.tolist()
@@ -123,7 +123,7 @@ class Recomputer:
         self._readers = self._backward_readers()
 
     def _backward_readers(self) -> dict[int, list[int]]:
-        """Statements of the backward that read saved values, by storage."""
+        """Return a map from each storage to the statements of the backward that read saved values in it."""
         saved = set(self.saved.tolist())
         found: dict[int, list[int]] = {}
         for row in np.flatnonzero(self.backward & (self.graph.statements.kind != Kind.GET_GRAD)).tolist():
@@ -137,7 +137,7 @@ class Recomputer:
         for row in np.flatnonzero(statements.flags & StatementFlag.INPLACE):
             storages = values.storage[statements.outputs[row]]
             if statements.kind[row] != Kind.COPY:
-                # Composites of copies may write to any of their inputs, as batch norm does.
+                # A composite that contains copies, such as a batch norm, may write to any of its inputs.
                 storages = np.union1d(storages, values.storage[statements.inputs[row]])
             last[storages[storages >= 0]] = row
         return last
@@ -165,9 +165,10 @@ class Recomputer:
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
 
     def first_storage_reads(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
-        """Return where recomputations first read other storages: statements of the backward, by storage.
+        """Return which storages the recomputations of `always` read, and where.
 
-        This is empty if no value is kept that the backward does not read.
+        The result maps each such storage to the first statement of the backward before which it is read. It is empty if
+        no values are `also_saved`.
         """
         found: dict[int, int] = {}
         for storage in always if self.kept else ():
@@ -181,13 +182,14 @@ class Recomputer:
         return found
 
     def storages_read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
-        """Return the saved storages that the recomputation of a storage's values reads.
+        """Return the saved storages that the recomputation of a value reads, if only its storage is recomputed.
 
         Parameters
         ----------
         value, storage : int
+            A saved value and its storage.
         along, gather : bool
-            As for `edit`.
+            See `edit`.
         """
         repeats = self._repeats(frozenset((storage,)), along=along, gather=gather)
         queue, seen, found = [value], set(), set()
@@ -203,15 +205,18 @@ class Recomputer:
         return frozenset(found)
 
     def recomputable_together(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
-        """Return saved storages that may be recomputed together with a storage.
-
-        Also return the statements that make several of them at once.
+        """Find saved storages that a recomputation of `storage` computes too, because one statement makes both.
 
         Parameters
         ----------
         storage : int
         always : collection of int
             Storages that are recomputed under any choices.
+
+        Returns
+        -------
+        dict of int to frozenset of int
+            Maps each such storage to the statements that make it together with another storage.
         """
         saved = self._saved_on
         queue, seen = list(saved.get(storage, ())), set()
@@ -226,15 +231,14 @@ class Recomputer:
                 found[other] = found.get(other, frozenset()) | {producer}
             for read in self._inputs[producer]:
                 lives = self._storage[read]
-                # If another storage's choice covers a value, it is left to that choice, except for views that are not
-                # saved themselves.
+                # Stop at a saved value of another storage, which has a choice of its own.
                 left = lives != storage and lives not in always and read in saved.get(lives, ())
                 if self._made_by_forward[read] and not left:
                     queue.append(read)
         return found
 
     def why_no_recompute(self, storage: int) -> str:
-        """Return the reason why a storage cannot be recomputed; empty if it can."""
+        """Return the reason why a storage cannot be recomputed; an empty text means that it can."""
         if self._last_write[storage] >= 0:
             return "it is written in place: the backward reads the new content, which recomputing would not give"
         queue = self.values_on(storage).tolist()
@@ -246,18 +250,18 @@ class Recomputer:
             seen.add(row)
             if reason := self._why_no_rerun(row):
                 return reason
-            # A saved value may be a view; then its base is recomputed as well.
+            # For a view, its base in the same storage is recomputed, too.
             queue += [v for v in self._inputs[row] if self._storage[v] == storage]
         return ""
 
     def is_gathered_argument(self, storage: int) -> bool:
-        """Return whether a storage is a gathered argument, which can be gathered again."""
+        """Return whether a storage is the result of a gather of an argument, so that it can be gathered again."""
         graph = self.graph
         makers = graph.values.producer[np.flatnonzero(graph.values.storage == storage)]
         return any(graph.statements.kind[row] == Kind.COLLECTIVE and self._gathers_argument(row) for row in makers)
 
     def _gathers_argument(self, row: int) -> bool:
-        """Return whether a statement gathers an argument, or waits for that."""
+        """Return whether a statement gathers an argument, or waits for such a gather."""
         statements, values = self.graph.statements, self.graph.values
         sent = statements.inputs[row][:1]
         if statements.kind[row] == Kind.WAIT:
@@ -265,7 +269,7 @@ class Recomputer:
         return "all_gather" in statements.name[row] and bool(self.argument_storage[values.storage[sent]].all())
 
     def why_no_offload(self, storage: int) -> str:
-        """Return the reason why a storage cannot be offloaded; empty if it can."""
+        """Return the reason why a storage cannot be offloaded; an empty text means that it can."""
         if self.last_write[storage] >= 0:
             return "it is written in place: a copy from before the write would be out of date"
         return ""
@@ -295,7 +299,7 @@ class Recomputer:
         return reason
 
     def _repeats(self, chosen: frozenset[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
-        """Return whether a value that is needed again is recomputed, given the chosen storages."""
+        """Return a function that says whether a value that is needed again is recomputed, if `chosen` are."""
         storages, producers, made, held = self._storage, self._producer, self._made_by_forward, self._held
 
         def is_rerun(value: int) -> bool:
@@ -312,7 +316,7 @@ class Recomputer:
         return is_rerun
 
     def rows_rerun(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
-        """Return the rows of statements that run again for storages; parameters as for `edit`."""
+        """Return the rows of all statements that run again in `edit` with these parameters."""
         repeats = self._repeats(frozenset(chosen), along=along, gather=gather)
         queue = [value for storage in chosen for value in self._saved_on.get(storage, ())]
         rows: set[int] = set()
@@ -324,16 +328,17 @@ class Recomputer:
         return frozenset(rows)
 
     def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
-        """Return the edit that recomputes the chosen storages in the backward.
+        """Return the recomputations in the backward of the storages `chosen`.
 
         Parameters
         ----------
         chosen : collection of int
-            Storages, each without a `why_no_recompute`.
+            Storages to recompute; `why_no_recompute` of each must be empty.
         along : bool
-            If True, also recompute inputs, back to saved values, where that is legal; if False, save the inputs.
+            Whether inputs of recomputed statements are recomputed, too, where this is legal, back to saved values. If
+            False, the inputs are saved.
         gather : bool
-            On the way, also gather arguments again for which that was not chosen.
+            Whether inputs that are gathered arguments may be gathered again, too.
         """
         chosen_set = frozenset(chosen)
         again = self._repeats(chosen_set, along=along, gather=gather)

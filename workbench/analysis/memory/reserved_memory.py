@@ -1,9 +1,10 @@
-"""Memory that PyTorch reserves on a GPU for a plan: its allocations and frees, given to a simulated allocator.
+"""Predict the memory that PyTorch reserves on a GPU for a plan, with a simulation of PyTorch's allocator.
 
-The sequence is that of `workbench.analysis.memory.liveness.timeline`. Parameters, buffers and inputs come first. Each
-statement allocates its outputs and its transient memory, and frees what it uses last. Reloaded storages come from the
-side stream's pools. Two steps run, because the second one may find other free blocks than the first. Workspaces of
-libraries that PyTorch allocates once, such as cuBLAS's, are not part of a plan and are left out.
+The sequence of allocations and frees is that of `workbench.analysis.memory.liveness.timeline`. Parameters, buffers and
+inputs are allocated first. Each statement allocates its outputs and its transient memory, and frees storages that no
+later statement uses. Reloaded storages are allocated from the pools of a second stream. Two training steps are
+simulated, because the second step starts with the segments that the first step has reserved. Workspaces that PyTorch
+allocates once for libraries such as cuBLAS are not part of a plan, and are not included.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class ReservedMemory:
     reserved_bytes : int
         Maximum of ``torch.cuda.memory_reserved``.
     allocated_bytes : int
-        Maximum of ``torch.cuda.memory_allocated``, with the rest of blocks that are not split.
+        Maximum of ``torch.cuda.memory_allocated``.
     fragmented_bytes : int
-        Bytes reserved but not allocated when most was allocated.
+        Bytes that are reserved and not allocated, at the time of the most allocated bytes.
     statement : int
-        Statement that makes the allocator reserve memory for the last time; -1 for the arguments, and the number of
-        statements for autograd's copies after the last one.
+        Statement at which the allocator reserves memory for the last time. -1 means the arguments; the number of
+        statements means autograd's copies after the last statement.
     refused_bytes : int
-        Size of the first allocation for which the device has no room, at `statement`; 0 if all fit.
+        Size of the first allocation for which the device has no memory, at `statement`; 0 if there is none.
     """
 
     reserved_bytes: int
@@ -48,12 +49,12 @@ class ReservedMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether the device has room for all allocations."""
+        """Whether the device has memory for all allocations."""
         return not self.refused_bytes
 
 
 class _Step:
-    """Allocations of one plan, given to an allocator."""
+    """Passes the allocations and frees of a plan to an allocator, and records the largest figures."""
 
     def __init__(self, graph: Graph, allocator: CachingAllocator) -> None:
         self.graph, self.allocator = graph, allocator
@@ -86,7 +87,7 @@ class _Step:
             self.live[storage] = self.allocate(self.sizes[storage])
 
     def run(self) -> None:
-        """Run one step, and free all but the arguments."""
+        """Simulate one step, and then free all storages except arguments."""
         transient: list[int] = self.graph.statements.transient_bytes.tolist()
         for row in self._rows:
             self.statement = row
@@ -107,11 +108,11 @@ class _Step:
             self.allocator.free(copy)
 
     def _accumulate(self) -> list[MemoryBlock]:
-        """Allocate autograd's copies of gradients; see `workbench.analysis.memory.liveness`."""
+        """Allocate autograd's copies of gradients, and return them; see `workbench.analysis.memory.liveness`."""
         ends, values = self.graph.ends, self.graph.values
         storage_of: list[int] = values.storage.tolist()
         held = np.flatnonzero(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
-        # A gradient that does not go to a leaf goes to another backward.
+        # A gradient that does not go to a leaf is passed to a different backward.
         passed_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
         kept = {storage_of[value] for value in (*held, *passed_on)}
         waiting = Counter(storage_of[value] for value in ends.accumulated)
@@ -138,11 +139,11 @@ def predict_reserved(
     Parameters
     ----------
     graph : Graph
-        As for `workbench.analysis.memory.liveness.timeline`.
+        An execution graph; see `workbench.analysis.memory.liveness.timeline`.
     capacity_bytes : int, optional
-        Memory of the device that is free for PyTorch; without a limit by default.
+        Bytes of the device that PyTorch may reserve; no limit by default.
     expandable_segments : bool
-        As in ``PYTORCH_CUDA_ALLOC_CONF``.
+        The option of ``PYTORCH_CUDA_ALLOC_CONF``.
 
     Returns
     -------

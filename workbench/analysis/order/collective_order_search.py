@@ -1,4 +1,4 @@
-"""The best order of collectives among many, which are all simulated, under a limit on the bytes in flight."""
+"""Simulate many orders of collectives, and find the best one under a limit on the bytes in flight."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from workbench.analysis.cost.machines import Machine
 from workbench.errors import PlanError
 
 CLOSE = 1e-4
-"""Steps that differ by less than this share count as equal; of two equal ones, the one with fewer bytes in flight
-wins.
+"""Step times that differ by less than this share count as equal. Of two orders with equal step times, the one with
+fewer bytes in flight is better.
 """
 
 
@@ -23,11 +23,12 @@ class SimulatedOrder:
     Attributes
     ----------
     choices : mapping of str to str
-        That make it.
+        The choices that give this order.
     step_s, exposed_communication_s, lower_bound_s : float
-        The bound is the same for every order of these collectives.
+        Simulated times, and a lower bound of the step time for all orders of these collectives.
     in_flight_peak_bytes : int
-        Bytes of results that a statement reads later. Returned values do not count, because they are held in any case.
+        Most bytes in flight at once, counting only results that a statement reads later. Returned values do not count,
+        because they are held in any case.
     """
 
     choices: Mapping[str, str]
@@ -37,13 +38,13 @@ class SimulatedOrder:
     lower_bound_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON."""
+        """Return the order as plain data for JSON."""
         return {**dataclasses.asdict(self), "choices": dict(self.choices)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """Result of a search; every time is simulated.
+    """Result of a search. All times are simulated.
 
     Attributes
     ----------
@@ -63,21 +64,21 @@ class Search:
 
     @property
     def choices(self) -> dict[str, str]:
-        """The choices that give the best order, ready for `Workbench.choose`."""
+        """The choices that give the best order, as an argument for `Workbench.choose`."""
         return dict(self.best.choices)
 
     @property
     def lower_bound_s(self) -> float:
-        """Least number of seconds of any order of the best candidate's collectives."""
+        """Lower bound of the step time for all orders of the collectives in `best`."""
         return self.best.lower_bound_s
 
     @property
     def over_bound(self) -> float:
-        """Relative distance of the best order from the bound: their ratio minus one."""
+        """Step time of the best order divided by the lower bound, minus one."""
         return self.best.step_s / self.lower_bound_s - 1
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON data."""
+        """Return the result as plain data for JSON."""
         return {
             "best": self.best.to_json(),
             "now": self.now.to_json(),
@@ -96,24 +97,24 @@ def search_orders(
     machine: Machine,
     limit_bytes: int | None = None,
 ) -> Search:
-    """Simulate every candidate and return the best within the limit.
+    """Simulate all candidates, and return the best one within the limit.
 
     Parameters
     ----------
     candidates : iterable of mapping of str to str
         Sets of choices, each of which gives an order.
     simulate : callable
-        Returns the simulation under given choices, and its lower bound in seconds.
+        Returns the simulation under a set of choices, and the lower bound of the step time in seconds.
     current : SimulatedOrder
-        The order in force.
+        The current order.
     machine : Machine
     limit_bytes : int, optional
-        Limit for results in flight that a statement will read.
+        Limit for the bytes of results that are in flight and that a statement will read.
 
     Raises
     ------
     PlanError
-        If no order is within the limit; the message names the least that an order needs.
+        If no order is within the limit; the message contains the smallest number of bytes that an order needs.
     """
     tried = []
     for choices in candidates:
@@ -130,7 +131,7 @@ def search_orders(
 
 
 def simulated_order(choices: Mapping[str, str], simulation: Simulation, lower_bound_s: float) -> SimulatedOrder:
-    """Return a simulation as a row of a search."""
+    """Return the `SimulatedOrder` with the figures of a simulation."""
     return SimulatedOrder(
         choices=choices,
         step_s=simulation.step_s,

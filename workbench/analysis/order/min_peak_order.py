@@ -1,10 +1,10 @@
 """Search for the order of statements with the least predicted peak, on a `Graph` alone.
 
-The graph determines the constraints: values that are read, memory that is written under any alias, the order of random
-draws, and statements that act outside of the program's memory (collectives, offloads), which nothing passes. Memory is
-then a function of the set of statements that have run, so the search is over sets. It is exact if there are few sets;
-otherwise it is a beam search with the best sets of each size. An order whose peak is higher than that of the current
-one is never returned.
+The constraints of an order follow from the graph: a value is made before it is read, accesses of memory that is written
+keep their order, random draws keep their order, and no statement moves past a collective or an offload. The memory at
+any time depends only on the set of statements that have run, so the search goes over such sets. The search is exact if
+there are few sets. Otherwise it is a beam search that continues with the best sets of each size. The result never has a
+higher peak than the current order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from workbench.analysis.memory.liveness import timeline
 from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
 
 EXACT_STATES = 4000
-"""Number of sets to examine before the search continues as a beam."""
+"""Number of sets that the exact search examines before it gives up."""
 
 BEAM_STEPS = 400_000
-"""Number of statements to evaluate in a beam, which takes about two seconds."""
+"""Approximate number of statements that a beam search evaluates, which takes about two seconds."""
 
 WIDEST_BEAM = 32
 
@@ -37,16 +37,17 @@ _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
 
 @dataclasses.dataclass(frozen=True)
 class StatementReads:
-    """The statements of a forward or a backward, by their position in the current order, and their order constraints.
+    """The order constraints of a forward or backward. A statement is identified by its position in the current order.
 
     Attributes
     ----------
     rows : (statements,) intp
-        Their rows in the graph; only top-level rows.
+        Row of each statement in the graph. Members of fusions are not included.
     before : tuple of int
-        For each statement, as a bit set, the statements that must come before it; implied ones may be missing.
+        For each statement, as a bit set, the statements that must come before it. Statements that follow from other
+        constraints may be missing.
     clones : tuple of bool
-        Whether each statement is a recomputation in the backward by a choice.
+        Whether each statement is a recomputation that a choice has inserted into the backward.
     """
 
     rows: NDArray[np.intp]
@@ -55,12 +56,12 @@ class StatementReads:
 
     @cached_property
     def predecessors(self) -> tuple[list[int], ...]:
-        """Like `before`, as lists."""
+        """For each statement, the statements in `before` as a list."""
         return tuple(_bits(before) for before in self.before)
 
     @cached_property
     def successors(self) -> tuple[list[int], ...]:
-        """For each statement, the statements that must come after it."""
+        """For each statement, the statements that have it in `before`."""
         found: tuple[list[int], ...] = tuple([] for _ in self.before)
         for statement, before in enumerate(self.predecessors):
             for one in before:
@@ -70,22 +71,24 @@ class StatementReads:
 
 @dataclasses.dataclass(frozen=True)
 class HalfStep(StatementReads):
-    """The same with the effect of each statement on memory.
+    """The order constraints of a forward or backward, and the effect of each statement on memory.
+
+    Only storages that are made or freed in this half of the step are included, and are numbered.
 
     Attributes
     ----------
     touches : tuple of tuple of int
-        Storages of this half that each statement reads, writes or makes, except those that are alive throughout.
+        For each statement, the storages that it reads, writes or makes.
     touched : tuple of int
-        For each of those storages, as a bit set, the statements that touch it.
+        For each storage, as a bit set, the statements that read, write or make it.
     bytes : tuple of int
-        Of each storage.
+        Bytes of each storage.
     made, freed : tuple of bool
-        Whether the storage is made in this half, and whether it is freed in it.
+        Whether each storage is made in this half, and whether it is freed in this half.
     transient_bytes : tuple of int
-        Of each statement.
+        Transient bytes of each statement.
     start_bytes : int
-        Bytes alive in such storages before the first statement.
+        Bytes of the storages that are alive before the first statement.
     """
 
     touches: tuple[tuple[int, ...], ...]
@@ -97,7 +100,10 @@ class HalfStep(StatementReads):
     start_bytes: int
 
     def step(self, statement: int, done: int) -> tuple[int, int]:
-        """Return the bytes that a statement adds while it runs, and those that it leaves, if the set `done` has run."""
+        """Return the bytes that a statement adds while it runs, and the change of live bytes after it.
+
+        `done` is the set of statements that have run before, as a bit set.
+        """
         inside, after = self.transient_bytes[statement], 0
         now = done | 1 << statement
         for storage in self.touches[statement]:
@@ -110,7 +116,7 @@ class HalfStep(StatementReads):
         return inside, after
 
     def peak_bytes(self, order: Sequence[int]) -> int:
-        """Return the maximum bytes alive in storages that are made or freed in this half."""
+        """Return the most bytes alive at once in an order; only storages that are made or freed in this half count."""
         live = most = self.start_bytes
         done = 0
         for statement in order:
@@ -123,18 +129,18 @@ class HalfStep(StatementReads):
 
 @dataclasses.dataclass(frozen=True)
 class Ordered:
-    """An order of all top-level rows of a graph.
+    """An order of all statements of a graph that are no members of fusions.
 
     Attributes
     ----------
-    order : (top-level rows,) intp
+    order : (statements,) intp
         Rows of the graph in their new order.
     stock_peak_bytes, peak_bytes : int
-        Predicted peaks of the whole step: in the graph's own order, and in this order.
+        Predicted peaks of the whole step: in the graph's own order, and in the new order.
     moved : int
-        The fewest statements that must be moved to reach this order.
+        Smallest number of statements that must be moved to get the new order.
     refused : bool
-        Whether the requested order would have had a higher peak, so that the present order was kept.
+        Whether the requested order has a higher peak, so that `order` is the graph's own order.
     """
 
     order: NDArray[np.intp]
@@ -185,7 +191,7 @@ def half_step_of(graph: Graph, side: int) -> HalfStep:
 
 
 def _spans(graph: Graph, side: int, index: dict[int, int]) -> tuple[dict[int, bool], dict[int, bool], dict[int, bool]]:
-    """For each storage, whether it is made on a side, freed on it, and alive when it begins."""
+    """Return, for each storage, whether it is made on a side, freed on this side, and alive when the side begins."""
     statements, values = graph.statements, graph.values
     top = statements.parent < 0
     producers: defaultdict[int, list[int]] = defaultdict(list)
@@ -233,7 +239,7 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
         for value in reads:
             if value in makers:
                 before[place] |= 1 << makers[value]
-        # Any input may be written, because the graph does not say which.
+        # An in-place statement may write any of its inputs, because the graph does not say which.
         memory = {storage[value] for value in reads} - {-1}
         for one in memory:
             if one in writer:
@@ -252,8 +258,7 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
         if barrier >= 0:
             before[place] |= 1 << barrier
         if fixed:
-            # Record all accesses since the last such statement, each only once, because that statement comes after all
-            # before it.
+            # This statement comes after all statements since the last such statement; earlier ones are implied.
             before[place] |= bit - (1 << max(0, barrier))
             barrier = place
         for value in makes:
@@ -263,40 +268,50 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
 
 
 def unchanged_order(half: StatementReads) -> list[int]:
-    """The order there is."""
+    """Return the current order."""
     return list(range(len(half.rows)))
 
 
 def just_in_time(half: StatementReads) -> list[int]:
-    """Return the current order, with recomputed statements right before the first statement that needs them."""
+    """Return the current order, but with each recomputed statement right before the first statement that needs it."""
     return order_late(half, unchanged_order(half), {place for place, clone in enumerate(half.clones) if clone})
 
 
 def order_late(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
-    """Return an order with each of its members right before the first statement that needs it."""
+    """Return the order `order`, but with each of `members` right before the first statement that needs it."""
     return _pull_members(order[::-1], [len(after) for after in half.successors], half.predecessors, members)[::-1]
 
 
 def changes_order_late(half: StatementReads, members: Collection[int]) -> bool:
-    """Return whether `order_late` changes the present order."""
+    """Return whether `order_late` would leave the current order unchanged."""
     others = [0]
     for statement in range(len(half.rows)):
         others.append(others[-1] + (statement not in members))
-    # A member would pass a statement between it and the first statement that needs it.
+    # If another statement is between a member and the first statement that needs it, the order changes.
     if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.successors[m])):
         return False
     return order_late(half, unchanged_order(half), members) == unchanged_order(half)
 
 
 def order_early(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
-    """Return an order with each of its members right after the last statement that it needs."""
+    """Return the order `order`, but with each of `members` right after the last statement that it needs."""
     return _pull_members(order, [len(before) for before in half.predecessors], half.successors, members)
 
 
 def _pull_members(
     order: Sequence[int], missing: list[int], following: Sequence[list[int]], members: Collection[int]
 ) -> list[int]:
-    """Return an order with each member right after the last statement that it needs; its readers are in `following`."""
+    """Return the order `order`, but with each member right after the last statement that it needs.
+
+    Parameters
+    ----------
+    order : sequence of int
+    missing : list of int
+        For each statement, the number of statements that it needs. This function changes the list.
+    following : sequence of list of int
+        For each statement, the statements that need it.
+    members : collection of int
+    """
     rank = {statement: at for at, statement in enumerate(order)}
     put: set[int] = set()
     found: list[int] = []
@@ -310,15 +325,15 @@ def _pull_members(
                 missing[one] -= 1
                 if not missing[one] and one in members:
                     ready.append(one)
-            # Finish one chain before the next, so that its temporary values are freed.
+            # Finish one chain of statements before the next one, so that its temporary values are freed early.
             stack += sorted(ready, key=rank.__getitem__, reverse=True)
     return found
 
 
 def least_peak(half: HalfStep) -> list[int]:
-    """Return the order with the least peak that was found.
+    """Return the order with the least peak that the search finds, or the current order if none is better.
 
-    It is the least possible if the search examined everything that could be better.
+    If the exact search finishes, no order has a lower peak.
     """
     stock = unchanged_order(half)
     known = half.peak_bytes(stock)
@@ -335,23 +350,23 @@ def least_peak(half: HalfStep) -> list[int]:
 def reorder_sides(
     graph: Graph, arrange: Callable[[HalfStep], list[int]], sides: Sequence[int], *, exceed: bool = False
 ) -> Ordered:
-    """Reorder a graph's statements, each side by itself.
+    """Reorder the statements of a graph, each side separately.
 
     Parameters
     ----------
     graph : Graph
         An execution graph.
     arrange : callable
-        `least_peak` or `just_in_time`: a side's statements, by position, in their new order.
+        Returns the new order of a side, such as `least_peak` or `just_in_time`.
     sides : sequence of int
-        `FORWARD`, `BACKWARD` or both; other sides keep their order.
+        The sides to reorder: `FORWARD`, `BACKWARD` or both.
     exceed : bool
-        Return the new order even if its peak is higher.
+        Whether an order with a higher peak may be returned.
 
     Returns
     -------
     Ordered
-        The present order, if the new one would have a higher peak.
+        The new order. If its peak is higher than that of the current order and `exceed` is false, the current order.
     """
     stock_rows = top_rows(graph)
     stock_peak_bytes = timeline(graph).peak_bytes
@@ -382,7 +397,11 @@ def _bits(mask: int) -> list[int]:
 
 
 def _bound(half: HalfStep) -> int:
-    """Return a lower bound on the peak of any order: live bytes before, after, and during each statement."""
+    """Return a lower bound on the peak of any order.
+
+    It is the largest of the live bytes before the first and after the last statement, and of the bytes that each
+    statement needs by itself.
+    """
     least = half.start_bytes
     live = half.start_bytes + sum(
         (half.bytes[s] if half.made[s] else 0) - (half.bytes[s] if half.freed[s] else 0) for s in range(len(half.bytes))
@@ -412,9 +431,9 @@ class _SearchState:
 
 
 def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
-    """Return the state after a statement and after all statements that are then ready and cost nothing.
+    """Return the state after a statement, and after ready statements that increase neither peak nor live bytes.
 
-    Running these at once is never worse.
+    It is never worse to run such statements immediately.
     """
     peak, live, done, way = state.peak, state.live, state.done, state.way
     ready = set(state.ready)
@@ -440,7 +459,7 @@ def _start(half: HalfStep) -> _SearchState:
 
 
 def _exact_order(half: HalfStep) -> list[int] | None:
-    """Return the order with the least possible peak; None if that takes more than `EXACT_STATES` sets."""
+    """Return the order with the least possible peak; None if the search would examine too many sets."""
     everything = (1 << len(half.rows)) - 1
     queue = [(half.start_bytes, 0, 0, _start(half))]
     seen: set[int] = set()
@@ -463,7 +482,7 @@ def _exact_order(half: HalfStep) -> list[int] | None:
 
 
 def _beam_search(half: HalfStep) -> list[int]:
-    """Return the best order of a beam, which is as wide as `BEAM_STEPS` allows."""
+    """Return the best order that a beam search finds. `BEAM_STEPS` limits the width of the beam."""
     count = len(half.rows)
     everything = (1 << count) - 1
     width = max(1, min(WIDEST_BEAM, BEAM_STEPS // (count * 20)))
@@ -476,8 +495,7 @@ def _beam_search(half: HalfStep) -> list[int]:
             for statement in state.ready:
                 inside, left = half.step(statement, state.done)
                 weighed.append((max(state.peak, state.live + inside), left, statement))
-            # Of the ready statements, keep those that add least, because the live bytes determine what is possible
-            # later.
+            # Continue only with the ready statements that add the fewest bytes.
             for _, _, statement in heapq.nsmallest(max(2, width // 4), weighed):
                 further = _run(half, state, statement)
                 there = by_size[further.done.bit_count()]
@@ -487,7 +505,7 @@ def _beam_search(half: HalfStep) -> list[int]:
 
 
 def _settle_ends(half: HalfStep, order: list[int]) -> list[int]:
-    """Return an order with no higher peak whose beginning and end are as far as possible in the old order."""
+    """Return an order with no higher peak, in which as many first and last statements as possible do not move."""
     count, most = len(order), half.peak_bytes(order)
 
     def with_beginning(length: int) -> list[int]:
@@ -509,7 +527,7 @@ def _settle_ends(half: HalfStep, order: list[int]) -> list[int]:
 
 
 def _longest_ascent(order: Sequence[int]) -> int:
-    """Length of the longest ascending subsequence."""
+    """Return the length of the longest ascending subsequence."""
     ends: list[int] = []
     for one in order:
         place = bisect_left(ends, one)

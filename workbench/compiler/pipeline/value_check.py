@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
-"""Properties of a trace that this check compares. `workbench.analysis.equivalence.side_effects` reports repeated draws
-and lost writes.
+"""Properties of a trace that this check compares. `workbench.analysis.equivalence.side_effects` finds lost writes, and
+`LeverContext.caveats` reports repeated draws.
 """
 
 
