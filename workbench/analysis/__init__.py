@@ -1,1 +1,1 @@
-"""Arithmetic on graphs alone."""
+"""Analyses that read only a `Graph`, and no Thunder object."""

@@ -1,1 +1,1 @@
-"""One file per lever; `workbench.core.lever` says what a lever is."""
+"""One file for each lever. `workbench.core.lever` describes levers."""

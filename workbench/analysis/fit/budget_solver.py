@@ -1,12 +1,10 @@
-"""Least time under a stated peak: choose storages to save, recompute and offload.
+"""Find which storages to save, recompute and offload for the least time under a limit of the peak.
 
-The method is linear programs with exact prediction.
-
-Each storage that the forward saves is a variable: saved, recomputed or offloaded. Recomputing a storage costs the time
-of the statements that run again. Offloading it costs the transfers that compute does not hide. A linear model says how
-many bytes each choice frees at each statement. The exact prediction of `liveness.Predictor` shows where the model is
-wrong, and a row with the exact bytes is added for that statement, until no statement exceeds the limit. Then every
-storage that still fits is saved again.
+The method combines linear programs with exact predictions of memory. Each storage that the forward saves is a variable:
+saved, recomputed or offloaded. Recomputation costs the time of the statements that run again. Offloading costs the time
+of transfers that compute does not hide. A linear program models how many bytes each choice frees at each statement. An
+exact prediction shows `liveness.Predictor` which statements the memory exceeds the limit; rows for these statements are added, and the
+program is solved again, until no statement exceeds the limit. Finally, storages that still fit are saved again.
 """
 
 from __future__ import annotations
@@ -34,29 +32,30 @@ from workbench.analysis.memory.recompute_set import Recomputer
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
 _NODES = 1000
-"""Node limit of the solver's search, for each integer program."""
+"""Limit of the nodes that the solver searches in an integer program."""
 GUIDE_NODES = 1
-"""Node limit for a guide, whose answer is approximate anyway: only the root node."""
+"""Limit of the nodes for a guide. The root node is enough, because the result of a guide is approximate."""
 _PLANS_TO_SAVE_AGAIN = 4
+"""Smallest limit of the number of plans that are made to improve a result, if each evaluation needs a plan."""
 _PLANNED_TO_SAVE_AGAIN = 8_000
-"""Limit of statements in all plans that are made to save storages again, if each needs a plan; at least the number of
-plans above.
-"""
+"""Limit of the statements in all these plans together. A small program may have more plans."""
 _WORTH = 1e-4
-"""Share of a step that a recomputation must gain for it to be tried when all storages could be saved."""
+"""Share of a step that a recomputation must save to be tried if all storages could be saved. Also the share of a step
+by which a result may exceed the bound without further search.
+"""
 _AIMS = 8
-"""Number of limits that are tried for a guide; each needs a plan."""
+"""Number of attempts with one guide; each attempt needs a plan."""
 _NEAR = 0.01
-"""Share of a limit by which a guide's result may stay below it, and share of a step by which it may be above the
-bound.
+"""A result of a guide is close enough if its peak is at most this share of the limit below the limit, or if its time is
+at most this share of a step above the bound.
 """
 _TURNS = (40, 400)
-"""Number of single changes that are evaluated to improve the linear model's result: least and most."""
+"""Smallest and largest number of single changes that are evaluated to improve a result."""
 _TURNED = 400_000
-"""Number of statements in all of these evaluations; it determines the number between the two."""
+"""Limit of the statements in all these evaluations together. It determines a number between the two in `_TURNS`."""
 _ALONE = 1_000_000
-"""Maximum product of statements and variables for predicting each choice by itself; above it, an upper bound is
-used.
+"""Largest product of statements and variables for which the effect of each single choice is predicted exactly. For a
+larger product, an upper bound of the effect is used.
 """
 
 
@@ -69,30 +68,30 @@ class Chooser:
     positions : PeakPositions
     rates : OptionRates
     weigh : callable
-        Exact memory under options for storages that are not saved.
+        Returns the exact memory under options, which map storages that are not saved to their options.
     quick : bool
         Whether `weigh` takes only milliseconds, so that it can be called for each storage.
     free : mapping of int to collection of str
-        Storages to choose for, and their legal options other than `SAVE`.
+        Maps a storage that can be chosen for to its legal options except `SAVE`.
     fixed : mapping of int to str
-        Other storages that are not saved, with their options.
+        Maps all other storages that are not saved to their options.
     along, gather, ahead
-        As for `JointGraphMemory`.
+        See `JointGraphMemory`.
     go_on : callable, optional
-        Called while a linear program is solved; an exception that it raises ends the work.
+        Is called while a linear program is solved. An exception from `go_on` ends the search.
     guides : sequence of callable, optional
-        Each makes a chooser that evaluates options approximately, in milliseconds. Its results are evaluated exactly
-        here, and its limits are corrected by the differences.
+        Each returns a guide: a chooser that evaluates options approximately, in milliseconds. This chooser evaluates
+        the results of a guide exactly, and corrects the predictions of the guide by the difference.
     remade : collection of int
-        Storages that fusions recompute even without any choice. A guide may treat them as
-        recomputed instead of choosing for them. If a recomputation reads one, it is recomputed as well, because it
-        would otherwise be saved.
+        Storages that fusions recompute even without any choice. If a recomputation reads such a storage, the storage
+        must be recomputed, too, because it would otherwise be saved.
     dragged : collection of int
-        Those of `fixed` whose statements count as run again only if a chosen storage reads them.
+        Storages in `fixed` whose statements run again only if a recomputation of a chosen storage reads them.
     stands_for : callable, optional
-        For a guide that chooses for other storages: the equivalent options of this chooser's storages.
+        For a guide with other storages than the chooser that it guides: converts options of the guide to equivalent
+        options of that chooser.
     nodes : int, optional
-        Node limit of the solver's search, for each integer program.
+        Limit of the nodes that the solver searches in an integer program.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class Chooser:
         )
 
     def with_correction(self, more: NDArray[np.int64]) -> Chooser:
-        """Return a copy that adds a number of bytes at each place to its prediction, for any choice."""
+        """Return a chooser whose predictions are higher by `more` bytes at each place, for all options."""
         other = copy.copy(self)
         other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
         other.stock, other._stock_peaks = other._evaluate({})
@@ -167,35 +166,34 @@ class Chooser:
         return self._evaluate(options)[0]
 
     def alone_s(self, storage: int, option: str) -> float:
-        """Return the seconds of one choice if it is the only one; for an offload, if nothing hides it."""
+        """Return the seconds that one choice adds if it is the only one, and if compute hides no transfer."""
         if option == RECOMPUTE:
             return self._chain_s(storage)
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
     def hoped_s(self, limit_bytes: int) -> float:
-        """Estimate the seconds that options within a limit add, before any is planned, by the best guide."""
+        """Estimate the seconds that options within a limit add, from the bound of the first guide, without a plan."""
         if not self._guides:
             return self.bound(limit_bytes).added_s
         guide = self._guides[0]()
         return guide.with_correction(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
 
     def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> OptionCost | None:
-        """Return options with a peak within a limit, in the least time that was found; None if there are none.
+        """Return the fastest options that the search finds with a peak within a limit; None if it finds none.
 
         Parameters
         ----------
         limit_bytes : int
         gap : float
-            Stop when the result is this close to the best: a share of the step, as for `gap`.
+            The search may end if the result is at most this share of a step slower than the bound.
         below_s : float
-            Options that add at least this much are not needed. Guides are skipped if plans have shown that nothing adds
-            less.
+            Only options that add less than this are needed, so the search may omit attempts that would add more.
         """
         if self.stock.peak_bytes <= limit_bytes:
             self._fastest_time_saver()
             return self.fastest_known(limit_bytes)
         if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
-            return None  # and no faster result within it is known
+            return None  # the least peak that was found exceeds the limit
         if self._fit_by_guides(limit_bytes, below_s) is None:
             if self._guides and np.isfinite(below_s):
                 return None
@@ -214,13 +212,11 @@ class Chooser:
         return self.fastest_known(limit_bytes)
 
     def _fastest_time_saver(self) -> OptionCost:
-        """Return the fastest point found that recomputes to save time.
+        """Return the fastest options among recomputations that may save time; without such, everything is saved.
 
-        If none is faster, the point with everything saved.
-
-        If statements are fused, recomputing inside a fusion may cost less than the memory traffic. All candidates
-        that may gain by the certain part of the cost are tried, identical layers together. The plan decides whether one
-        is faster.
+        A recomputation inside of a fusion may take less time than to write and read the value. Storages for which the
+        lower bound of the cost is negative are tried; storages of equal layers are tried together. A plan shows whether
+        a step is faster.
         """
         if self._spared is not None:
             return self._spared
@@ -244,9 +240,9 @@ class Chooser:
         return self._spared
 
     def _fit_by_guides(self, limit_bytes: int, below_s: float) -> OptionCost | None:
-        """Return the fastest result of the guides within a limit, corrected until it fits here."""
+        """Evaluate results of the guides, and return the fastest options that are then known within a limit."""
         for number, guide in enumerate(self._guides):
-            # The first guide is closest to a plan. The others reach lower peaks, with many more plans.
+            # The first guide predicts plans best. The other guides reach lower peaks, but need many more plans.
             if self._closing.is_near_bound(limit_bytes, _NEAR if number else _WORTH):
                 break
             if self._ask(guide(), limit_bytes, below_s) and self._plan_budget() == _PLANS_TO_SAVE_AGAIN:
@@ -254,9 +250,9 @@ class Chooser:
         return self.fastest_known(limit_bytes) if self._guides else None
 
     def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
-        """Plan the choices of a guide. Until they fit, it searches again with the measured excess at each place added.
+        """Make plans under the options of a guide, and return whether any of them is within the limit.
 
-        Returns whether any of them fits.
+        After each plan, the guide searches again, with the difference between the plan and its prediction added.
         """
         fits = False
         more = self._stock_peaks - guide._stock_peaks
@@ -277,7 +273,7 @@ class Chooser:
             seen = peaks - guide._evaluate(point.options)[1]
             over = found.peak_bytes > limit_bytes and nearer.fastest_known(limit_bytes) is not None
             more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
-        # Other points that the guide evaluated may fit if its preferred point does not.
+        # If nothing fits, try other options that the guide has evaluated.
         for point in nearer.evaluated_points(limit_bytes)[:_AIMS]:
             if fits:
                 break
@@ -285,7 +281,7 @@ class Chooser:
         return fits
 
     def _from_guide(self, guide: Chooser, point: OptionCost) -> OptionCost:
-        """Convert a guide's point: add values recomputed by fusions if recomputed statements read them."""
+        """Return the exact cost of a guide's options, with storages that recomputed statements read added."""
         if guide.stands_for is not None:
             return self.point(self._add_values_read(guide.stands_for(point.options), self._remade))
         return self.point(
@@ -293,7 +289,7 @@ class Chooser:
         )
 
     def _add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
-        """Add to options those values of `candidates`, recomputed by fusions, that recomputed statements read."""
+        """Return options to which those of `candidates` are added that recomputed statements read."""
         graph, options = self._work.graph, dict(base_options)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
@@ -304,29 +300,29 @@ class Chooser:
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
 
     def _plan_budget(self) -> int:
-        """Return the number of plans that may be made to improve one, if each takes seconds."""
+        """Return the number of plans that may be made to improve a result, if each evaluation needs a plan."""
         return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
     def evaluated_points(self, limit_bytes: int) -> list[OptionCost]:
-        """All points within a limit that were evaluated so far, fastest first."""
+        """Return all evaluated options within a limit, fastest first."""
         within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
         return sorted(within, key=fastest_first)
 
     def fastest_known(self, limit_bytes: int) -> OptionCost | None:
-        """Return the fastest evaluated point within a limit, found for this limit or another.
+        """Return the fastest evaluated options within a limit, also if they were found for a different limit.
 
-        Of equally fast ones, the lowest.
+        Of equally fast options, return those with the lowest peak. Return None if there are none.
         """
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
         return min(within, key=fastest_first, default=None)
 
     def lowest_known(self, limit_s: float, before_s: float) -> OptionCost:
-        """Return the lowest evaluated point with which a step of `before_s` takes at most `limit_s`."""
+        """Return the evaluated options with the lowest peak with which a step of `before_s` takes at most `limit_s`."""
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
         return min(within, key=lowest_first, default=self.stock)
 
     def helpful_choices(self, point: OptionCost, position: int) -> list[tuple[int, str]]:
-        """Return choices to add to a point that free bytes at a place, in order of bytes per second."""
+        """Return choices that free bytes at a place and can be added to options, in order of seconds per byte."""
         costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
         freed = self._bytes_freed(position)
         open_ = [
@@ -337,18 +333,18 @@ class Chooser:
         return [self._variables[n] for n in sorted(open_, key=lambda n: (costs[n] + 1e-12) / freed[n])]
 
     def added_s(self, options: Mapping[int, str]) -> float:
-        """Return the seconds that options add, without evaluating their memory."""
+        """Return the seconds that options add to a step. Memory is not evaluated."""
         return sum(self._added_seconds(options))
 
     def least(self) -> OptionCost:
-        """Return the options with the least peak that were evaluated so far, for any limit, whatever their time."""
+        """Search for the options with the least peak, whatever their time, and return the best evaluated options."""
         if not self._lowered_once:
             self._lowest()
             self._lowered_once = True
         return min((point for point, _ in self._known.values()), key=lowest_first)
 
     def _lowest(self) -> None:
-        """Search for options with the least peak, until a lower one is impossible."""
+        """Search for options with the least peak, until no lower peak is possible or nothing better is found."""
         floor_bytes = self._relaxation.floor_bytes
         for make in self._guides:
             self._ask_lowest(make(), floor_bytes)
@@ -363,7 +359,7 @@ class Chooser:
                 freed = self._bytes_freed(place)
                 rows.append(freed)
                 limits.append(float(peaks[place]) + float(freed @ x))
-            # Minimize z; every statement seen so far requires that its bytes minus the freed bytes are at most z.
+            # Minimize z. For each statement with a row, its bytes minus the freed bytes must be at most z.
             count = len(self._variables)
             if not count:
                 break
@@ -383,7 +379,7 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
-                break  # the known peaks show that no lower one exists
+                break  # even the model has no lower peak than the lowest known one
             x = np.round(solved.x[:-1])
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
@@ -391,14 +387,15 @@ class Chooser:
             self._lower_peak(away)
 
     def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
-        """Plan a guide's least peak. It searches again with the measured excess at each place added.
+        """Make plans under the options for which a guide predicts the least peak.
 
-        Continue as long as the last measured excess leaves room for a lower peak than the known one.
+        After each plan, the guide searches again, with the difference between the plan and its prediction added. This
+        ends when the corrected guide allows no lower peak than the lowest known one.
         """
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
-            # A guide's own live bytes say nothing about plans, so plan at least its lowest point.
+            # Without a correction, the guide's bounds do not hold for plans, so make at least one plan.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.with_correction(more)
@@ -416,16 +413,16 @@ class Chooser:
                 more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
     def _lower_peak(self, point: OptionCost) -> None:
-        """For each storage in turn, change its option and evaluate whether the peak falls.
+        """Change the option of one storage after the other, and keep a change if the peak falls.
 
-        The linear model may miss such changes.
+        The linear model may not find such changes.
         """
         left = self._change_budget()
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
             helps = self._relaxation.most_bytes_freed(place)
-            # Evaluate the choices first that may free most there, because a large program has too many to evaluate all.
+            # Begin with the choices that may free most bytes at the peak; a large program has too many for all.
             for number in np.argsort(-helps, kind="stable").tolist():
                 storage, option = self._variables[number]
                 if len(turns) == left:
@@ -441,16 +438,16 @@ class Chooser:
             point = lower
 
     def _change_budget(self) -> int:
-        """Return the number of single changes to evaluate, if each is predicted."""
+        """Return the number of single changes to evaluate, if evaluations need no plan."""
         least, most = _TURNS
         return max(least, min(most, _TURNED // max(1, self._places.count)))
 
     def bound(self, limit_bytes: int) -> Bound:
-        """Return the best known lower bound on the cost of any options under a limit, in this model of time."""
+        """Return the best known lower bound on the cost of all options within a limit."""
         return self._closing.bound(limit_bytes)
 
     def gap(self, point: OptionCost, limit_bytes: int) -> float:
-        """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
+        """Return by how much options may be slower than the best options within a limit, as a share of the step."""
         return self._closing.gap(point, limit_bytes)
 
     def _build_relaxation(self) -> Relaxation:
@@ -491,20 +488,23 @@ class Chooser:
         )
 
     def _spread(self, start: int, end: int) -> tuple[int, int]:
-        """Places from one to before another at which a freed byte counts.
+        """Return the places at which a storage frees bytes if it is absent from `start` to before `end`.
 
-        With fusions, all places that a fusion covers.
+        With fusions, they are extended to all places of the fusions that contain the first and the last place.
         """
         if self._quick or start >= end:
             return start, end
-        # All statements that a fusion covers have the fusion's peak.
+        # The members of a fusion all have the peak of the fusion, so its places are adjacent places of equal peaks.
         steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
         ends = np.append(steps[1:], len(self._stock_peaks))
         first = steps[np.searchsorted(steps, start, side="right") - 1]
         return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
 
     def _evaluate(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
-        """A point and its peaks. It is a candidate for a limit only if all its options may be chosen here."""
+        """Return the exact cost of options, and the peak at each place.
+
+        Only options that can all be chosen are recorded as known results.
+        """
         key = frozenset(options.items())
         if key not in self._known:
             if key not in self._weighed:
@@ -535,7 +535,7 @@ class Chooser:
         return point, weighed.peaks
 
     def _added_seconds(self, options: Mapping[int, str]) -> tuple[float, float]:
-        """Return the seconds of statements that run again, and of transfers without hiding."""
+        """Return the seconds of statements that run again, and of transfers that compute does not hide."""
         chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
         again = self._work.rows_rerun(chosen, along=self._along, gather=self._gather)
         if self._dragged:
@@ -554,31 +554,31 @@ class Chooser:
         return frozenset(self._work.rows_rerun(options, along=self._along, gather=self._gather))
 
     def _chain_s(self, storage: int) -> float:
-        """Return the seconds of recomputing a storage as the only one."""
-        # A plan that is active may recompute a storage that is not a variable here.
+        """Return the seconds that the recomputation of a storage adds if it is the only one."""
+        # The current plan may recompute a storage that is no variable here.
         chain = self._chains[storage] if storage in self._chains else self._chain(storage)
         return float(self._again.seconds[sorted(chain)].sum()) + self._seconds_of_each((storage,))
 
     # The linear model.
 
     def _bytes_freed(self, position: int) -> NDArray[np.float64]:
-        """Return the bytes that each variable frees at a place if it is the only choice, as far as they are known."""
+        """Return the bytes that each variable frees at a place if it is the only choice, or an upper bound of them."""
         return self._relaxation.most_bytes_freed(position) if self._alone is None else self._alone[:, position]
 
     def _bytes_freed_alone(self) -> NDArray[np.float64]:
-        """Return the bytes that each variable frees at each statement if it is the only choice, by exact prediction."""
+        """Return the exact number of bytes that each variable frees at each place if it is the only choice."""
         found = np.zeros((len(self._variables), len(self._stock_peaks)))
         for number, (storage, option) in enumerate(self._variables):
             found[number] = self._stock_peaks - self._evaluate({storage: option})[1]
         return found
 
     def _costs(self) -> NDArray[np.float64]:
-        """Return the seconds that each variable costs by itself; for transfers, the seconds without hiding."""
+        """Return the seconds that the recomputation of each variable adds by itself; 0 for an offload."""
         found = [self._chain_s(storage) if option == RECOMPUTE else 0.0 for storage, option in self._variables]
         return np.asarray(found, float)
 
     def _transfers(self) -> tuple[NDArray[np.float64], tuple[float, float]]:
-        """Return the seconds of each variable's transfer, and those that forward and backward compute can hide."""
+        """Return the seconds of each variable's transfer, and the seconds that forward and backward can hide."""
         seconds = np.asarray(
             [
                 float(self._bytes[storage]) / self._rates.offload_bytes_per_s if option == OFFLOAD else 0.0
@@ -589,7 +589,7 @@ class Chooser:
         return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
 
     def _exclusive_pairs(self) -> list[list[int]]:
-        """Return the pairs of variables of storages that can be recomputed or offloaded, but not both."""
+        """Return the two variables of each storage for which both recomputation and offloading are legal."""
         numbers: dict[int, list[int]] = {}
         for number, (storage, _) in enumerate(self._variables):
             numbers.setdefault(storage, []).append(number)
@@ -611,15 +611,15 @@ class Chooser:
 
     @staticmethod
     def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
-        """Return the places that exceed a limit, highest first, but only a few."""
+        """Return the places that exceed a limit, highest first; at most `_CUTS_PER_ROUND`."""
         over = np.flatnonzero(peaks > limit_bytes)
         highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
         return highest
 
     def _save_what_fits(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Return the point with all storages saved again that fit into the free bytes at each place.
+        """Return options in which storages are saved again that fit into the free bytes at each place.
 
-        This makes one or a few plans.
+        This makes a few plans, each of which saves several storages again.
         """
         numbers = {chosen: number for number, chosen in enumerate(self._variables)}
         share = 1.0
@@ -647,7 +647,7 @@ class Chooser:
         return point
 
     def _save_more(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Return the point with more storages saved, most expensive first, and with cheaper options if possible."""
+        """Return options in which single storages are saved again, or have their other option, if this fits."""
         tries_left = min(len(point.options) * 2, self._change_budget()) if self._quick else self._plan_budget()
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))

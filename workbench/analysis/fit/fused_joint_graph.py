@@ -1,9 +1,9 @@
-"""A joint graph with the memory of its execution graph, so that arithmetic nearly predicts a plan under choices.
+"""A joint graph with the storages of its execution graph, from which plans are predicted approximately.
 
-Values that pass between statements inside a fusion take no memory. A part of a tensor that a fusion outputs has its own
-storage. Storages that the execution graph saves count as saved, even if the joint graph saves values derived from them.
-For example, a fusion may recompute a product in bfloat16 from an activation that is saved in float32. Such a storage
-can also be recomputed, by choosing that for all values derived from it.
+A value that only members of the same fusion read takes no memory. A part of a tensor that a fusion outputs has a
+storage of its own. The saved storages are those of the execution graph, even if the joint graph saves values that are
+computed from them. For example, a fusion may recompute a product in bfloat16 from an activation that is saved in
+float32. To recompute such a storage, recomputation is chosen for all values that are computed from it.
 """
 
 from __future__ import annotations
@@ -19,34 +19,33 @@ from workbench.analysis.memory.recompute_set import Recomputer
 from workbench.core.graph import Graph, Storages, ValueFlag
 
 _WITHIN, _APART = -2, -3
-"""Values that a fusion passes on internally, and values outside of fusions for which the execution graph has no
-name.
-"""
+"""Numbers for values without a storage in the execution graph: values inside of a fusion, and all other values."""
 
 
 class FusedJointGraph:
-    """Choices for the storages that a program's execution graph saves.
+    """The joint graph of a program with the storages that its execution graph saves.
 
     Parameters
     ----------
     work : Recomputer
-        Of the joint graph.
+        Recomputer of the joint graph.
     plan : Graph
-        Execution graph with everything saved.
+        The execution graph with everything saved.
     free : mapping of int to sequence of str
-        Storages of the joint graph to choose for, with their legal options.
+        Maps a storage of the joint graph that can be chosen for to its legal options.
     remade : collection of int
-        Those of `storages` that fusions recompute in any case.
+        Storages of the joint graph that fusions recompute without any choice.
     along, gather : bool
-        As for `Recomputer.edit`.
+        See `Recomputer.edit`.
 
     Attributes
     ----------
     work : Recomputer
-        Memory of the same statements, with the execution graph's storages. A storage that the joint graph also saves
-        has the same number.
+        Recomputer of the joint graph with the storages of the execution graph. A storage that both graphs save has the
+        number that it has in the joint graph.
     free : dict of int to sequence of str
-        Storages to choose for, such that choices have the effect that `work` predicts.
+        Maps a storage of this graph that can be chosen for to its legal options. Plans under these options have nearly
+        the memory that `work` predicts.
     """
 
     def __init__(
@@ -63,13 +62,13 @@ class FusedJointGraph:
         graph, kept = _graph_with_memory(work, plan)
         self.work = Recomputer(graph, by_tag=work.by_tag, also_saved=kept)
         storages, values, statements = graph.values.storage, work.graph.values, work.graph.statements
-        # Recomputation may continue past storages that the joint graph does not save.
+        # Storages that only the execution graph saves. In the joint graph, a recomputation passes through them.
         more = {int(storages[value]) for value in kept}
 
         remade = frozenset(storage for storage in remade if storage in free)
 
         def storages_through(storage: int) -> set[int]:
-            """Return the storages through which the recomputation of an execution graph's storage passes."""
+            """Return the storages of `more` that a recomputation of `storage` in the joint graph recomputes, too."""
             chosen = {storage}
             while True:
                 rows = work.rows_rerun(chosen, along=along, gather=gather)
@@ -84,7 +83,7 @@ class FusedJointGraph:
             rows = self.work.rows_rerun((storage,), along=along, gather=gather)
             for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
                 self._of.setdefault(read, []).append(storage)
-        # If a fusion outputs a part of a tensor, an offload moves the whole tensor.
+        # False if a fusion outputs only a part of a tensor: an offload would move the whole tensor.
         whole = graph.storages.bytes[: len(work.graph.storages)] >= work.graph.storages.bytes
         self.free: dict[int, Sequence[str]] = {}
         for storage, options in free.items():
@@ -97,13 +96,13 @@ class FusedJointGraph:
         self._joint = frozenset(free)
 
     def joint_options(self, options: Mapping[int, str]) -> dict[int, str]:
-        """Return the joint graph's options that are equivalent to these."""
+        """Return equivalent options for storages of the joint graph."""
         made = {made for storage in options for made in self._of.get(storage, ())}
         found = {
             **{storage: option for storage, option in options.items() if storage in self._joint},
             **dict.fromkeys(sorted(made), RECOMPUTE),
         }
-        # Storages that are made together with it are not saved either.
+        # Also recompute storages that the recomputed statements make in any case.
         chosen = {*(storage for storage, option in options.items() if option == RECOMPUTE), *made}
         rows = self.work.rows_rerun(chosen, along=self._along, gather=self._gather)
         for storage, legal in self.free.items():
@@ -115,7 +114,7 @@ class FusedJointGraph:
 
 
 def _graph_with_memory(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
-    """A joint graph with its execution graph's storages, and the values that only the execution graph saves."""
+    """Return a joint graph with the storages of its execution graph, and the values that only the latter saves."""
     joint, values = work.graph, work.graph.values
     handed: dict[str, int] = {}
     for row in np.flatnonzero(plan.statements.parent < 0).tolist():
@@ -138,7 +137,7 @@ def _graph_with_memory(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]
         return any(values.name[value] in saved_there for value in members), not saved.isdisjoint(members)
 
     for storage, of in parts.items():
-        # The part that the execution graph saves keeps the number.
+        # The part that the execution graph saves gets the number of the storage in the joint graph.
         first = max(of.items(), key=lambda item: rank(item[1]))[0]
         for part, members in of.items():
             size = {_WITHIN: 0, _APART: int(joint.storages.bytes[storage])}.get(part, int(plan.storages.bytes[part]))

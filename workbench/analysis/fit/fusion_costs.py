@@ -1,8 +1,8 @@
-"""Cost of recomputing storages of fused statements: additional memory traffic, and a lower bound.
+"""Predict the time to recompute storages that fusions make, and a lower bound of this time.
 
-A recomputed statement of a fusion becomes part of a fusion in the backward. It launches no kernel of its own, and
-values inside the fusion do not go through memory. The fusion reads values that are in memory in any case: saved, passed
-in, or made by an unfused statement. Values that an unfused statement reads must be written.
+A recomputed statement of a fusion becomes a member of a fusion in the backward. It launches no kernel of its own, and
+its results do not go through memory if only the same fusion reads them. The fusion must read values that are in memory:
+saved values, arguments, and results of unfused statements. It must write values that an unfused statement reads.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecomputeCost:
-    """Time of recomputing storages.
+    """Time of recomputations.
 
     Attributes
     ----------
     seconds : (statements,) float64
-        Cost of each statement of the joint graph that runs again, once, however many storages need it.
+        Seconds of each statement of the joint graph if it runs again. They count once, even if several storages need
+        the statement.
     each_s : mapping of int to float
-        Cost of recomputing a storage in addition to its statements; negative if recomputing may save traffic.
+        Maps a storage to the seconds of its recomputation in addition to the statements. They are negative if the
+        recomputation may save memory traffic.
     """
 
     seconds: NDArray[np.float64]
@@ -36,7 +38,9 @@ class RecomputeCost:
 
 
 def fused_statements(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
-    """Find the statements of a joint graph that are in a fusion of its execution graph, or are left out because of one.
+    """Find the statements of a joint graph whose results no unfused statement of its execution graph makes.
+
+    Such a statement is a member of a fusion, or a fusion makes it unnecessary.
 
     Parameters
     ----------
@@ -45,7 +49,7 @@ def fused_statements(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
     Returns
     -------
     (statements,) bool
-        Of the joint graph.
+        One entry for each statement of the joint graph.
     """
     statements = plan.statements
     alone = {
@@ -70,25 +74,27 @@ def recompute_costs(
     seconds: NDArray[np.float64],
     inner: Collection[int] = (),
 ) -> tuple[RecomputeCost, RecomputeCost]:
-    """Return the predicted cost of recomputing storages, and its lower bound while other fusions stay as they are.
+    """Return the predicted time of recomputations, and a lower bound of this time.
+
+    The lower bound assumes that a recomputation changes no other fusions.
 
     Parameters
     ----------
     work : Recomputer
-        Of the joint graph.
+        Recomputer of the joint graph.
     plan : Graph
         The execution graph with everything saved.
     machine : Machine
     seconds : (statements,) float64
-        Seconds of each statement of the joint graph by itself.
+        Seconds of each statement of the joint graph if it runs by itself.
     inner : collection of int
-        Storages that the joint graph saves, but that fusions recompute anyway; see `storages_remade`.
+        Storages that the joint graph saves, but that fusions recompute without any choice; see `storages_remade`.
 
     Returns
     -------
-    tuple of Again
-        Predicted; lower bound. A storage that is saved and that only fusions read may no longer have to be written and
-        read.
+    tuple of RecomputeCost
+        The prediction and the lower bound. In the lower bound, a recomputed storage may save the time of its writes and
+        reads.
     """
     joint = work.graph
     inside = fused_statements(joint, plan)
@@ -98,13 +104,13 @@ def recompute_costs(
     statements, values = joint.statements, joint.values
     predicted, certain = seconds.copy(), seconds.copy()
     rows = np.flatnonzero(inside)
-    # Its operations may run while the fusion waits for memory.
+    # In the lower bound, a fused statement takes no time: its operations may run while the fusion waits for memory.
     certain[rows] = 0.0
     by, read = statements.inputs.pairs(rows)
     lives = values.storage[read]
     view = (statements.flags[rows] & StatementFlag.VIEW) != 0
     from_memory = ~view[by] & (lives >= 0) & (held[lives] | ~inside[values.producer[read]])
-    # A statement reads a value from memory only once, even if it uses it twice.
+    # Count a value once for each statement that reads it, even if the statement reads it twice.
     once = np.unique(np.stack((by[from_memory], read[from_memory])), axis=1)
     nbytes = np.bincount(once[0], values.bytes[once[1]], minlength=len(rows))
     predicted[rows] = np.maximum(operations_s(joint, rows, machine), nbytes / machine.bytes_per_s)
@@ -119,14 +125,12 @@ def recompute_costs(
 
 
 def storages_remade(work: Recomputer, plan: Graph) -> frozenset[int]:
-    """Return storages that a joint graph's forward saves and its execution graph's does not.
-
-    Fusions already recompute them.
+    """Return the storages that the joint graph saves and the execution graph does not, because fusions recompute them.
 
     Parameters
     ----------
     work : Recomputer
-        Of the joint graph.
+        Recomputer of the joint graph.
     plan : Graph
         The execution graph with everything saved.
     """
@@ -140,14 +144,14 @@ def _storage_of(joint: Graph) -> dict[str, int]:
 
 
 class _Uses:
-    """How an execution graph uses the storages of its joint graph.
+    """Which statements of an execution graph make and read the storages of its joint graph.
 
     Attributes
     ----------
     by_fusion : set of int
         Storages that a fusion of the forward makes.
     read_alone : set of int
-        Storages that a statement of the backward reads outside of fusions.
+        Storages that an unfused statement of the backward reads.
     """
 
     def __init__(self, joint: Graph, plan: Graph) -> None:
@@ -176,6 +180,6 @@ class _Uses:
                 self.read_alone |= read
 
     def transfers_spared(self, storage: int) -> int:
-        """Return how many transfers of a storage's bytes from or to memory recomputing it may save."""
+        """Return how many writes and reads of a storage a recomputation may save."""
         for_backward = storage not in self._read_forward and storage not in self._returned
         return for_backward + self._fusions_of.get(storage, 0)

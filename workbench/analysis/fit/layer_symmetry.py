@@ -1,10 +1,11 @@
-"""Symmetry reduction of a program of choices: merge equal choices of identical layers into one with a multiplicity.
+"""Symmetry reduction of a linear program: merge equal choices of equal layers into one column with a multiplicity.
 
-Columns with equal entries in all rows except memory rows are merged into one column with a multiplicity. Equal rows are
-added up. In a memory row, each layer has its own coefficients. A merged column of value k frees at most the sum of its
-k largest coefficients there. Every constraint on single choices then holds for the merged values, so single choices
-never cost less than this solution. A program of two thousand choices has a few hundred columns. Merged columns need not
-be exactly equal: the least cost, and in each row the least coefficient, stand for all of them.
+Columns with equal entries in all rows except memory rows are merged into one column. Equal rows are added up. In a
+memory row, the columns of different layers have different coefficients. There, a merged column with the value k frees
+at most the sum of its k largest coefficients. Each solution of the original program is also a solution of the merged
+program with the same cost or a lower one, so the merged program gives a lower bound. A program of two thousand choices
+has a few hundred merged columns. Merged columns need not be exactly equal: the smallest cost, and the smallest
+coefficient in each row, are used for all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class LinearProgram:
     matrix : (rows, columns)
     limits : (rows,) float64
     integral : (columns,) bool
-        Which columns must be integers.
+        Whether the variable of each column must be an integer.
     """
 
     costs: NDArray[np.float64]
@@ -40,14 +41,14 @@ class LinearProgram:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoldedProgram:
-    """A program, folded.
+    """A program with merged columns and rows.
 
     Attributes
     ----------
     program : LinearProgram
-        Lower bound on the solutions of the program before folding.
+        The merged program. Its least cost is a lower bound on the least cost of the original program.
     of : (columns,) int64
-        For each column of the original program, the column here that contains it.
+        For each column of the original program, the merged column that contains it.
     """
 
     program: LinearProgram
@@ -63,7 +64,7 @@ def merge_equal_columns(program: LinearProgram, memory_row_count: int, sizes: ND
     memory_row_count : int
         Number of leading rows, the memory rows, in which equal columns may have different entries.
     sizes : (columns,) float64
-        Sizes of the columns; only columns of the same size are merged.
+        Size of each column. Only columns of equal size are merged.
     """
     columns, rows = _equal_columns(program, memory_row_count, sizes)
     count = int(columns.max(initial=-1)) + 1
@@ -91,7 +92,7 @@ def merge_equal_columns(program: LinearProgram, memory_row_count: int, sizes: ND
 def _equal_columns(
     program: LinearProgram, memory_row_count: int, sizes: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the classes of equal columns, and of equal rows after the first `memory_row_count`."""
+    """Return the class of each column, and of each row after the memory rows. Equal ones have equal classes."""
     entries = program.matrix[memory_row_count:].tocoo()
     of_row, of_column, items = entries.row, entries.col, _rounded_keys(entries.data)
     limits = _rounded_keys(program.limits[memory_row_count:])
@@ -111,21 +112,21 @@ def _equal_columns(
 
 
 def _rounded_keys(items: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return a number for each item; items that differ only by rounding have equal numbers."""
+    """Return a number for each item. Items that differ only by rounding errors have equal numbers."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(items), items, -1.0))
     digits = np.round(mantissa * 2.0**30).astype(np.int64).view(np.uint64)
     return _hash_numbers(_hash_numbers(digits) + exponent.astype(np.int64).view(np.uint64))
 
 
 def _hash_numbers(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return hashes whose sums are equal only by chance if the summands differ (MurmurHash3's finalizer)."""
+    """Return hashes of numbers, by the finalizer of MurmurHash3. Sums of different hashes are equal only by chance."""
     numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return numbers ^ (numbers >> np.uint64(33))
 
 
 def _number_classes(kinds: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the same classes, numbered from 0 in the order in which they first appear."""
+    """Return the classes renumbered from 0, in the order in which they first appear."""
     _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
     numbers = np.empty(len(first), np.int64)
     numbers[np.argsort(first)] = np.arange(len(first))
@@ -139,7 +140,7 @@ def _sum_equal_rows(
     rows: NDArray[np.int64],
     members: NDArray[np.int64],
 ) -> tuple[csr_array, NDArray[np.float64]]:
-    """Return the rows after the first `memory_row_count`, with equal ones added up, and their limits."""
+    """Return the rows after the memory rows, with equal rows added up and merged columns, and their limits."""
     count, height = len(members), int(rows.max(initial=-1)) + 1
     entries = program.matrix[memory_row_count:].tocoo()
     each = csr_array(coo_array((entries.data, (rows[entries.row], entries.col)), shape=(height, len(columns)))).tocoo()
@@ -157,7 +158,10 @@ def _sum_equal_rows(
 def _memory_rows(
     program: LinearProgram, memory_row_count: int, columns: NDArray[np.int64], members: NDArray[np.int64]
 ) -> tuple[Rows, list[float]]:
-    """Return the first rows, with bounds on their new columns, and then the rows that enforce these bounds."""
+    """Return the memory rows with merged columns, and the upper bounds of additional columns.
+
+    Further rows connect the additional columns with merged columns.
+    """
     starts, numbers, items = (
         program.matrix.indptr.tolist(),
         program.matrix.indices.tolist(),
@@ -165,7 +169,7 @@ def _memory_rows(
     )
     kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
     rows = Rows()
-    # The bytes that some columns of a class free are a new column, shared by all rows with exactly these columns.
+    # If only some columns of a class are in a row, they have an additional column, for all rows with these columns.
     parts: dict[tuple[int, ...], int] = {}
     most: list[float] = []
     for row in range(memory_row_count):

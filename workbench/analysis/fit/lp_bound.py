@@ -1,10 +1,11 @@
-"""Lower bound on the step time under any choice of storages to save: a linear program that errs on one side only.
+"""Lower bound on the step time under all choices of storages to save, by a linear program.
 
-The program counts every byte that a choice could free, and only the certain part of its cost. A statement that several
-choices repeat runs once. Two costs are certain, and are added where they matter. A storage that another storage's
-recomputation reads must be in memory by then (`presence`). An offloaded storage is back a little before its first use.
-Memory rows are added when a solution breaks them, so a program of thousands of statements is solved with dozens of
-rows. Choices may be fractions, which takes milliseconds, or integers, which gives a tighter bound.
+The bound is never too high: the program counts every byte that a choice could free, and only the certain part of a
+choice's time. A statement that several choices recompute runs once. Two kinds of rows make the bound tighter. A storage
+must be in memory when the recomputation of another storage reads it (see `residency`). An offloaded storage is in
+memory a few statements before its first use. A memory row limits the bytes at one statement. Memory rows are added only
+if a solution breaks them, so a program of thousands of statements is solved with dozens of rows. With fractional
+choices, a solution takes milliseconds; with integer choices, the bound is tighter.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from workbench.analysis.memory.peak_by_statement import RECOMPUTE
 
 _ROWS_AT_ONCE = 20
 _LET_GO = 1e-7
-"""Tolerance of the solver on a row."""
+"""Tolerance with which the solver satisfies a row."""
 _INFEASIBLE = 2
-"""The solver's status of an infeasible program."""
+"""Status of the solver for an infeasible program."""
 _ENDED = (0, _INFEASIBLE)
-"""The solver's status if it ended by itself and was not stopped."""
+"""Status of the solver if it has finished and was not stopped by a limit."""
 _TIE = 1e-7
-"""Relative penalty on expensive choices, used if all choices have no cost."""
+"""Relative weight of a penalty that prefers fewer and cheaper choices among solutions of equal cost."""
 _ALIKE = 0.5
-"""Maximum share of distinct choices at which equal choices are merged."""
+"""Equal choices are merged only if the share of different choices is smaller than this."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Lower bound for all options.
+    """Lower bound on the time of all options within a limit.
 
     Attributes
     ----------
     added_s : float
-        Seconds that any options within the limit add at least.
+        Lower bound of the seconds that options within the limit add.
     s_per_byte : float
-        Decrease of this when the limit rises by one byte.
+        Decrease of `added_s` if the limit rises by one byte.
     """
 
     added_s: float
@@ -56,16 +57,16 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IntegerFacts:
-    """Result for integer choices.
+    """Result of a program with integer choices.
 
     Attributes
     ----------
     taken : (choices,) float64 or None
-        The best solution found, with values close to 0 and 1; None if there is none.
+        The best solution that was found, with values close to 0 and 1; None if none was found.
     proven_s : float
-        Lower bound of all integer choices with the present rows.
+        Lower bound of the seconds that integer choices add, with the current rows.
     limited : bool
-        Whether the solver stopped at its limit.
+        Whether the solver was stopped by a limit.
     """
 
     taken: NDArray[np.float64] | None
@@ -74,36 +75,37 @@ class IntegerFacts:
 
 
 class Relaxation:
-    """Constraints that hold for any limit.
+    """The columns and rows of the linear program that do not depend on the limit.
 
     Parameters
     ----------
     variables : sequence of (int, str)
-        Storages and their options, `RECOMPUTE` or `OFFLOAD`; the two options of a storage are next to each other.
+        The choices: a storage, and `RECOMPUTE` or `OFFLOAD`. The two choices of a storage are adjacent.
     spans : sequence of (int, int)
-        For each choice, the places at which it can free bytes, from the first to before the last.
+        For each choice, the places at which it can free bytes: the first place, and the place after the last.
     sizes : (variables,) float64
-        Bytes.
+        For each choice, the bytes of the storage.
     chains : sequence of collection of int
-        Statements that each choice repeats; empty for an offload.
+        For each choice, the statements that run again; empty for an offload.
     seconds : (statements,) float64
+        Seconds of each statement if it runs again.
     transfers : (variables,) float64
-        Seconds one way.
+        For each choice, the seconds of a transfer in one direction.
     hidden : tuple of float
-        Seconds of them that are hidden in the forward, and in the backward.
+        Seconds of transfers that compute can hide in the forward, and in the backward.
     peaks : (places,) int64
-        With everything saved.
+        Peak at each place if everything is saved.
     each_s : (variables,) float64, optional
-        Seconds of each choice besides its statements and transfers; negative if it may save time.
+        For each choice, its seconds besides statements and transfers; negative if the choice may save time.
     joint_recomputations : mapping of int to (JointRecompute, float), optional
-        Storages that may be absent while others are recomputed, and their bytes.
+        Maps a storage that may be absent while other storages are recomputed to details and its bytes.
     presence : Presence, optional
-        Times at which storages must be in memory, if known.
+        The times at which storages must be in memory, if they are known.
 
     Attributes
     ----------
     floor_s : float
-        Seconds that any choices add at least, whatever the limit.
+        Lower bound of the seconds that choices add, for any limit.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class Relaxation:
         hidden: tuple[float, float],
         joint_recomputations: Mapping[int, tuple[JointRecompute, float]],
     ) -> None:
-        """Columns, and the rows other than memory rows: ``matrix @ x <= limits``."""
+        """Build the columns, and all rows except memory rows: ``matrix @ x <= limits``."""
         count = self.count
         costs = each_s.astype(float)
         users: dict[int, list[int]] = {}
@@ -176,16 +178,16 @@ class Relaxation:
         for both in self.of_storage.values():
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
-        # Statements that several choices repeat. They run as soon as one of these choices is made.
+        # Statements that several choices recompute have a column of their own, at least as large as each choice's.
         for group, within in _nest_groups(list(together)).items():
             for inside in within:
                 rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
-        # Absent storages are either not saved, or recomputed only together with another.
+        # A storage is absent if it is not saved, or if it is recomputed together with another storage.
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
         }
         self.excuse: dict[int, int] = {}
-        # If a storage may be absent only after its own places, these stay as they are.
+        # If a joint recomputation frees a storage only after its own span, the own span needs no change.
         own = {storage: int(self.end[next(iter(both.values()))]) for storage, both in self.of_storage.items()}
         pieces = [
             (number, self.start[number], self.end[number], self.sizes[number])
@@ -198,7 +200,7 @@ class Relaxation:
             run = {users_of.get(row) for row in found.rows}
             makers = {self.of_storage[maker][RECOMPUTE] for maker in found.makers}
             if len(run) == 1 and (known := run.pop()) in at and makers <= set(known or ()):
-                # It may be absent as soon as the statement that makes it runs.
+                # The storage may be absent only if the statement that makes it runs again.
                 rows.add({excused: 1.0, at[known]: -1.0}, 0.0)
             start, both = found.start, self.of_storage.get(storage, {})
             if RECOMPUTE in both:
@@ -222,7 +224,7 @@ class Relaxation:
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
 
     def _most_freed(self, joint_recomputations: Mapping[int, tuple[JointRecompute, float]]) -> NDArray[np.float64]:
-        """Return the bytes that all choices together could free at each place."""
+        """Return an upper bound of the bytes that all choices together free at each place."""
         freed = np.zeros(len(self.peaks) + 1)
         sizes = {storage: size for storage, (_, size) in joint_recomputations.items()}
         spans = {storage: [(found.start, found.end)] for storage, (found, _) in joint_recomputations.items()}
@@ -239,37 +241,37 @@ class Relaxation:
 
     @property
     def floor_bytes(self) -> int:
-        """Return the bytes that are alive at some place under all choices."""
+        """Lower bound of the peak under all choices."""
         return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
-        """Return the same for a given number of bytes alive at each place with everything saved."""
+        """Return a copy with a different peak at each place if everything is saved."""
         other = copy.copy(self)
         other.peaks = peaks
         return other
 
     def most_bytes_freed(self, position: int) -> NDArray[np.float64]:
-        """Return the most bytes that each choice could free at a place, of its own storage."""
+        """Return, for each choice, an upper bound of the bytes of its storage that it frees at a place."""
         return np.where((self.start <= position) & (position < self.end), self.sizes, 0.0)
 
     def options(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return options from the numbers of choices; for each storage the first counts."""
+        """Return the options that choices with these numbers give. For a storage with two choices, the first counts."""
         options: dict[int, str] = {}
         for number in numbers:
             options.setdefault(*self.variables[number])
         return options
 
     def choice_vector(self, options: Mapping[int, str]) -> NDArray[np.float64]:
-        """Return choices as a vector with ones."""
+        """Return the vector with 1 for each choice in `options`, and 0 for all other choices."""
         return np.asarray([float(options.get(storage) == option) for storage, option in self.variables], float)
 
     def program_for(self, limit_bytes: int) -> LimitedProgram:
-        """Return the program for one limit, without memory rows yet."""
+        """Return the program for a limit, with only its first memory rows."""
         return LimitedProgram(self, limit_bytes)
 
 
 class LimitedProgram:
-    """The program for one limit: rows and columns that turned out to matter, all of them valid for any choices.
+    """The linear program for one limit, to which rows and columns are added when they are needed.
 
     Parameters
     ----------
@@ -279,11 +281,11 @@ class LimitedProgram:
     Attributes
     ----------
     over : (places,) int64
-        Places that exceed the limit with everything saved.
+        Places that exceed the limit if everything is saved.
     unit : float
         Number of bytes by which memory rows are divided.
     beyond : float
-        Margin of each memory row above the need, in units.
+        Additional margin of each memory row, in units. A program with a margin proves no bound.
     """
 
     def __init__(self, base: Relaxation, limit_bytes: int) -> None:
@@ -292,7 +294,7 @@ class LimitedProgram:
         self._needed = base.peaks.astype(float) - limit_bytes
         self.unit = max(1.0, float(self._needed.max(initial=0.0)))
         self._places: dict[int, None] = {}
-        # For each storage known to be in memory from a place on, the column that says whether it is absent there.
+        # For a storage and a place, the column for how much of the storage is absent at this place and after it.
         self._absent: dict[int, dict[int, int]] = {}
         self._because = Rows()
         self._said: set[tuple[object, ...]] = set()
@@ -307,7 +309,7 @@ class LimitedProgram:
                 self._places[place] = None
 
     def copy(self) -> LimitedProgram:
-        """Return a copy to which more rows can be added."""
+        """Return a copy, to which rows can be added without a change to this object."""
         other = copy.copy(self)
         other._places, other._said = dict(self._places), set(self._said)
         other._absent = {storage: dict(columns) for storage, columns in self._absent.items()}
@@ -316,50 +318,50 @@ class LimitedProgram:
 
     @property
     def fractions(self) -> NDArray[np.float64]:
-        """Value of each choice in the bound's solution, a fraction."""
+        """Value of each choice, from 0 to 1, in the last solution of `bound`."""
         return self._fractions
 
     @property
     def has_guesses(self) -> bool:
-        """Return whether rows are included that may not be valid for all choices."""
+        """Whether the program contains rows that may be invalid for some choices, so that it proves no bound."""
         return bool(self._guesses) or self.beyond > 0
 
     @property
     def is_trivial(self) -> bool:
-        """Return whether there is nothing to free, or nothing to choose."""
+        """Whether no place exceeds the limit, or there are no choices."""
         return not len(self.over) or not self._base.count
 
     # Adding rows.
 
     def add_memory_row(self, position: int) -> bool:
-        """Add the bytes to free at a place; return whether this row is new."""
+        """Add the memory row for a place. Return whether the row is new."""
         new = position not in self._places and self._needed[position] > 0
         if new:
             self._places[position] = None
         return new
 
     def guess(self, freed: NDArray[np.float64], needed: float) -> None:
-        """Require ``freed @ choices >= needed``, in bytes; choices that fit may violate this row."""
+        """Add the row ``freed @ choices >= needed``, in bytes. Choices within the limit may violate this row."""
         helps = np.flatnonzero(freed)
         self._guesses.append(
             (dict(zip(helps.tolist(), (freed[helps] / self.unit).tolist(), strict=True)), needed / self.unit)
         )
 
     def refuse(self, choice_vector: NDArray[np.float64]) -> None:
-        """Require at least one choice less than the given ones."""
+        """Add a row that forbids to make all choices in `choice_vector` together."""
         numbers = np.flatnonzero(choice_vector > 0.5)
         self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
 
     def differs_from_last(self, choice_vector: NDArray[np.float64]) -> bool:
-        """Return whether choices differ from those of the last call."""
+        """Return whether `choice_vector` differs from that in the last call of this method."""
         other = not np.array_equal(choice_vector, self._last)
         self._last = choice_vector
         return other
 
     def add_presence_rows(self, options: Mapping[int, str], positions: Collection[int]) -> bool:
-        """Add the reasons why storages are in memory that the program treats as absent under these options.
+        """Add rows for storages that are in memory at some positions although the program treats them as absent.
 
-        Return whether any is new.
+        Return whether a row is new.
         """
         presence, new = self._base.presence, False
         if presence is None:
@@ -380,7 +382,7 @@ class LimitedProgram:
         return new
 
     def _add_reader_rows(self, storage: int, present: Mapping[int, Present]) -> bool:
-        """Add the reasons why a storage is in memory, back from the backward's reads; return whether any is new."""
+        """Add rows for a storage that recomputations read, and for the recomputations. Return whether a row is new."""
         new, at = False, present[storage].place
         while True:
             column, reader, first = self._column(storage, at), present[storage].reader, present[storage].first
@@ -413,7 +415,7 @@ class LimitedProgram:
         return True
 
     def _column(self, storage: int, position: int) -> int:
-        """Return the column that says whether a storage is absent at a place and after it."""
+        """Return the column for how much of a storage is absent at a place and after it."""
         columns = self._absent.setdefault(storage, {})
         if position not in columns:
             columns[position] = self._base.width + sum(map(len, self._absent.values()))
@@ -422,7 +424,7 @@ class LimitedProgram:
     # Solving.
 
     def _freed_bytes(self, position: int) -> dict[int, float]:
-        """Bytes that are freed at a place, by column."""
+        """Return a map from each column to the bytes that it frees at a place."""
         base = self._base
         here = np.flatnonzero((base.piece_starts <= position) & (position < base.piece_ends))
         entries = dict(zip(base.piece_columns[here].tolist(), base.piece_sizes[here].tolist(), strict=True))
@@ -437,7 +439,7 @@ class LimitedProgram:
         return entries
 
     def _program(self) -> tuple[NDArray[np.float64], NDArray[np.float64], csr_array, NDArray[np.float64]]:
-        """Costs, upper bounds, and ``matrix @ x <= limits``; memory rows come first."""
+        """Return costs, upper bounds, `matrix` and `limits` of ``matrix @ x <= limits``; memory rows come first."""
         base = self._base
         more = sum(map(len, self._absent.values()))
         rows = Rows()
@@ -447,7 +449,7 @@ class LimitedProgram:
         for entries, needed in self._guesses:
             rows.add({column: -each for column, each in entries.items()}, -(needed + self.beyond))
         for storage, columns in self._absent.items():
-            # Once a storage is in memory it stays, and only a storage that is not saved can be absent.
+            # A storage cannot become absent again, and a saved storage cannot be absent.
             before = dict.fromkeys(base.absent[storage], -1.0)
             for place in sorted(columns):
                 rows.add({columns[place]: 1.0, **before}, 0.0)
@@ -465,12 +467,12 @@ class LimitedProgram:
         )
 
     def bound(self, go_on: Callable[[], None] = lambda: None) -> Bound:
-        """Return the bound for fractional choices; memory rows that these break are added.
+        """Return the bound for fractional choices. Memory rows are added until the solution breaks none.
 
         Parameters
         ----------
         go_on : callable, optional
-            Called while the program is solved; an exception that it raises ends the work.
+            Is called while the program is solved. An exception from `go_on` ends the search.
         """
         base = self._base
         if self.is_trivial:
@@ -492,20 +494,20 @@ class LimitedProgram:
                 break
         price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
         bound = Bound(added_s=max(base.floor_s, float(solved.fun) * base.dear_s), s_per_byte=price * base.dear_s)
-        # Return the least added time if a choice is made, or if it is not made, starting from this solution.
+        # For each choice, by how much the added time rises at least if the choice is reversed.
         self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
         self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
         return bound
 
     def _add_broken(self, x: NDArray[np.float64]) -> bool:
-        """Add the most broken place between each two known ones; return whether there is any."""
+        """Add memory rows for the places that a solution exceeds most. Return whether a row is new."""
         base = self._base
         freed = np.zeros(len(base.peaks) + 1)
         absent = base.piece_sizes * x[base.piece_columns]
         np.add.at(freed, base.piece_starts, absent)
         np.add.at(freed, base.piece_ends, -absent)
         for storage, columns in self._absent.items():
-            # Return the bytes that are absent less than chosen, from the place where this is known.
+            # Subtract bytes of a storage that must be in memory from a known place on.
             numbers = list(base.of_storage[storage].values())
             size, until = base.sizes[numbers[0]], int(base.end[numbers].max())
             was = float(x[list(base.absent[storage])].sum())
@@ -529,18 +531,18 @@ class LimitedProgram:
         gap: float,
         below_s: float = np.inf,
     ) -> IntegerFacts:
-        """Find integer choices that break no present row, with a bound for all choices.
+        """Find integer choices that break no current row, and a lower bound for all integer choices.
 
         Parameters
         ----------
         go_on : callable
-            As for `bound`.
+            See `bound`.
         nodes : int
-            Node limit of the solver's search; after that the results so far count.
+            Limit of the nodes that the solver searches. At the limit, the best results so far are returned.
         gap : float
-            Stop when the solution is at most this share above the bound.
+            The solver stops when its solution is at most this share above its bound.
         below_s : float
-            Search only for solutions that add less.
+            Only solutions that add fewer seconds are searched.
         """
         base = self._base
         if self.is_trivial:
@@ -576,18 +578,16 @@ class LimitedProgram:
         return IntegerFacts(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
     def solve_merged(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> IntegerFacts | None:
-        """Solve as `solve_integer` does, but with equal choices merged.
+        """Solve the program as in `solve_integer`, but with equal choices merged; None if few choices are equal.
 
-        They are expanded first into the layers where each frees most.
-
-        The proven bound is valid for all choices, but the returned choices may break rows. None if only a few choices
-        are equal.
+        The bound is valid for all choices. From a merged choice, single choices are made, first in the layers where
+        they free bytes at most places. These choices may break rows.
         """
         base = self._base
         costs, upper, matrix, limits = self._program()
         integral, sizes = np.arange(len(costs)) < base.count, np.zeros(len(costs))
         sizes[: base.count] = base.sizes
-        # Among solutions without cost, prefer fewer choices.
+        # Add a small cost, so that the solver prefers fewer choices among solutions of equal cost.
         tie = _TIE * base.dear_s / base.count
         program = LinearProgram(
             costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral
@@ -627,7 +627,7 @@ class LimitedProgram:
 
 
 def _nest_groups(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
-    """Return, for each group of numbers, its largest subgroups and the remaining numbers."""
+    """Return, for each group of numbers, smaller groups and single numbers that together cover it."""
     of: dict[int, list[tuple[int, ...]]] = {}
     for group in sorted(groups, key=len):
         for number in group:

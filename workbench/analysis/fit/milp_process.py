@@ -1,4 +1,4 @@
-"""Linear programs solved in a thread; integer programs solved in a process that ends when nobody waits."""
+"""Solve linear programs in a thread, and integer programs in a process that can be ended at any time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from workbench.errors import PlanError
 
 _LOOK_S = 0.02
 _LONGEST_S = 120.0
-"""Longest time of one program, in seconds. The search is limited by nodes, because a limit by time would not be
-reproducible.
+"""Longest time of the solver for one program, in seconds. It is only a safeguard: searches are limited by nodes, so
+that results are reproducible.
 """
 _IDLE_S = 5.0
-"""A solver process that is idle for this long ends."""
+"""Seconds after which an idle solver process is ended."""
 _THERE = """\
 import sys
 from multiprocessing.connection import Connection
@@ -37,7 +37,7 @@ with Connection(int(sys.argv[1])) as asked:
 
 
 class _Solving(threading.Thread):
-    """Calls a solver, and stores its result or its exception."""
+    """A thread that calls a solver, and stores the result or the exception."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__(name="workbench-solver", daemon=True)
@@ -53,15 +53,16 @@ class _Solving(threading.Thread):
 
 
 def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """Return ``solver(*given, **options)``. HiGHS releases Python's lock, so other threads continue.
+    """Return ``solver(*given, **options)``, called in a thread. HiGHS releases Python's lock, so other threads run.
 
     Parameters
     ----------
     go_on : callable
-        Called during solving; an exception that it raises ends the wait, and the solver ends at its own time limit.
+        Is called while the solver runs. An exception from `go_on` ends the wait; the solver's thread continues until
+        the solver returns.
     solver : callable
     *given, **options
-        For it.
+        Arguments of `solver`.
     """
     solving = _Solving(lambda: solver(*given, **options))
     solving.start()
@@ -75,10 +76,10 @@ def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **
 
 
 class _Process:
-    """A process that solves one program after another; it ends when its parent ends.
+    """A process that solves one program after the other. It ends when its parent process ends.
 
-    HiGHS sometimes prints a line that no option switches off. In the other process the line is discarded. In this
-    process it would go to file descriptor 1, which other code uses.
+    HiGHS sometimes prints a line to file descriptor 1, and no option prevents this. The output of the solver process is
+    discarded, so that this line does not appear in the output of the user's process.
 
     Raises
     ------
@@ -104,7 +105,7 @@ class _Process:
             there.close()
 
     def answer(self, go_on: Callable[[], None], request: Any) -> Any:
-        """Return the process's answer; `go_on` is called meanwhile."""
+        """Send a request, and return the answer of the process. `go_on` is called while waiting."""
         try:
             self._connection.send(request)
         except OSError:
@@ -122,7 +123,7 @@ class _Process:
         return PlanError(_process_died(f"{_describe_exit(self._process.wait())}{f': {last}' if last else ''}"))
 
     def end(self) -> None:
-        """Kill the process and clean up after it."""
+        """Kill the process, and close its pipes."""
         self.keep_on()
         self._connection.close()
         self._process.kill()
@@ -131,25 +132,25 @@ class _Process:
             self._process.stderr.close()
 
     def end_later(self) -> None:
-        """End the process unless it is needed soon."""
+        """End the process in `_IDLE_S` seconds, unless `keep_on` is called before."""
         self._ending = threading.Timer(_IDLE_S, _end_idle, (self,))
         self._ending.daemon = True
         self._ending.start()
 
     def keep_on(self) -> None:
-        """Do not end the process, because it is needed."""
+        """Cancel `end_later`, because the process is needed."""
         if self._ending is not None:
             self._ending.cancel()
 
     def forget(self) -> None:
-        """In a forked process, leave the solver to the parent."""
+        """Close the connection in a forked process, because the solver process belongs to the parent."""
         self._connection.close()
 
 
 _lock = threading.Lock()
 _idle: list[_Process] = []
 _of_parent: list[_Process] = []
-"""Processes of the parent of this forked process; they are not children of this process."""
+"""In a forked process, the solver processes of its parent. They are referenced here so that they are not collected."""
 
 
 def _end_idle(process: _Process) -> None:
@@ -162,7 +163,7 @@ def _end_idle(process: _Process) -> None:
 
 @atexit.register
 def end_idle() -> None:
-    """End idle solver processes now, instead of in some seconds."""
+    """End all idle solver processes immediately."""
     while _idle:
         _idle.pop().end()
 
@@ -186,20 +187,20 @@ def solve_whole(
     options: Mapping[str, Any] = MappingProxyType({}),
     **program: Any,
 ) -> Any:
-    """Return the result of `scipy.optimize.milp`, from a process that ends at once when the wait is abandoned.
+    """Return the result of `scipy.optimize.milp`, called in a process.
 
-    The search is limited by nodes and not by time, so that the same program always has the same answer.
+    The search is limited by nodes and not by time, so that equal programs always have equal results.
 
     Parameters
     ----------
     go_on : callable
-        Called during solving; an exception that it raises ends the wait and the process.
+        Is called while the solver runs. An exception from `go_on` ends the wait and the process.
     *given, **program
-        For `milp`.
+        Arguments of `milp`.
     nodes : int
-        Node limit of the search; after that the results so far count.
+        Limit of the nodes that the solver searches. At the limit, the best results so far are returned.
     options : mapping
-        For `milp`, beside these.
+        Further options of `milp`.
 
     Raises
     ------

@@ -20,12 +20,12 @@ class OptionRates:
     seconds : (statements,) float64
         Seconds of each statement of the joint graph.
     offload_bytes_per_s : float
-        One way.
+        Bytes per second of a transfer in one direction.
     hides : bool
-        Whether transfers run beside compute, as on a GPU.
+        Whether transfers run at the same time as compute, as on a GPU.
     again, least : RecomputeCost, optional
-        Predicted cost of a recomputation, and its lower bound, on which the bound of a fit depends. By default the
-        prediction uses `seconds`, and the lower bound equals the prediction.
+        Predicted time of recomputations, and a lower bound of this time, from which the bound of a fit is computed. By
+        default, the prediction uses `seconds`, and the lower bound is equal to the prediction.
     """
 
     seconds: NDArray[np.float64]
@@ -37,16 +37,16 @@ class OptionRates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionCost:
-    """Options for storages and their cost, by exact prediction of the joint graph.
+    """Options for storages, with their memory and time.
 
     Attributes
     ----------
     options : mapping of int to str
-        Storages that are not saved, with their options.
+        Maps each storage that is not saved to its option.
     peak_bytes, saved_bytes : int
     recompute_s, transfer_s : float
-        Seconds added to a step: recomputed statements, and transfers without hiding. If a plan was made, the
-        recomputation part is the increase of its compute over the stock plan's, and may be negative.
+        Seconds added to a step by recomputed statements, and by transfers that compute does not hide. If a plan was
+        made, `recompute_s` is the compute time of the plan minus that of the stock plan, and may be negative.
     """
 
     options: Mapping[int, str]
@@ -62,10 +62,10 @@ class OptionCost:
 
 
 def lowest_first(point: OptionCost) -> tuple[int, float, int]:
-    """Return the sort key for the lowest point: bytes, then seconds, then number of choices."""
+    """Return the sort key for the lowest peak: peak bytes, then seconds, then number of choices."""
     return point.peak_bytes, point.added_s, len(point.options)
 
 
 def fastest_first(point: OptionCost) -> tuple[float, int, int]:
-    """Return the sort key for the fastest point: seconds, then bytes, then number of choices."""
+    """Return the sort key for the fastest options: seconds, then peak bytes, then number of choices."""
     return point.added_s, point.peak_bytes, len(point.options)

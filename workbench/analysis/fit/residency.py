@@ -1,9 +1,9 @@
-"""Storages that must be in memory for a recomputation: for each, the places from which others need it.
+"""Find the storages that must be in memory because recomputations of other storages read them.
 
-A storage that is not saved is absent from its last use in the forward until it is first needed in the backward. It is
-first needed by its own first reader there, unless an earlier recomputation of another storage reads it. In that case it
-must be loaded back or recomputed before that, together with everything that its own recomputation reads. This is true
-for any options of any other storages, so a bound may use it.
+A storage that is not saved is absent from its last use in the forward until its first use in the backward. The first
+use may be a statement of the backward, or an earlier recomputation of another storage. The storage must be reloaded or
+recomputed before its first use; if it is recomputed, the storages that its recomputation reads must be in memory, too.
+This holds for all options of all other storages, so a lower bound may use it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from workbench.analysis.memory.recompute_set import Recomputer
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """Storages that the recomputation of a storage reads.
+    """The storages that a recomputation reads.
 
     Attributes
     ----------
     storage, place : int
         The recomputed storage, and the place of the recomputation.
     reads : frozenset of int
-        Storages that are in memory at that place, by whatever option.
+        Storages that must be in memory at this place, whatever their options.
     """
 
     storage: int
@@ -35,15 +35,15 @@ class Need:
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """The place from which a storage that is not saved is in memory, and the reason.
+    """The place from which a storage that is not saved must be in memory, and the reason.
 
     Attributes
     ----------
     place : int
     reader : int
-        The recomputed storage that reads it.
+        The recomputed storage whose recomputation reads the storage.
     first : bool
-        Whether the backward itself reads that storage there, and not only another recomputation.
+        Whether a statement of the backward reads `reader` at this place. If False, another recomputation reads it.
     """
 
     place: int
@@ -53,16 +53,18 @@ class Present:
 
 @dataclasses.dataclass(frozen=True)
 class JointRecompute:
-    """Storage whose recomputation shares a statement of several outputs with another's. This also frees its first copy.
+    """A storage that is recomputed together with others, because one statement makes several storages.
+
+    The recomputation replaces the storage, so the old storage can be freed even if it is saved.
 
     Attributes
     ----------
     start, end : int
-        Places at which it may therefore be absent, from the first to before the last.
+        The storage may be absent from the place `start` to before the place `end`.
     makers : frozenset of int
-        Storages together with which it is made.
+        Storages whose recomputation also makes the storage.
     rows : frozenset of int
-        Statements that make it.
+        Statements that make the storage together with one of `makers`.
     """
 
     start: int
@@ -72,31 +74,32 @@ class JointRecompute:
 
 
 class Presence:
-    """Presence of the storages of one joint graph.
+    """Finds at which places the storages of a joint graph must be in memory.
 
     Parameters
     ----------
     work : Recomputer
     stock : IncrementalLiveness
     free : collection of (int, str)
-        Options that can be chosen, by storage.
+        The choices: a storage and an option.
     along, gather : bool
-        As for `Recomputer.edit`.
+        See `Recomputer.edit`.
     ahead : int
-        Number of statements between loading an offloaded storage back and its first use.
+        Number of statements by which the reload of a storage precedes its first use in the backward.
     always : collection of int
         Storages that are recomputed under any choices.
 
     Attributes
     ----------
     spans : dict of int to (int, int)
-        The place from which a storage that is not saved can be absent, and the first place where it cannot.
+        For each storage, the first place at which it can be absent if it is not saved, and the first later place at
+        which it cannot be absent.
     beside : dict of int to JointRecompute
-        Saved storages that are recomputed together with others, chosen or not.
+        Storages that may be recomputed together with others, without a choice for them.
     needs : tuple of Need
-        By place.
+        What recomputations read, in the order of places.
     reads : dict of int to frozenset of int
-        Storages that a recomputation reads, wherever it runs.
+        For each storage, the storages that its recomputation reads at any place.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class Presence:
                 for value in {root, *read_by}
             }
             self.reads[storage] = read[root]
-            # A statement that does not run needs no recomputation.
+            # Only statements that run in the backward need a recomputation.
             needs += [
                 Need(storage, stock.position_of(row), read[value])
                 for value, row in read_by.items()
@@ -146,14 +149,14 @@ class Presence:
         self, work: Recomputer, stock: IncrementalLiveness, always: Collection[int]
     ) -> dict[int, JointRecompute]:
         found: dict[int, JointRecompute] = {}
-        # Earliest possible recomputation of each storage, under any choice.
+        # If all storages are recomputed, each one is recomputed as early as it can be under any choices.
         early = self.presence_of(dict.fromkeys(self._again, RECOMPUTE))
         for storage in self._again:
             places = self._made_at[storage] | ({early[storage].place} if storage in early else set())
             for other, rows in work.recomputable_together(storage, always).items():
                 if (span := stock.absence_of(other)) is None or not places:
                     continue
-                # An input whose original content is needed before the shared statement is present until then.
+                # If no recomputation runs before the first use of the storage, it is in memory until this use.
                 start = span[0] if always or min(places) < span[1] else span[1]
                 end = stock.last_touch(other) if max(places) > span[1] else span[1]
                 if start < end:
@@ -163,7 +166,10 @@ class Presence:
         return found
 
     def presence_of(self, options: Mapping[int, str]) -> dict[int, Present]:
-        """Return when others first need storages that are not saved, if that is before their own first reader."""
+        """Return from which place recomputations need storages that are not saved.
+
+        Only storages for which this is before their first use by the backward itself are included.
+        """
         found: dict[int, Present] = {}
         for need in self.needs:
             if options.get(need.storage) != RECOMPUTE:
@@ -179,12 +185,10 @@ class Presence:
         return found
 
     def recomputable_until_use(self, storage: int, position: int) -> frozenset[int] | None:
-        """Return the storages that may be recomputed between a place and a storage's first use.
+        """Return the storages that may be recomputed between a place and the first use of an offloaded storage.
 
-        None if that is too far.
-
-        An offloaded storage is loaded back a few statements before its first use. Close to its first use it is
-        therefore in memory, unless statements run again in between.
+        The storage is reloaded `ahead` statements before its first use. If none of the returned storages is recomputed,
+        it is in memory at the place. None means that it need not be in memory at the place in any case.
         """
         end = self.spans[storage][1]
         if not max(self.first_backward, end - self.ahead) <= position < end:
@@ -194,9 +198,6 @@ class Presence:
         return frozenset(other for other, places in self._made_at.items() if any(position < at <= end for at in places))
 
     def is_reloaded(self, options: Mapping[int, str], storage: int, position: int) -> bool:
-        """Return whether a storage is back by a place.
-
-        It is if no recomputation runs between the place and the storage's first use.
-        """
+        """Return whether a storage is offloaded, and certainly reloaded at a place."""
         near = self.recomputable_until_use(storage, position) if options.get(storage) == OFFLOAD else None
         return near is not None and not any(options.get(other) == RECOMPUTE for other in near)

@@ -1,10 +1,11 @@
-"""Options within a limit, and a bound on their distance from the best.
+"""Find integer options within a limit, and a lower bound on the time of the best options.
 
-First, the fractional choices that reach the bound are rounded. Then `scipy.optimize.milp` solves an integer program
-with few memory rows. Exact prediction shows where more is alive than the limit, and those rows are added, until none is
-broken. First, identical layers are solved as one, which takes a hundredth of the time. If the result exceeds the limit,
-all choices are solved one by one. As long as nothing fits, each program is solved with a loose tolerance, because its
-answer only serves to find the next rows.
+The fractional choices of the bound are rounded first. Then `scipy.optimize.milp` solves an integer program with few
+memory rows. Exact prediction shows at which places the memory exceeds the limit. Rows for these places are added, and
+the program is solved again, until no place exceeds the limit. At first, equal choices of equal layers are merged, which
+takes a hundredth of the time. If the result exceeds the limit, a program with all choices is solved. As long as no
+options within the limit are known, programs are solved with a loose tolerance, because their solutions only serve to
+find further rows.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from numpy.typing import NDArray
 from workbench.analysis.fit.lp_bound import Bound, IntegerFacts, LimitedProgram, Relaxation
 
 SOLVED_TO = 1e-4
-"""Maximum relative gap between the added time and the least that the solver could find."""
+"""Relative gap between the solver's solution and its bound at which the solver stops."""
 _LOOSELY = 5e-2
-"""The same as long as no options that fit are known."""
+"""Relative gap at which the solver stops as long as no options within the limit are known."""
 _ROUNDS = 40
 _SOLVINGS = 6
-"""Number of programs that may use up all their nodes; after that, no further program is solved for the limit."""
+"""Largest number of programs that are solved for a limit and that use all their nodes."""
 _SOLVED = 0.1
-"""Weight of a program that does not use up its nodes, relative to one that does."""
+"""How much a program that does not use all its nodes counts in `_SOLVINGS`; any other program counts 1."""
 _FOLDED_NODES = 100
-"""Least number of nodes for a program with merged layers, because it is small."""
+"""Smallest limit of nodes for a program with merged layers. Such a program is small, so its nodes are fast."""
 _PLACES_PER_ROUND = 40
 _NOTHING = 1e-6
-"""Fractions below this count as zero."""
+"""Fractions below this count as 0."""
 _TOLERANCE = 1e-6
-"""Maximum tolerance of the solver on a row."""
+"""Largest tolerance with which the solver satisfies a row."""
 
 
 class RoundedOptions(Protocol):
-    """Cost of options."""
+    """Options for storages, with their memory and time."""
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes alive."""
+        """Most bytes alive at any time in a step."""
 
     @property
     def added_s(self) -> float:
@@ -48,11 +49,11 @@ class RoundedOptions(Protocol):
 
     @property
     def options(self) -> Mapping[int, str]:
-        """Storages that are not saved, with their options."""
+        """Map from each storage that is not saved to its option."""
 
 
 class Rounding[P: RoundedOptions]:
-    """Integer solutions and bounds of one program, for one limit after another.
+    """Finds integer options and lower bounds for different limits of one program.
 
     Parameters
     ----------
@@ -60,15 +61,15 @@ class Rounding[P: RoundedOptions]:
     evaluate : callable
         Returns the cost of options, and the peak bytes at each place.
     fastest_known : callable
-        The fastest options within a limit of all that were evaluated.
+        Returns the fastest evaluated options within a limit; None if there are none.
     frees : callable
-        Bytes that each choice frees at a place as the only one, as far as they are known.
+        Returns the bytes that each choice frees at a place if it is the only choice, or an upper bound of them.
     step_s : float
-        Seconds of a step with everything saved.
+        Seconds of a step if everything is saved.
     nodes : int
-        Node limit of the solver's search, for each integer program.
+        Limit of the nodes that the solver searches in an integer program.
     go_on : callable
-        Called while a program is solved; an exception that it raises ends the work.
+        Is called while a program is solved. An exception from `go_on` ends the search.
     """
 
     def __init__(
@@ -90,18 +91,21 @@ class Rounding[P: RoundedOptions]:
     # Bounds for a limit.
 
     def bound(self, limit_bytes: int) -> Bound:
-        """Return the best lower bound known so far on the cost of any options under a limit."""
+        """Return the best known lower bound on the cost of all options within a limit."""
         bound = self._program(limit_bytes)[1]
-        # The least time for a larger limit is also a bound for a smaller one.
+        # A bound for a larger limit also holds for a smaller limit.
         proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
         return Bound(added_s=max(bound.added_s, proven_s), s_per_byte=bound.s_per_byte)
 
     def gap(self, point: RoundedOptions, limit_bytes: int) -> float:
-        """Return the largest possible distance of a step from the best within a limit, as a share above the bound."""
+        """Return by how much options may be slower than the best options within a limit, as a share of the step."""
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
     def is_near_bound(self, limit_bytes: int, gap: float) -> bool:
-        """Return whether the best known result for a limit is this close to the bound, or as close as the solver."""
+        """Return whether the best known options within a limit are as close to the bound as `gap` or the solver's gap.
+
+        Also return True if it is proven that no options are within the limit.
+        """
         known = self._known(limit_bytes)
         if known is None:
             return self._proven.get(limit_bytes, -np.inf) == np.inf
@@ -109,7 +113,7 @@ class Rounding[P: RoundedOptions]:
         return known.added_s <= least_s * (1 + SOLVED_TO) or self.gap(known, limit_bytes) <= gap
 
     def _program(self, limit_bytes: int) -> tuple[LimitedProgram, Bound]:
-        """The program for a limit, and its bound with fractional choices."""
+        """Return the program for a limit, and its bound with fractional choices."""
         if limit_bytes not in self._programs:
             under = self._relaxation.program_for(limit_bytes)
             self._programs[limit_bytes] = under, under.bound(self._go_on)
@@ -118,18 +122,18 @@ class Rounding[P: RoundedOptions]:
     # Search for options within a limit.
 
     def close_gap(self, limit_bytes: int, gap: float = 0.0) -> None:
-        """Search for options within a limit until the best known is within a gap of the bound, or the search ends.
+        """Search for options within a limit until the best known options are close to the bound, or the search ends.
 
         Parameters
         ----------
         limit_bytes : int
         gap : float, optional
-            As for `is_near_bound`.
+            See `is_near_bound`.
         """
         pure, left = self._program(limit_bytes)[0], float(_SOLVINGS)
         if not self.is_near_bound(limit_bytes, gap):
             self._round(pure.fractions, limit_bytes)
-        # A folded program is far smaller, but choices made from its values may break rows that it cannot contain.
+        # Solve with merged layers first: this program is far smaller, but choices from its solution may break rows.
         for folds in (True, False):
             under, to = pure, _LOOSELY
             if self.is_near_bound(limit_bytes, gap):
@@ -139,7 +143,7 @@ class Rounding[P: RoundedOptions]:
                 if found is None:
                     break
                 left -= 1.0 if found.limited else _SOLVED
-                # Proven only by rows that are valid for any choices.
+                # Record the bound only if all rows are valid for all choices.
                 if not under.has_guesses:
                     self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
                 if found.taken is None:
@@ -149,18 +153,18 @@ class Rounding[P: RoundedOptions]:
                     continue
                 if gap and self.is_near_bound(limit_bytes, gap):
                     return
-                # A loose solution may contain needless choices without cost.
+                # Solve again with the small gap, because a solution with the loose gap may contain needless choices.
                 if to > SOLVED_TO:
                     to = SOLVED_TO
                 elif folds or point.peak_bytes <= limit_bytes:
                     break
                 else:
-                    # From here on, results are not proven.
+                    # The copy gets rows that may be invalid for some choices, so it proves no bound.
                     under = under.copy()
                     self._correct(under, point, peaks, limit_bytes)
 
     def _round(self, x: NDArray[np.float64], limit_bytes: int) -> None:
-        """Round fractional choices to integers: the largest first, as few as are needed for the limit."""
+        """Evaluate integer choices from fractional ones: take the largest, and as few as the limit needs."""
         order = [number for number in np.argsort(-x, kind="stable").tolist() if x[number] > _NOTHING]
         low, high = sum(bool(x[number] > 1 - _NOTHING) for number in order), len(order)
         point, _ = self._evaluate(self._relaxation.options(order))
@@ -183,15 +187,15 @@ class Rounding[P: RoundedOptions]:
     # Learning from options that exceed a limit.
 
     def _learn(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
-        """Add constraints that hold for any options and that some options broke; return whether any is new."""
+        """Add rows that are valid for all options and that these options break. Return whether a row is new."""
         places = _highest(peaks, limit_bytes)
         asked = [program.add_memory_row(place) for place in places]
         return program.add_presence_rows(point.options, places) or any(asked)
 
     def _correct(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
-        """Add the same, or constraints that hold near these options.
+        """Add rows as `_learn` does; if none is new, add rows that are valid only near these options.
 
-        General ones are also added to the limit's program.
+        Rows that are valid for all options are also added to the program that proves the bound.
         """
         pure = self._programs[limit_bytes][0]
         if program is not pure:
@@ -200,19 +204,19 @@ class Rounding[P: RoundedOptions]:
             return
         taken = self._relaxation.choice_vector(point.options)
         if not program.differs_from_last(taken):
-            # The excess is within the solver's tolerance.
+            # The solver returned the same choices again, within its tolerance, so increase the margin of the rows.
             program.beyond = max(_TOLERANCE, 2 * program.beyond)
         for place in _highest(peaks, limit_bytes):
             freed = self._frees(place)
             if np.maximum(freed, 0) @ (1 - taken) + np.maximum(-freed, 0) @ taken < peaks[place] - limit_bytes:
-                # Further rows would not help: the chosen options conflict in a way that the program does not model.
+                # The row would not forbid these choices, whose interaction the program does not model.
                 program.refuse(taken)
             else:
                 program.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))
 
 
 def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
-    """Return the places that exceed a limit, highest first, but only a few."""
+    """Return the places that exceed a limit, highest first; at most `_PLACES_PER_ROUND`."""
     over = np.flatnonzero(peaks > limit_bytes)
     highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_PLACES_PER_ROUND].tolist()
     return highest

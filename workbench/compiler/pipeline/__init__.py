@@ -1,1 +1,1 @@
-"""Levers at work inside one Thunder compilation."""
+"""Apply levers inside of one compilation by Thunder."""
