@@ -1,1 +1,1 @@
-"""Public types and the two registries."""
+"""Public types, and the registries of levers and executors."""

@@ -1,4 +1,4 @@
-"""`Config`: all choices as literals; written as a readable Python file, and read back without executing it."""
+"""`Config`: all choices as literals. A config is written as a readable Python file, and read without executing it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from workbench.errors import Advice, ConfigError, one_line, short_repr, suggest_
 from workbench.util import paths
 
 FORMAT_VERSION = 1
-"""Version of the file's form; increased when a reader of the old form would be wrong."""
+"""Version of the file format. It increases when a reader of the old format would read a new file wrongly."""
 
 DEVICES = ("cpu", "cuda", "planned")
 PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
-"""Ways to share a program among ranks: parameters sharded and gathered once (Thunder's ZeRO-2), or gathered again in
-the backward (ZeRO-3); parameters replicated; pairs of linear layers split.
+"""Ways to share a program among ranks. ``fsdp``: parameters are sharded, and gathered once (Thunder's ZeRO-2).
+``fsdp_zero3``: sharded parameters are gathered again in the backward (ZeRO-3). ``ddp``: each rank has all parameters.
+``tensor``: pairs of linear layers are split.
 """
 CAPTURES = ("dynamo", "interpreter", "parts")
-"""Capture methods: one graph by Dynamo, Thunder's interpreter, or several graphs by Dynamo."""
+"""Capture methods: Dynamo with one graph, Thunder's interpreter, and Dynamo with several graphs."""
 THUNDER, EAGER = "thunder", "eager"
-"""Compilers for the parts of a program of several graphs."""
+"""How a part of a program of several graphs runs: compiled by Thunder, or uncompiled by PyTorch."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 MODES: Mapping[str, tuple[str, ...]] = {
     "grad": ("off", "inference"),
@@ -40,22 +41,23 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "deterministic": ("on", "warn"),
     "module": ("eval",),
 }
-"""PyTorch modes under which a program may be opened; a mode that is not named has PyTorch's default. A module has its
-own mode, set by `train` and `eval`. It is recorded to warn if a module in the other mode is given.
+"""PyTorch modes under which a program may be opened, with their values. A mode that a config does not name has
+PyTorch's default. The mode ``module`` of a module is set by its methods `train` and `eval`; a config records it to warn
+if a module is compiled in a different mode.
 """
 
 MOST_BYTES = 2 << 20
-"""Largest file that is read; ten thousand choices with a comment each fit into it."""
+"""Largest size of a file that is read. It is enough for ten thousand choices with a comment each."""
 _MOST_LEXEMES = 300_000
-"""Maximum number of tokens in a file that is read. Python's parser takes a few microseconds and a kilobyte for each
-token.
+"""Largest number of tokens in a file that is read. For each token, Python's parser needs a few microseconds and a
+kilobyte.
 """
 MOST_RANKS = 1 << 20
 _MOST_DIGITS = 1000
-"""Maximum number of digits of an integer; Python itself refuses to print one of many thousands."""
+"""Largest number of digits of an integer. Python refuses to print integers of many thousand digits."""
 
 _MOST_DIFFERENCES = 5
-"""Number of differing versions that a warning names."""
+"""Largest number of differences that a warning lists."""
 _COMMENT_WIDTH = 108
 
 _LEGAL = "a config contains only a docstring, `import workbench as wb`, and `config = wb.Config(...)` with literals"
@@ -68,31 +70,31 @@ class Config:
     Attributes
     ----------
     program : str
-        The program's name, as the user gave it.
+        Name of the program.
     executor : {'nvfuser', 'torchcompile', 'torchcompile_aten', 'torch'}
         Compiler of fusions.
     device : {'cpu', 'cuda', 'planned'}
     choices : mapping of str to str
-        Maps sites to options; sites without an entry stay as in unmodified Thunder.
+        Maps the id of a site to an option. A site that is not listed stays as in unmodified Thunder.
     fingerprint : str
-        Fingerprint of the program's trace before any choice, to detect a changed program; empty if unknown.
+        Digest of the program's trace before any choice, by which a changed program is detected; empty if unknown.
     settings : mapping of str to str, int, float or bool
-        Arguments of the program's factory.
+        Arguments of the function that builds the program.
     versions : mapping of str to str
         Versions of the packages with which the choices were made.
     ranks : int
-        Number of processes for the program.
+        Number of processes that share the program.
     parallel : str
-        Kind of sharing, one of `PARALLEL`; empty for one process, or for a built-in program's default.
+        How ranks share the program, one of `PARALLEL`; empty for one process, or for a built-in program's default.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method, also for `jit`: as one graph by Dynamo, by Thunder's bytecode interpreter, or by Dynamo as
-        several graphs.
+        How the program is captured, also by `jit`: by Dynamo as one graph, by Thunder's bytecode interpreter, or by
+        Dynamo as several graphs.
     parts : mapping of str to str
-        For a program of several graphs: for each ``part1``, ``part2``, … its compiler and its fingerprint, such as
-        ``thunder:1f0c4a7be2d9``, or ``eager:…`` if PyTorch runs it without compilation. Choices begin with the part's
-        name.
+        For a program of several graphs: maps ``part1``, ``part2``, … to the part's compiler and fingerprint, such as
+        ``thunder:1f0c4a7be2d9``, or ``eager:…`` if PyTorch runs the part uncompiled. In `choices`, the ids of a part's
+        sites begin with the part's name.
     modes : mapping of str to str
-        PyTorch modes under which the program was opened, as in `MODES`; `jit` restores them for each call.
+        PyTorch modes under which the program was opened, as in `MODES`. `jit` sets them in each call.
     format_version : int
 
     Raises
@@ -156,7 +158,7 @@ class Config:
             )
 
     def of_part(self, name: str) -> Config:
-        """Return the config of one part of a program of several graphs; its choices are without the part's name."""
+        """Return the config of one part of a program of several graphs. Its ids do not contain the part's name."""
         return dataclasses.replace(
             self,
             program=f"{self.program} {name}".strip(),
@@ -168,21 +170,21 @@ class Config:
         )
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
-        """Return a config with `choices` added to this one's; None removes a choice."""
+        """Return the config with `choices` added. An option None removes the choice for this site."""
         merged = {**self.choices, **choices}
         return dataclasses.replace(
             self, choices={site: option for site, option in merged.items() if option is not None}
         )
 
     def differences(self, fingerprint: str, training: bool | None = None) -> str:
-        """Describe how the present program differs from the one of the choices, in a sentence; empty if it does not.
+        """Return a sentence on how a program differs from the program of this config; empty if it does not differ.
 
         Parameters
         ----------
         fingerprint : str
-            Fingerprint of the present program; a config without one fits any.
+            Fingerprint of the program. It is not compared if the config has no fingerprint.
         training : bool, optional
-            Whether the present module is in training mode; None if the program is not a module.
+            Whether the program is a module in training mode; None if the program is not a module.
         """
         here = installed_versions()
         found = [
@@ -206,17 +208,17 @@ class Config:
         )
 
     def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
-        """Return ``thunder.jit(fn, **options)`` with exactly these choices.
+        """Return ``thunder.jit(fn, **options)`` with exactly the choices of this config.
 
-        If Dynamo captured the program, it captures it here, too: each form of call, by shape or mode, is captured and
-        compiled when it first occurs.
+        If `capture` is ``dynamo`` or ``parts``, Dynamo captures `fn`. For each new combination of shapes and modes, the
+        first call captures and compiles `fn`.
 
         Parameters
         ----------
         fn : callable
-            The function or module, as `thunder.jit` takes it.
+            The function or module to compile.
         observer : optional
-            Receives each stage of the compilation; see `workbench.compiler.fusion.executors.Observer`.
+            Is notified of each stage of the compilation; see `workbench.compiler.fusion.executors.Observer`.
         **options
             Further options of `thunder.jit`.
         """
@@ -230,9 +232,9 @@ class Config:
         Parameters
         ----------
         notes : mapping of str to str, optional
-            Maps sites to comments on them, such as label and source line.
+            Maps the id of a site to a comment, such as label and source line.
         file : str
-            The file's name, for the docstring.
+            Name of the file, which appears in the docstring of the text.
         """
         lines = [
             f'"""Choices for Thunder: {_plain(self.program)} on {self.device}, fused by {self.executor}.',
@@ -272,23 +274,22 @@ class Config:
     def write(
         self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, overwrite: bool = False
     ) -> Path:
-        """Write `text` to `path` completely or not at all; an old file is replaced in one step.
+        """Write the result of `text` to a file, completely or not at all. An old file is replaced in one step.
 
-        An existing file keeps its mode and owner. A link stays, and its target is replaced.
+        The mode and owner of an old file do not change. If `path` is a link, its target is replaced.
 
         Parameters
         ----------
         path : path
         notes : mapping of str to str, optional
-            As `text` takes them.
+            See `text`.
         overwrite : bool
-            Replace a file even if it is not a config.
+            Whether to replace an existing file that is not a config.
 
         Raises
         ------
         ConfigError
-            If it cannot be written; the message has the reason, such as not a regular file, or not a config. The old
-            content is unchanged.
+            If the file cannot be written; the message contains the reason. An old file is then unchanged.
         """
 
         def may_replace(target: Path) -> str:
@@ -334,12 +335,12 @@ class Config:
 
 
 def load(path: str | os.PathLike[str]) -> Config:
-    """Read a config file without executing any of it.
+    """Return the config in a file. Nothing in the file is executed.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not a config, or contains anything but literals; the message has the line.
+        If the file cannot be read, is not a config, or contains anything but literals; the message contains the line.
     """
     name = one_line(str(path))
     try:
@@ -350,18 +351,18 @@ def load(path: str | os.PathLike[str]) -> Config:
 
 
 def parse(text: str, name: str = "choices.py") -> Config:
-    """Read the text of a config file without executing any of it.
+    """Return the config in the text of a config file. Nothing in the text is executed.
 
     Parameters
     ----------
     text : str
     name : str
-        The file's name, for messages.
+        Name of the file, for messages.
 
     Raises
     ------
     ConfigError
-        As `load` does.
+        If the text is not a config, or contains anything but literals; the message contains the line.
     """
     name = one_line(name)
     return _read_call(_find_call(text, name), text, name)
@@ -377,12 +378,12 @@ def installed_versions() -> dict[str, str]:
 
 
 def lever_of(site: str) -> str:
-    """Return the lever in a site's id: the part before the first ``:`` or ``.``."""
+    """Return the name of the lever in the id of a site: the text before the first ``:`` or ``.``."""
     return re.split(r"[.:]", site, maxsplit=1)[0]
 
 
 def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the choices of one part, under the ids that they have in the part."""
+    """Return the choices of one part, with ids that do not contain the part's name."""
     return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
 
 
@@ -417,13 +418,16 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""A comment, a string, a word, or an operator of Python. Every repetition is possessive, so matching takes linear
-time.
+"""Pattern of a comment, a string, a word, or an operator of Python. All repetitions are possessive, so that matching
+takes linear time.
 """
 
 
 def _check_lexemes(text: str, name: str) -> None:
-    """Refuse text that would keep Python's parser busy: its time is quadratic in the number of f-strings."""
+    """Refuse f-strings and very long texts, for which Python's parser would take too long.
+
+    The time of the parser is quadratic in the number of f-strings.
+    """
     for count, lexeme in enumerate(_LEXEME.finditer(text)):
         if "f" in (lexeme["prefix"] or "").lower():
             line = text.count("\n", 0, lexeme.start()) + 1
@@ -433,7 +437,7 @@ def _check_lexemes(text: str, name: str) -> None:
 
 
 def _find_call(text: str, name: str) -> ast.Call:
-    """Return the single ``wb.Config(...)`` of a config file that contains nothing else."""
+    """Return the call ``wb.Config(...)`` in the text of a config file, and refuse any other code."""
     if not text.strip():
         raise ConfigError(f"the config {name} is empty; {_LEGAL}")
     if len(text) > MOST_BYTES:
@@ -478,7 +482,7 @@ def _read_call(call: ast.Call, text: str, name: str) -> Config:
             raise ConfigError(f"{name}:{keyword.lineno}: {one_line(keyword.arg)[:80]} is given twice")
         given[keyword.arg] = _read_literal(keyword.value, text, name)
     try:
-        # A newer form may have other keywords. The helpful message is then that the file is newer.
+        # Check the version before the keywords, because a newer format may have new keywords.
         _check_version(given.get("format_version", FORMAT_VERSION))
         fields = {field.name: field for field in dataclasses.fields(Config)}
         unknown = next((keyword for keyword in given if keyword not in fields), None)
@@ -549,7 +553,7 @@ def _check_setting(key: str, value: Any) -> None:
 
 
 def _site_order(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
-    """Sort sites by lever, settings first, and numbers by value: layer 2 before layer 10."""
+    """Return the sort key of a site's id: by lever, settings first, and numbers by value (layer 2 before layer 10)."""
     lever = lever_of(site)
     parts = re.findall(r"[0-9]+|[^0-9]+", site, re.ASCII)
     return lever, site[len(lever) :].startswith(":"), [(len(p), p) if p[0] in "0123456789" else (-1, p) for p in parts]
@@ -563,7 +567,7 @@ def _mapping_lines(name: str, mapping: Mapping[str, Any]) -> list[str]:
 
 
 def _literal(value: str | float) -> str:
-    """Return `value` as Python writes it, with double quotes unless they need more escapes."""
+    """Return `value` as a Python literal. A string has double quotes unless it contains double quotes."""
     text = repr(value)
     if isinstance(value, str) and text.startswith("'") and '"' not in value:
         return f'"{text[1:-1]}"'
@@ -571,9 +575,9 @@ def _literal(value: str | float) -> str:
 
 
 def _comment(note: str, site: str) -> str:
-    """Return `note` on one line.
+    """Return `note` as one line for a comment.
 
-    Characters that a source file cannot contain are left out, and so is text that `site` already contains.
+    Characters that are not printable become spaces. If the note begins with the place in `site`, the place is omitted.
     """
     words = _one_line(note).removeprefix(_one_line(site.partition(":")[2]))
     return textwrap.shorten(words, _COMMENT_WIDTH, placeholder=" …")
@@ -584,5 +588,5 @@ def _one_line(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return `name` in a form that a docstring can contain."""
+    """Return `name` without characters that a docstring cannot contain."""
     return _one_line(name).translate({ord("\\"): "/", ord('"'): "'"})

@@ -1,6 +1,6 @@
 """Executors: the compilers of fusions. A new executor is one new file in `workbench/executors/`.
 
-Thunder is imported only inside of methods, so that names can be checked without it.
+Thunder is imported only inside of methods, so that names of executors can be checked without Thunder.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """A compiler of fusions. Subclass in a new file and decorate with `register`.
+    """A compiler of fusions. To add one, define a subclass in a new file and decorate it with `register`.
 
     Attributes
     ----------
     name : str
-        Name that the user gives.
+        Name by which the user chooses the executor.
     fuses : bool
-        Whether it makes any fusions.
+        Whether the executor makes fusions.
     copies : {'', 'regions', 'sets'}
-        Options of an in-place copy: none; inside a region or not; with a set before it or not.
+        What can be chosen for an in-place copy: nothing; whether it is inside of a region; whether it has a `set`.
     order : int
-        Position in the list of all executors.
+        Sort key in the list of all executors.
     """
 
     name: ClassVar[str]
@@ -38,7 +38,7 @@ class Executor:
     order: ClassVar[int] = 50
 
     def why_not(self, device: str) -> str:
-        """Return why it cannot be used on a device, and which executors can; empty if it can."""
+        """Return why the executor cannot be used on a device, and which executors can; empty if it can be used."""
         return ""
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
@@ -47,9 +47,9 @@ class Executor:
         Parameters
         ----------
         stock : sequence of Executor
-            Return Thunder's own executors, without those that fuse.
+            Thunder's default executors that make no fusions.
         control : ExecutorState
-            Requests of levers to a fusion executor, and data that it keeps for them.
+            Options that levers set for a fusion executor, and results that the fusion executor records for levers.
         """
         raise NotImplementedError
 
@@ -64,12 +64,12 @@ def register(cls: type[Executor]) -> type[Executor]:
 
 
 def unregister(name: str) -> None:
-    """Forget an executor."""
+    """Remove the executor `name` from the registry."""
     _REGISTRY.pop(name, None)
 
 
 def executor_names() -> tuple[str, ...]:
-    """Return the names of all executors; first import every file in `workbench/executors/`."""
+    """Import every file in `workbench/executors/`, and return the names of all executors."""
     package = importlib.import_module("workbench.executors")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"workbench.executors.{module.name}")
@@ -77,14 +77,14 @@ def executor_names() -> tuple[str, ...]:
 
 
 def executor_named(name: str) -> Executor:
-    """An executor by its name."""
+    """Return the executor with this name."""
     if name not in _REGISTRY:
         executor_names()
     return _REGISTRY[name]
 
 
 def why_no_nvfuser() -> str:
-    """Return why nvFuser cannot be used here, not even for planning; empty if it can."""
+    """Return why nvFuser cannot be used here, not even to plan; empty if it can be used."""
     if importlib.util.find_spec("nvfuser_direct") is not None:
         return ""
     if sys.platform != "linux" or platform.machine() != "x86_64":

@@ -1,8 +1,8 @@
-"""The graph: a program's statements, values and storages as plain data, with JSON in and out.
+"""The graph: a program's statements, values and storages as plain data, which can be written and read as JSON.
 
-A `Graph` holds no Thunder object. It lists statements in the order in which they run, forward first, then backward. A
-fusion is a statement, and its members follow it with its index in `parent`. Columns are NumPy arrays, ragged ones are
-stored as `Ragged` (offsets and items).
+A `Graph` contains no object of Thunder. Its statements are in the order in which they run, first the forward and then
+the backward. A fusion is a statement. The members of the fusion follow it; their `parent` is the index of the fusion.
+Columns are NumPy arrays. A column with several items in each row is a `Ragged`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 1
-"""Version of the JSON form; increased when a reader of the old form would be wrong."""
+"""Version of the JSON format. It increases when a reader of the old format would read a new file wrongly."""
 
 FORWARD, BACKWARD = 0, 1
 
 
 class Kind(IntEnum):
-    """Kind of a statement, for kinds that the workbench treats differently."""
+    """Kind of a statement. Statements that the workbench treats alike have the same kind."""
 
     OP = 0
     FUSION = 1
@@ -47,7 +47,7 @@ class StatementFlag(IntFlag):
 
     NONE = 0
     RANDOM = 1
-    """Draws random numbers, or contains an operator that does."""
+    """Draws random numbers itself, or in a subsymbol."""
     REDUCTION = 2
     MATMUL = 4
     VIEW = 8
@@ -63,7 +63,7 @@ class ValueFlag(IntFlag):
 
     NONE = 0
     ARGUMENT = 1
-    """A parameter, buffer or input: alive before and after the step."""
+    """A parameter, buffer or input; it is alive before and after the step."""
     SAVED = 2
     """Passed from the forward to the backward."""
     OUTPUT = 4
@@ -72,7 +72,7 @@ class ValueFlag(IntFlag):
     """Returned by the backward."""
     REQUIRES_GRAD = 16
     COTANGENT = 32
-    """Gradient of an output: an input of the backward."""
+    """The gradient of an output, which is an input of the backward."""
     TENSOR = 64
 
 
@@ -83,14 +83,14 @@ class Origin:
     Attributes
     ----------
     id : str
-        The same in all processes, for all batch sizes, and after edits of other lines: scope, symbol, and ordinal among
-        equals.
+        Scope, symbol, and a number if several statements have the same scope and symbol. The id is equal in all
+        processes and for all batch sizes, and does not change if other lines are edited.
     scope : str
-        Module path (``layers.0.mlp``), or the function's name if the program has no modules.
+        Path of the module (``layers.0.mlp``), or name of the function if the program has no modules.
     symbol : str
         Thunder's name of the traced symbol, such as ``tanh``.
     file, line, text : str, int, str
-        The user's source position: file name without its folder, line from 1, and the line's text.
+        The user's source line: file name without its folder, line number (the first line is 1), and text.
     """
 
     id: str
@@ -106,7 +106,7 @@ _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
 
 @functools.lru_cache(maxsize=1 << 16)
 def layer_of(scope: str) -> str:
-    """Return the layer to which a scope belongs, such as ``layers.0``; empty if none."""
+    """Return the layer to which a scope belongs, such as ``layers.0``; empty if it belongs to no layer."""
     match = _LAYER.match(scope)
     return match.group(1) if match else ""
 
@@ -120,7 +120,7 @@ class Ragged:
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> Ragged:
-        """Build from an iterable of rows."""
+        """Return a `Ragged` with these rows."""
         rows = list(rows)
         offsets = np.zeros(len(rows) + 1, np.int32)
         np.cumsum(list(map(len, rows)), out=offsets[1:])
@@ -137,54 +137,55 @@ class Ragged:
             yield self[row]
 
     def lists(self) -> list[list[int]]:
-        """Return the rows as lists of Python numbers."""
+        """Return each row as a list of Python integers."""
         offsets, items = self.offsets.tolist(), self.items.tolist()
         return [items[begin:end] for begin, end in itertools.pairwise(offsets)]
 
     def take_rows(self, rows: NDArray[np.intp]) -> Ragged:
-        """Return these rows, in the given order."""
+        """Return a `Ragged` with only these rows, in this order."""
         lengths = np.diff(self.offsets)[rows]
         ends = np.cumsum(lengths)
         items = np.arange(len(lengths) and ends[-1]) + np.repeat(self.offsets[:-1][rows] - (ends - lengths), lengths)
         return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
 
     def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return all items of some rows; and for each item, the position of its row among `rows`."""
+        """Return two arrays for the items of some rows: the position of the item's row in `rows`, and the item."""
         taken = self.take_rows(rows)
         return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
 
 
 @dataclasses.dataclass(frozen=True)
 class Statements:
-    """One row per statement, in program order.
+    """Table of statements: one row for each, in program order.
 
     Attributes
     ----------
     name : tuple of str
-        Symbol as executed, such as ``torch.tanh`` or ``nvFusion3``.
+        Name of the symbol that is executed, such as ``torch.tanh`` or ``nvFusion3``.
     executor : tuple of str
-        Executor that runs it; empty for statements that Thunder itself handles.
+        Executor that runs the statement; empty for statements that Thunder handles itself.
     kind, side : int8
         `Kind`, and `FORWARD` or `BACKWARD`.
     parent : int32
-        Index of the fusion of which the statement is a member, or -1.
+        Index of the fusion of which the statement is a member; -1 if it is no member.
     origin : int32
-        Index into `Graph.origins`, or -1. A backward statement has the origin of the statement that it differentiates.
+        Index into `Graph.origins`; -1 if there is none. A backward statement has the origin of the statement that it
+        differentiates.
     flags : int32
         `StatementFlag`.
     transient_bytes : int64
-        Bytes that the statement allocates and frees again, besides its outputs, at their maximum.
+        Most bytes that the statement holds at once while it runs, besides its inputs and outputs.
     flops : int64
         Floating point operations.
     inputs, outputs : Ragged
-        Values that it reads, and values that it makes.
+        Values that the statement reads, and values that it makes.
     frees : Ragged
-        Values whose last reference is dropped right after the statement.
+        Values whose last reference is deleted right after the statement.
     group : int32
-        Index into `Graph.groups` for a collective; -1 for any other statement. By default -1 throughout.
+        For a collective, index into `Graph.groups`; -1 for any other statement. By default, -1 for all statements.
     computes : tuple of str
-        Text of the statement's computation, from `workbench.compiler.trace.canonical_text`: equal texts on equal inputs
-        give equal outputs. Empty for all statements by default; then nothing can be proven about the graph.
+        Text of the statement's computation, from `workbench.compiler.trace.canonical_text`. Equal texts give equal
+        outputs on equal inputs. By default, all texts are empty, and nothing can be proven about the graph.
     """
 
     name: tuple[str, ...]
@@ -210,7 +211,7 @@ class Statements:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        """Return each name once, in no particular order, and the index of each statement's name among them."""
+        """Return the different names, and for each statement the index of its name among them."""
         number = {name: place for place, name in enumerate(dict.fromkeys(self.name))}
         return tuple(number), np.fromiter(map(number.__getitem__, self.name), np.int32, len(self.name))
 
@@ -220,21 +221,21 @@ class Statements:
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """One row per value (a Thunder proxy).
+    """Table of values (Thunder's proxies): one row for each.
 
     Attributes
     ----------
     name : tuple of str
-        Thunder's proxy name.
+        Name of the proxy.
     shape : tuple of tuple of int
     dtype, device : tuple of str
         For example ``float32`` and ``cuda:0``; empty for values that are not tensors.
     storage : int32
-        Index of the storage, or -1 for a value without memory. Views share one.
+        Index of the value's storage; -1 for a value without memory. A view has the storage of its base.
     producer : int32
-        Index of the statement that makes it.
+        Index of the statement that makes the value; -1 if no statement does.
     bytes : int64
-        Bytes of the elements; a view may cover less than its storage.
+        Bytes of the elements. A view may have fewer bytes than its storage.
     flags : int32
         `ValueFlag`.
     """
@@ -254,14 +255,14 @@ class Values:
 
 @dataclasses.dataclass(frozen=True)
 class Storages:
-    """One row per storage.
+    """Table of storages: one row for each.
 
     Attributes
     ----------
     bytes : int64
-        Bytes allocated.
+        Allocated bytes.
     root : int32
-        The first value in the storage.
+        Index of the first value in the storage.
     """
 
     bytes: NDArray[np.int64]
@@ -273,24 +274,26 @@ class Storages:
 
 @dataclasses.dataclass(frozen=True)
 class StepBoundary:
-    """Inputs and outputs of the two halves of a step, in order; -1 stands for an entry that is not a value.
+    """Inputs and outputs of forward and backward, as indices of values. -1 stands for an entry that is no value.
 
     Attributes
     ----------
     outputs : tuple of int
         Values that the forward returns.
     cotangents : tuple of int
-        For each output, the gradient that the backward receives for it.
+        For each output, the gradient that the backward receives.
     given, received : tuple of int
-        Values that the forward passes to the backward, and their names in the backward; empty for a joint graph.
+        Values that the forward passes to the backward, and the values of the backward that receive them. Empty for a
+        joint graph.
     gradients : tuple of int
-        Values that the backward returns, by argument.
+        For each argument, the gradient that the backward returns.
     accumulated : tuple of int
         Gradients of leaves, in the order in which autograd accumulates them after the backward.
     copied_bytes : tuple of int
-        For each of these, the bytes of autograd's copy; 0 if autograd takes over the tensor itself.
+        For each gradient in `accumulated`, the bytes of autograd's copy; 0 if autograd keeps the tensor itself.
     copying_bytes : tuple of int
-        Maximum allocation during the accumulation, including the copy, because kernels that transpose need workspace.
+        For each gradient in `accumulated`, the most bytes allocated during the accumulation, including the copy. They
+        may be more than the copy, because kernels that transpose need workspace.
     """
 
     outputs: tuple[int, ...] = ()
@@ -305,18 +308,18 @@ class StepBoundary:
 
 @functools.lru_cache(maxsize=8)
 def index_of_names(names: tuple[str, ...]) -> dict[str, int]:
-    """Index of each name. Graphs that share their names, such as reorderings, share the dict."""
+    """Return a map from each name to its index. Graphs with the same names, such as reordered graphs, share the map."""
     return {name: index for index, name in enumerate(names)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """A forward trace, followed by its backward trace if there is one, as tables.
+    """A program as tables: the forward, and then the backward if there is one.
 
     Attributes
     ----------
     stage : str
-        Content of the tables, such as ``joint`` or ``execution``.
+        Which traces the tables contain, such as ``joint`` or ``execution``.
     statements, values, storages
         The tables.
     origins : tuple of Origin
@@ -324,9 +327,9 @@ class Graph:
     groups : tuple of int
         Number of ranks in each process group that a collective uses, in the order in which statements name the groups.
     ends : StepBoundary
-        By default empty: then nothing can be proven of the graph.
+        Inputs and outputs of forward and backward. By default it is empty, and nothing can be proven about the graph.
     layer_differences : mapping of str to str
-        Paths of layers that differ from the one before in the captured program, and how; see
+        Maps the path of a layer that differs from the layer before it to the difference; see
         `workbench.compiler.layers.partition.LayerPartition`.
     """
 
@@ -349,16 +352,16 @@ class Graph:
 
     @cached_property
     def value_index(self) -> dict[str, int]:
-        """Return the index of a value by its name."""
+        """Return a map from the name of a value to its index."""
         return index_of_names(self.values.name)
 
     @cached_property
     def consumers(self) -> Ragged:
-        """For each value, the top-level statements that read it."""
+        """For each value, the statements that read it, without members of fusions."""
         inputs = self.statements.inputs
         row = np.repeat(np.arange(len(inputs)), np.diff(inputs.offsets))
         top = self.statements.parent[row] < 0
-        # Pairs of a value and one of its readers, each once, both in ascending order.
+        # Each pair of a value and a reader as one number, sorted and without repetitions.
         pairs = np.unique(inputs.items[top].astype(np.int64) * len(inputs) + row[top])
         counts = np.bincount(pairs // max(len(inputs), 1), minlength=len(self.values))
         offsets = np.concatenate(([0], np.cumsum(counts)))
@@ -371,11 +374,14 @@ class Graph:
         return int(backward[0]) if len(backward) else len(self.statements)
 
     def saved(self) -> NDArray[np.int32]:
-        """Indices of the values passed from the forward to the backward."""
+        """Return the indices of the values that the forward passes to the backward."""
         return np.flatnonzero(self.values.flags & ValueFlag.SAVED).astype(np.int32)
 
     def saved_storages(self, *, arguments: bool = False) -> NDArray[np.int32]:
-        """Return the storages held for the backward; those of arguments, which are held anyway, only on request."""
+        """Return the storages that are held for the backward.
+
+        Storages of arguments, which are held anyway, are included only if `arguments` is true.
+        """
         saved = self.saved()
         storages = np.unique(self.values.storage[saved])
         storages = storages[storages >= 0]
@@ -386,11 +392,11 @@ class Graph:
 
     @cached_property
     def saved_bytes(self) -> int:
-        """Bytes held for the backward; each storage counts once, arguments do not count."""
+        """Bytes held for the backward. Each storage counts once; arguments do not count."""
         return int(self.storages.bytes[self.saved_storages()].sum())
 
     def to_json(self) -> str:
-        """Return the graph as JSON that `from_json` can read."""
+        """Return the graph as a JSON text, which `from_json` can read."""
         return json.dumps(
             {
                 "format_version": FORMAT_VERSION,
@@ -407,12 +413,12 @@ class Graph:
 
     @classmethod
     def from_json(cls, text: str) -> Graph:
-        """Read what `to_json` wrote.
+        """Return the graph in a text of `to_json`.
 
         Raises
         ------
         ValueError
-            If the text is not a graph, or if its format has another version.
+            If the text is not a graph, or if its format has a different version.
         """
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
@@ -456,7 +462,7 @@ def _table(cls: type[Any], columns: dict[str, Any]) -> Any:
     made: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if field.name not in columns and field.default_factory is not dataclasses.MISSING:
-            # The file was written before this column existed.
+            # Accept files that were written before this column existed.
             continue
         column = columns[field.name]
         if isinstance(column, dict):

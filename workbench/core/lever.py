@@ -1,11 +1,11 @@
-"""Levers' base classes: `Site`, `Effect`, `Lever`, the registry. A new lever is one file in `workbench/levers/`.
+"""Base classes of levers: `Site`, `Effect`, `Lever`, the registry. A new lever is one file in `workbench/levers/`.
 
-A lever defines the sites at which it can be set (`settings` for the whole program, `sites` for single places) and the
-legal options there, with reasons for refusals. It acts at up to four points of Thunder's pipeline, which are all
-extension points of `thunder.jit`: on the joint trace before fusion, through the options of the fusion executor, on the
-joint trace after fusion, and on the forward and backward traces after the split. To avoid a full plan, `quick` and
-`replanner` start from the traces after the split, and `predict` only uses arithmetic. The compiler calls levers only
-through this file and knows none of them by name.
+A lever defines the sites at which it can be set: `settings` for the whole program, `sites` for single places. A site
+has legal options, and reasons why other options are refused. A lever acts at up to four points of Thunder's pipeline,
+which are all extension points of `thunder.jit`: on the joint trace before fusion, through the options of the fusion
+executor, on the joint trace after fusion, and on the forward and backward traces after the split. Two methods avoid a
+full plan: `replanner` starts from the traces after the split, and `predict` only predicts memory. The compiler calls
+levers only through this file, and contains no lever's name.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effect:
-    """Change of the whole plan under an option: differences from the current plan.
+    """Change of the whole plan under an option: figures of the new plan minus figures of the current plan.
 
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
-        Predicted differences; ``flops`` counts recomputed operations.
+        Changes of predicted figures. The change of ``flops`` is the number of recomputed operations.
     fusions, unique_fusions, largest_fusion : int
-        Change of the number of fusions, and of the number of operations in the largest one.
+        Changes of the number of fusions, of different fusions, and of statements in the largest fusion.
     counts : mapping of str to int
-        Changes of the plan's counts (compilations, copies, sets, fences), by name.
+        Changes of the figures in `Plan.counts`.
     changed : tuple of str
-        Ids of the other sites whose outcome would also change.
+        Ids of other sites whose outcome would change, too.
     overlap : OverlapChange or None
-        Simulated; None if no ranks share the program.
+        Change of simulated figures; None if the program has no collectives.
     """
 
     peak_bytes: int
@@ -67,29 +67,30 @@ class Site:
     Attributes
     ----------
     id : str
-        ``LEVER:PLACE``, or ``LEVER.SETTING`` for a setting of the whole lever. Stable across processes.
+        ``LEVER:PLACE``, or ``LEVER.SETTING`` for a setting of the whole lever. The id is equal in all processes.
     lever, label : str
-        The lever's name, and a short text for the user.
+        Name of the lever, and a short text for the user.
     source : str
-        ``file.py:12`` and the line's text, if known.
+        The user's line, as ``file.py:12`` and its text; empty if unknown.
     options : tuple of str
         All options, legal or not, in the order in which clicks go through them.
     choice, default : str
-        The current option, and the one of unmodified Thunder.
+        The chosen option, and the option that applies without a choice.
     outcome : str
-        Option that is effective in the plan. It differs from `choice` for ``auto``, or if other choices move the site.
+        The option that the plan has. It differs from `choice` if the choice leaves the decision open, as ``auto``, or
+        if other choices affect this site.
     illegal : mapping of str to str
-        Maps an option to the reason why it is refused.
+        Maps an illegal option to the reason why it is refused.
     notes : mapping of str to str
-        Maps an option to its meaning at this site, if its name does not say it.
+        Maps an option to its meaning at this site, if the option's name does not say it.
     values : tuple of str
         Names of the affected values in the plan's graph.
     range : str
-        Describes further legal values, if any number in a range is legal besides `options`.
+        Description of further legal options that are not in `options`, such as all numbers in a range.
     bytes : int
         Affected bytes; 0 if the site does not concern memory.
     effect : mapping of str to Effect
-        Effect on the whole plan for each legal option other than the current one; computed on request.
+        Maps each legal option other than the current one to its effect on the plan. It is computed on request.
     """
 
     id: str
@@ -108,7 +109,7 @@ class Site:
     effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return what a user chooses by, on one line; `Sites` shows all of it as a table."""
+        """Return one line with the attributes that a user needs for a choice; `Sites` shows all attributes."""
         legal = tuple(option for option in self.options if option not in self.illegal)
         size = f", bytes={self.bytes}" if self.bytes else ""
         source = f", source={' '.join(self.source.split())!r}" if self.source else ""
@@ -120,7 +121,7 @@ class Site:
         return self.id.startswith(f"{self.lever}.")
 
     def under(self, choice: str, outcome: str) -> Site:
-        """Return the site with another choice and outcome; the same arguments give the same object."""
+        """Return the site with this choice and outcome. Equal arguments give the same object."""
         found = self._variants.get((choice, outcome))
         if found is None:
             found = self._variants[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
@@ -136,7 +137,7 @@ class Site:
         Raises
         ------
         ChoiceError
-            With the given option, the legal ones, and the reason for a refusal.
+            If `option` is not legal; the message contains the legal options or the reason for the refusal.
         """
         if option in self.illegal:
             raise refused_option_error(self.id, option, self.illegal[option])
@@ -149,19 +150,19 @@ class Site:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A choice for a whole lever; becomes the site ``LEVER.NAME``.
+    """A choice for a whole lever. Its site has the id ``LEVER.NAME``.
 
     Attributes
     ----------
     name, label, default : str
     options : tuple of str
-        Options to offer.
+        Options that the user is offered.
     accepts : callable, optional
-        Returns whether a text that is not in `options` is also legal.
+        Returns whether a text that is not in `options` is a legal option, too.
     range : str
-        Description of the texts that `accepts` allows.
+        Description of the texts that `accepts` accepts.
     applies : callable, optional
-        Returns the reason why the setting has no meaning in a context; empty if it has one.
+        Returns the reason why the setting has no effect in a `LeverContext`; empty if it has an effect.
     """
 
     name: str
@@ -173,7 +174,7 @@ class Setting:
     applies: Callable[[LeverContext], str] | None = None
 
     def site(self, lever: str, choices: Mapping[str, str], stage: LeverContext) -> Site:
-        """Return the setting as a site under `choices`; a legal value outside of its options is added to them."""
+        """Return the site of the setting under `choices`. If `accepts` accepts the choice, it is one of the options."""
         id = f"{lever}.{self.name}"
         choice = choices.get(id, self.default)
         options = self.options
@@ -200,10 +201,10 @@ class Setting:
 
 
 class Replanner(Protocol):
-    """Puts a plan under further choices of one lever, starting from the split traces."""
+    """Applies further choices of one lever to the split traces of a plan."""
 
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
-        """Return the plan under all `choices`; planning began at `begun`, by `time.perf_counter`.
+        """Return the plan under all `choices`. `begun` is the `time.perf_counter` at the start of planning.
 
         Raises
         ------
@@ -213,25 +214,25 @@ class Replanner(Protocol):
 
 
 class Lever:
-    """One kind of decision. Subclass in a new file and decorate with `register`."""
+    """One kind of decision. To add one, define a subclass in a new file and decorate it with `register`."""
 
     name: ClassVar[str]
     title: ClassVar[str]
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings: choices for the whole lever."""
+        """Return the settings, which are choices for the whole program."""
         return ()
 
     def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return the single places at which the lever can be set in this program, under the current choices."""
+        """Return the sites of single places at which the lever can be set in this program, under `choices`."""
         return []
 
     def widen(self, site: Site, option: str) -> Site:
-        """Return the site with `option` among its options, if a site accepts more than it lists."""
+        """Return the site with `option` among its options, if the lever accepts an option that is not listed."""
         return site
 
     def before_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext) -> Any:
-        """Edit the joint trace after operator executors have claimed it, before fusion."""
+        """Return the claimed joint trace with the choices applied, before fusion."""
         return trace
 
     def unfused(self, choices: Mapping[str, str], stage: LeverContext) -> Collection[str]:
@@ -241,41 +242,41 @@ class Lever:
     def fusion(
         self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> FusionOptions:
-        """Return the options of the fusion executor, with this lever's options replaced."""
+        """Return the options of the fusion executor with the choices of this lever applied."""
         return options
 
     def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome) -> Any:
-        """Edit the joint trace after fusion."""
+        """Return the fused joint trace with the choices applied."""
         return trace
 
     def after_split(
         self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
     ) -> tuple[Any, LeverOutcome]:
-        """Edit the forward trace and, in a second call, the backward trace.
+        """Return a split trace with the choices applied, and `result`, to which the lever may add data.
 
-        Return it with `result`, possibly extended.
+        The first call is for the forward trace, and the second call is for the backward trace.
         """
         return trace, result
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
-        """Return the ids in `choices` that `replanner` can add to a plan that was made without them."""
+        """Return the ids of the choices that a `replanner` can apply to a plan that was made without them."""
         return ()
 
     def replanner(self, plan: Plan, stage: LeverContext, result: LeverOutcome) -> Replanner:
-        """Return the replanner that puts `plan` under its `quick` choices; called once for each plan.
+        """Return a replanner that applies `quick` choices to `plan`. It is called once for each plan.
 
         Parameters
         ----------
         plan : Plan
-            Made without them.
+            A plan without `quick` choices.
         stage : LeverContext
         result : LeverOutcome
-            Result of the plan's choices.
+            Result of the choices of `plan`.
         """
         raise NotImplementedError(f"{self.name}: no choice is quick")
 
     def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
-        """Return memory under `choices` of this lever, for a program without fusions, by arithmetic.
+        """Predict the memory of a program without fusions under `choices` of this lever, without a plan.
 
         Returns
         -------
@@ -292,15 +293,15 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
     ----------
     choices : mapping of str to str
     *known : mapping of str to Site
-        Sites by id, without the choices or under them. If one of them refuses an option and another accepts it, the
-        option is legal, because other choices can make it so.
+        Each maps ids to sites, for example without choices and under `choices`. An option is legal if it is legal at
+        one of the sites with its id, because other choices can make it legal.
     legal : bool
-        If it is missing, only options that a site lacks are refused.
+        Whether to refuse illegal options, too. If false, only options that a site lacks are refused.
 
     Raises
     ------
     ChoiceError
-        With the given choices and the legal ones.
+        If a choice is refused; the message contains the legal options or the reason for the refusal.
     """
     check_texts(choices)
     for id, option in choices.items():
@@ -312,7 +313,7 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
 
 
 def check_texts(choices: Mapping[str, str]) -> None:
-    """Refuse choices that are not texts."""
+    """Refuse choices whose id or option is not a text."""
     for id, option in choices.items():
         if not all(isinstance(given, str) for given in (id, option)):
             raise ChoiceError(
@@ -321,7 +322,7 @@ def check_texts(choices: Mapping[str, str]) -> None:
 
 
 def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> ChoiceError:
-    """Return the error for an id that no site of a program has; it names the closest ids."""
+    """Return the error for an id that no site of a program has. The message contains the most similar ids."""
     return ChoiceError(
         f"{program} has no site {short_repr(id)}{suggest_names(id, list(site_ids))}",
         id,
@@ -330,12 +331,12 @@ def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> Choi
 
 
 def only_with_fusions(stage: LeverContext) -> str:
-    """Return why a setting on fusions has no meaning here, for `Setting.applies`."""
+    """Return why a setting on fusions has no effect if the executor makes none; a value for `Setting.applies`."""
     return "" if stage.fuses else f"the {stage.executor} executor makes no fusions"
 
 
 def lever_of(id: str) -> str:
-    """Return the name of the lever to which a site belongs, from the site's id."""
+    """Return the name of the lever in the id of a site."""
     return re.split(r"[.:]", id, maxsplit=1)[0]
 
 
@@ -354,17 +355,17 @@ def register(cls: type[Lever]) -> type[Lever]:
 
 
 def unregister(name: str) -> None:
-    """Forget a lever."""
+    """Remove the lever `name` from the registry."""
     _REGISTRY.pop(name, None)
 
 
 def lever_named(name: str) -> Lever:
-    """A lever by its name."""
+    """Return the lever with this name."""
     return next(lever for lever in all_levers() if lever.name == name)
 
 
 def all_levers() -> tuple[Lever, ...]:
-    """Return all levers, sorted by name; first import every file in `workbench/levers/`."""
+    """Import every file in `workbench/levers/`, and return all levers, sorted by name."""
     folders = importlib.import_module("workbench.levers").__path__
     _import_levers(tuple([(folder, os.stat(folder).st_mtime_ns) for folder in folders]))
     return tuple([_REGISTRY[name] for name in sorted(_REGISTRY)])
@@ -372,13 +373,13 @@ def all_levers() -> tuple[Lever, ...]:
 
 @functools.lru_cache(maxsize=1)
 def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
-    # Cached, because each plan looks up the levers some ten times.
+    # Import only after a change of the folder, because each plan looks up the levers some ten times.
     for module in pkgutil.iter_modules([folder for folder, _ in folders]):
         importlib.import_module(f"workbench.levers.{module.name}")
 
 
 def widen_site(site: Site, option: str) -> Site:
-    """Return a site with one more option if its lever accepts the option, for example a number that is not listed."""
+    """Return a site with `option` among its options, if its lever accepts it, such as a number that is not listed."""
     for lever in all_levers():
         for setting in lever.settings():
             if f"{lever.name}.{setting.name}" == site.id:

@@ -1,1 +1,1 @@
-"""One file per executor; `workbench.core.executor` says what an executor is."""
+"""One file for each executor. `workbench.core.executor` describes executors."""

@@ -1,4 +1,4 @@
-"""Executor `nvfuser`: Thunder's nvFuser, with cuts between fusions that the workbench controls."""
+"""Executor `nvfuser`: Thunder's nvFuser executor, but the workbench controls the cuts between fusions."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 @register
 class NvFuser(Executor):
-    """nvFuser on an attached or a planned GPU."""
+    """Fusions by nvFuser, on an attached or a planned GPU."""
 
     name = "nvfuser"
     copies = "sets"
     order = 10
 
     def why_not(self, device: str) -> str:
-        """On a CPU, or if its wheel is not installed."""
+        """Return a reason on a CPU, or if the wheel of nvFuser is not installed."""
         if device == "cpu":
             return "nvFuser fuses CUDA tensors only; on a CPU use executor 'torch' or 'torchcompile'"
         reason = why_no_nvfuser()
         return f"executor 'nvfuser' cannot be used: {reason}" if reason else ""
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """Thunder's own executors with nvFuser last; PyTorch's is left out."""
+        """Return Thunder's default executors without `torch`, and then the nvFuser executor."""
         from workbench.compiler.fusion.executors import nvfuser_executor
 
         return [*(executor for executor in stock if executor.name != "torch"), nvfuser_executor(control)]

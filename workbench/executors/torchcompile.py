@@ -1,4 +1,4 @@
-"""Executor `torchcompile`: regions like nvFuser's, compiled by torch.compile."""
+"""Executor `torchcompile`: regions like nvFuser's fusions, compiled by torch.compile."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @register
 class TorchCompile(Executor):
-    """Elementwise operators, reductions and views in regions; PyTorch's operators between them."""
+    """Elementwise operators, reductions and views in regions; PyTorch's operators between regions."""
 
     name = "torchcompile"
     copies = "regions"
     order = 20
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """The executor of the regions comes before Thunder's own executors."""
+        """Return the executor of regions, and then Thunder's default executors."""
         from workbench.compiler.fusion.executors import region_executor
 
         return [region_executor(control), *stock]

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 @register
 class TorchCompileAten(Executor):
-    """Regions between PyTorch's operators, one of which is attention; Thunder decomposes attention on a CPU."""
+    """Regions between PyTorch's operators. Attention is one of these operators; Thunder would decompose it on a CPU."""
 
     name = "torchcompile_aten"
     copies = "regions"
     order = 25
 
     def why_not(self, device: str) -> str:
-        """Not on a GPU, for which Thunder has its own kernels for attention."""
+        """Return a reason on a GPU, for which Thunder has attention kernels of its own."""
         if device == "cpu":
             return ""
         return "executor 'torchcompile_aten' has a CPU kernel for attention; for a GPU use 'nvfuser' or 'torchcompile'"
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """First the executor of these operators, then that of the regions, then Thunder's own."""
+        """Return the executor of PyTorch's operators, the executor of regions, and Thunder's default executors."""
         from workbench.compiler.fusion.executors import region_executor
         from workbench.compiler.lowering.aten_cpu import IN_REGIONS, aten_executor
 

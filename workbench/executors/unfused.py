@@ -1,4 +1,4 @@
-"""Executor `torch`: PyTorch's own operators, nothing fused."""
+"""Executor `torch`: PyTorch's operators, without fusions."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Torch(Executor):
     order = 30
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """Thunder's own."""
+        """Return Thunder's default executors that make no fusions."""
         return list(stock)
