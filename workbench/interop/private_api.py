@@ -1,4 +1,4 @@
-"""`PrivateApi`: table of the private names that are used of a package; each is looked up and checked at first use."""
+"""`PrivateApi`: table of a package's private names that the workbench uses. A name is checked at its first use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class MissingName:
     Attributes
     ----------
     name : str
-        Its expected place, ``module:attribute``.
+        Where the name was expected, as ``module:attribute``.
     reason : str
-        What Python said.
+        Message of Python's error.
     """
 
     name: str
@@ -29,20 +29,20 @@ class MissingName:
 
 @dataclasses.dataclass(frozen=True)
 class PrivateApi:
-    """All private names that are used of one package.
+    """All private names of a package that the workbench uses.
 
     Attributes
     ----------
     package : str
-        Common name of the package.
+        Name of the package for messages.
     distributions : sequence of str
-        Distribution names of the package; the first installed one gives the version.
+        Names of the package's distributions. The version is that of the first one that is installed.
     wanted : str
-        The version for which the table was written.
+        The version of the package for which the table was written.
     names : mapping of str to str
-        Maps our name to ``module`` or ``module:attribute``.
+        Maps a name that the workbench imports to its place in the package, ``module`` or ``module:attribute``.
     members : mapping of str to sequence of str
-        For a module, a class or an enumeration in the table, those of its attributes that are used.
+        Maps a name to the attributes of its object that the workbench uses.
     """
 
     package: str
@@ -53,7 +53,7 @@ class PrivateApi:
 
     @property
     def installed_version(self) -> str:
-        """Installed version; empty if it is not installed."""
+        """Installed version of the package; empty if it is not installed."""
         for distribution in self.distributions:
             try:
                 return importlib.metadata.version(distribution)
@@ -62,14 +62,14 @@ class PrivateApi:
         return ""
 
     def get(self, name: str) -> Any:
-        """Return the object of a name in the table, after checking the attributes that are used.
+        """Return the object of a name in the table, after a check of its attributes in `members`.
 
         Raises
         ------
         AttributeError
-            If the table has no such name.
+            If the name is not in the table.
         SeamError
-            If the installed version lacks what the table contains.
+            If the installed version lacks the object or one of the attributes.
         """
         if name not in self.names:
             raise AttributeError(name)
@@ -79,7 +79,7 @@ class PrivateApi:
         return value
 
     def examine(self) -> list[MissingName]:
-        """Return everything in the table that the installed version lacks."""
+        """Return all names and attributes of the table that the installed version lacks."""
         return [gone for name in self.names for gone in self._look_up(name)[1]]
 
     def _look_up(self, name: str) -> tuple[Any, list[MissingName]]:
@@ -99,7 +99,7 @@ class PrivateApi:
         return value, gone
 
     def missing_name_error(self, where: str, name: str) -> SeamError:
-        """Return the error that the installed version lacks a name in the table."""
+        """Return the error for a name that the installed version lacks at `where`."""
         return SeamError(self._message([MissingName(f"{where}: {name}", "not found")]))
 
     def _message(self, missing: Sequence[MissingName]) -> str:
@@ -118,7 +118,7 @@ class PrivateApi:
 def _walk(value: Any, path: str) -> Any:
     for part in path.split("."):
         if isinstance(value, type) and part in getattr(value, "__annotations__", ()):
-            # A field of instances, which the class itself need not have.
+            # An annotated field exists in instances, even if the class has no such attribute.
             return None
         value = getattr(value, part)
     return value

@@ -1,4 +1,4 @@
-"""Table of PyTorch's private names; they are looked up and checked at first use, as Thunder's are."""
+"""Table of PyTorch's private names that the workbench uses. A name is checked at its first use; see `PrivateApi`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.interop.private_api import PrivateApi
 
 if TYPE_CHECKING:
-    # Types that a type checker knows; it treats all others as Any.
+    # A type checker knows only these types, and treats all other names as Any.
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 

@@ -1,1 +1,1 @@
-"""Helpers that need no PyTorch."""
+"""Functions and classes that do not import PyTorch."""

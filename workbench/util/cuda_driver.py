@@ -1,7 +1,4 @@
-"""The attached GPUs, as reported by NVIDIA's driver.
-
-The driver is queried directly, because PyTorch takes seconds to import.
-"""
+"""List the attached GPUs. NVIDIA's driver is called directly, because PyTorch takes seconds to import."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class Gpu:
     name : str
     memory_bytes : int
     driver_cuda : (int, int)
-        Return the newest version of CUDA that the driver supports.
+        The newest version of CUDA that the driver supports.
     """
 
     name: str
@@ -31,7 +28,7 @@ class Gpu:
 
 
 def attached_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in the driver's order; empty if there is no driver, or if it fails or finds no device."""
+    """Return all GPUs in the driver's order; empty if there is no driver, or if the driver fails or finds no GPU."""
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError:
@@ -41,7 +38,7 @@ def attached_gpus() -> tuple[Gpu, ...]:
         return ()
     if driver.cuDriverGetVersion(ctypes.byref(version)):
         return ()
-    # 12080 is 12.8.
+    # The driver returns version 12.8 as 12080.
     cuda = (version.value // 1000, version.value % 1000 // 10)
     found = (_gpu(driver, ordinal, cuda) for ordinal in range(count.value))
     return tuple(gpu for gpu in found if gpu is not None)

@@ -1,7 +1,4 @@
-"""Folders with data that one process stores for others: found by key, limited in size, cleared on request.
-
-The folder does not depend on the kind of data, and needs no PyTorch.
-"""
+"""Folders with files that processes store for later processes. Files are found by key, and their size is limited."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ from workbench.util import paths
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Contents of a folder.
+    """Number and size of the files in a folder.
 
     Attributes
     ----------
     folder : Path or None
-        None if nothing is stored.
+        None if the environment variable of the cache is ``off``.
     files : int
     total_bytes : int
     """
@@ -44,12 +41,13 @@ class DiskCache:
     Attributes
     ----------
     variable : str
-        Environment variable with the folder, or ``off``.
+        Name of the environment variable that contains the folder, or ``off``.
     name : str
-        The folder's name inside the user's cache folder, used if the variable is not set.
+        Name of the folder in the user's cache folder, for the case that the variable is not set.
     suffix : str
+        Suffix of the files.
     most_bytes : int
-        Maximum size of all files together. The least recently used files are removed first.
+        Largest size of all files together. If they are larger, the least recently used files are removed.
     """
 
     variable: str
@@ -58,14 +56,17 @@ class DiskCache:
     most_bytes: int
 
     def folder(self) -> Path | None:
-        """Return the folder of captured programs; None if the environment says ``off``."""
+        """Return the folder of the files; None if the environment variable is ``off``."""
         given = os.environ.get(self.variable, "")
         if given.lower() == "off":
             return None
         return Path(given).expanduser() if given else Path(user_cache_dir("thunder-workbench"), self.name)
 
     def _own_folder(self) -> Path | None:
-        """Return the folder, if it exists and nobody else can write to it, because its files are trusted."""
+        """Return the folder if it exists, belongs to this user, and no other user can write to it; else None.
+
+        The check is necessary because the content of files is trusted.
+        """
         place = self.folder()
         try:
             there = place.stat() if place is not None else None
@@ -76,7 +77,7 @@ class DiskCache:
         return place if there.st_uid == os.getuid() else None
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """Return the time of last use, the size and the path of each file, the most recently used last."""
+        """Return the time of last use, the size and the path of each file, in the order of last use."""
         found: list[tuple[float, int, Path]] = []
         for path in place.glob(f"*{self.suffix}") if (place := self._own_folder()) else ():
             try:
@@ -87,12 +88,12 @@ class DiskCache:
         return sorted(found)
 
     def contents(self) -> Contents:
-        """Return the number and size of the entries, and the folder."""
+        """Return the folder, and the number and size of its files."""
         sizes = [size for _, size, _ in self._files()]
         return Contents(self.folder(), len(sizes), sum(sizes))
 
     def files_under(self, key: str) -> Iterator[Path]:
-        """Return the files under a key, the most recently used first."""
+        """Return the files with this key, the most recently used first."""
         return (path for _, _, path in reversed(self._files()) if path.name.startswith(f"{key}-"))
 
     def read(self, path: Path) -> bytes:
@@ -101,7 +102,7 @@ class DiskCache:
         Raises
         ------
         OSError
-            If it cannot be read, is damaged, or others may have written it.
+            If the file cannot be read, if it is damaged, or if another user may have written it.
         """
         if not _is_own(path):
             raise PermissionError(errno.EACCES, "it belongs to another user, or other users may write into it")
@@ -114,17 +115,19 @@ class DiskCache:
         return content
 
     def forget(self, path: Path) -> None:
-        """Remove a file if possible."""
+        """Remove a file if possible; otherwise do nothing."""
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
     def store(self, key: str, part: str, content: bytes) -> None:
-        """Store a file under a key, replacing the file of the same part; remove the least recently used files.
+        """Write a file for `key` and `part`, and then remove the least recently used files if all are too large.
+
+        Nothing is written if the cache is off, or if `content` is larger than `most_bytes`.
 
         Raises
         ------
         OSError
-            If it cannot be written, or the folder does not belong to this user.
+            If the file cannot be written, or if other users can write to the folder.
         """
         place = self.folder()
         if place is None or len(content) > self.most_bytes:
@@ -147,7 +150,7 @@ class DiskCache:
                     path.unlink()
 
     def clear(self) -> Contents:
-        """Remove all files; return what the folder contained."""
+        """Remove all files, and return the contents before."""
         before = self.contents()
         for _, _, path in self._files():
             path.unlink(missing_ok=True)
@@ -157,15 +160,15 @@ class DiskCache:
 
 
 CAPTURES = DiskCache("THUNDER_WORKBENCH_CACHE", "captures", ".capture", 512 << 20)
-"""Captured programs."""
+"""Cache of captured programs."""
 
 REFERENCES = DiskCache("THUNDER_WORKBENCH_REFERENCES", "references", ".reference", 2 << 30)
-"""First steps of unmodified Thunder, with which runs are compared."""
+"""Cache of the first steps of unmodified Thunder, with which runs are compared."""
 
 _CHECK_BYTES = 4
 
 _ABANDONED_S = 3600.0
-"""Age at which an unfinished file counts as abandoned by its writer."""
+"""Age at which an unfinished file is removed, because its writer must have ended."""
 
 
 def _checksum(content: bytes) -> bytes:
@@ -173,7 +176,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a file belongs to this user, and nobody else can write to it."""
+    """Return whether a file is a regular file of this user to which no other user can write."""
     there = path.lstat()
     others_write = there.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write

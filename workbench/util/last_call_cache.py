@@ -1,4 +1,4 @@
-"""Cache of the last result per function, so that a picture after a choice reuses the unchanged parts."""
+"""Cache of the last result of each function, so that a picture after a choice reuses its unchanged parts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ import numpy as np
 
 
 class Remembered:
-    """The last result of each function that is passed to `result_of`.
-
-    The cache does not change results, provided that those functions read only their arguments.
-    """
+    """Caches the last result of each function. The functions must depend only on their arguments."""
 
     def __init__(self) -> None:
         self._held: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
 
     def result_of[Result](self, make: Callable[..., Result], *parts: Any) -> Result:
-        """Return a function's result for some parts; if they are the same as before, the earlier result.
+        """Return ``make(*parts)``, from the cache if `parts` are the same as in the last call for `make`.
 
         Parameters
         ----------
         make : callable
-            Defined in a module, and dependent only on its arguments.
+            A function of a module that depends only on its arguments.
         *parts
-            Immutable inputs. Arrays and strings are compared by value, lists and tuples by the identity of their items,
-            and all other objects by identity.
+            Arguments, which must not change later. Arrays and strings are compared by value, lists and tuples by the
+            identity of their items, and all other objects by identity.
         """
         held = self._held.get(make)
         if held is None or not all(map(_is_same_input, parts, held[0])):
@@ -38,7 +35,7 @@ class Remembered:
     def results_of_each[Item, Result](
         self, make: Callable[..., Result], items: Sequence[Item], *parts: Any
     ) -> list[Result]:
-        """Return a function's result for each item and some parts, as `result_of` does; only new items are computed."""
+        """Return ``make(item, *parts)`` for each item. Results for items of the last call come from the cache."""
         held = self._held.get(make)
         known: dict[int, Result] = {}
         if held is not None and all(map(_is_same_input, parts, held[0][1:])):
@@ -47,7 +44,7 @@ class Remembered:
         found: list[Any] = [known.get(id(item), missing) for item in items]
         for place in [place for place, result in enumerate(found) if result is missing]:
             found[place] = make(items[place], *parts)
-        # The items are kept alive, so that no other object gets the id of one of them.
+        # Keep the items alive, so that no other object gets the `id` of an item.
         self._held[make] = (tuple(items), *parts), found
         return found
 

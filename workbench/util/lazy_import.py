@@ -1,4 +1,4 @@
-"""Lazy imports of a package's public names: the names are known without their dependencies."""
+"""Import the public names of a package lazily, so that the package can be imported without its dependencies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 
 def attributes(package: str, files: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`.
+    """Return a function `__getattr__` for a package, which imports a name at its first use.
 
     Parameters
     ----------
     package : str
     files : mapping of str to str
-        Maps each name to the package's module that contains it.
+        Maps each name to the module of the package that contains it.
     """
 
     def find(name: str) -> Any:

@@ -1,6 +1,7 @@
-"""Files that a user names: read up to a limit, and written completely or not at all; only regular files are used.
+"""Read and write files whose names come from the user. Only regular files are read or written.
 
-Failures raise `OSError`, as in Python itself. Its `strerror` has the reason; `reason_of` returns a text.
+A file is read up to a size limit, and is written completely or not at all. Failures raise `OSError`, as in Python
+itself; `reason_of` returns its reason as text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 UNFINISHED = ".tmp"
-"""Suffix of a file that is being written, or whose writer was killed."""
+"""Suffix of a file that is being written. A file with this suffix remains if its writer is killed."""
 _ODD = "~ names a user that this machine does not have"
 
 
@@ -32,10 +33,10 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     OSError
-        If it is empty, or is not a possible path of a file.
+        If `path` is empty, or cannot be the path of a file.
     """
     text = os.fspath(path)
-    # `Path("")` is the current folder, which nobody means by an empty name.
+    # Refuse an empty name, because `Path("")` is the current folder.
     if not text or text == ".":
         raise OSError(errno.EINVAL, "no file name is given")
     try:
@@ -50,7 +51,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def reason_of(error: OSError) -> str:
-    """Return why something could not be done, as words that fit into a sentence."""
+    """Return the reason in an error, as words that can be part of a sentence."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
 
@@ -61,10 +62,11 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     Raises
     ------
     OSError
-        If it cannot be read, is not a regular file, or is larger than `most_bytes`.
+        If the file cannot be read, is not a regular file, or is larger than `most_bytes`.
     """
     target = expand_home(path)
-    # Check before opening, because opening some devices has an effect, and opening a pipe waits.
+    # Check the kind of the file before opening it, because opening a device may have an effect, and opening a pipe
+    # waits.
     _check_regular(target.stat())
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -81,12 +83,12 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
-    """Return `path` with ``~`` expanded, if it is a regular file.
+    """Return `path` with ``~`` expanded; refuse anything but a regular file.
 
     Raises
     ------
     OSError
-        If none is.
+        If `path` is not a regular file.
     """
     target = expand_home(path)
     _check_regular(target.stat())
@@ -94,21 +96,21 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """Return the file that writing to `path` would make or replace: the target if it is a link, because links stay.
+    """Return the file that `write` would create or replace. If `path` is a link, this is the target of the link.
 
-    Nothing is opened for this.
+    The file is not opened.
 
     Raises
     ------
     OSError
-        If it exists and is not a regular file, or cannot be written, or its folder does not exist.
+        If the file exists and is not a regular file, if it is not writable, or if its folder does not exist.
     """
     given = expand_home(path)
     target = Path(os.path.realpath(given)) if given.is_symlink() else given
     try:
         there = given.stat()
     except FileNotFoundError:
-        # A link without a target then leads to a new file.
+        # There is no file. If `path` is a link, `target` is the file that the link names.
         if not stat.S_ISDIR(target.parent.stat().st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
         return target
@@ -125,18 +127,18 @@ def write(
     may_replace: Callable[[Path], str] | None = None,
     mode: int = 0o666,
 ) -> Path:
-    """Write a file in one step: completely, or not at all, with the old content unchanged.
+    """Write a file in one step. If this fails, the old content is unchanged.
 
-    An existing file keeps its mode, owner and attributes; a link keeps its target.
+    An existing file keeps its mode, owner and attributes. If `path` is a link, the target is written.
 
     Parameters
     ----------
     path : path
     content : bytes
     may_replace : callable, optional
-        Receives an existing file; returns why it must not be replaced, or an empty string if it may be.
+        Is called with the path of an existing file. Returns why it must not be replaced; empty if it may be replaced.
     mode : int
-        Mode of a new file, before the process's mask is applied.
+        Mode of a new file, before the mask of the process is applied.
 
     Returns
     -------
@@ -146,7 +148,7 @@ def write(
     Raises
     ------
     OSError
-        If it cannot be written.
+        If the file cannot be written.
     """
     target = check_writable(path)
     there = target.exists()
@@ -171,7 +173,7 @@ def write(
 def _copy_attributes(target: Path, copy: Path) -> None:
     """Give `copy` the owner, mode and attributes of `target`."""
     was, now = target.stat(), copy.stat()
-    # Changing the owner removes special bits of the mode, so set the owner first.
+    # Set the owner first, because a change of the owner removes special bits of the mode.
     if (was.st_uid, was.st_gid) != (now.st_uid, now.st_gid):
         try:
             os.chown(copy, was.st_uid, was.st_gid)

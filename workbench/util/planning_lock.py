@@ -1,7 +1,8 @@
-"""Process-wide lock for capturing and planning programs, one at a time.
+"""Lock of the process under which programs are captured and planned, one at a time.
 
-Planning shares fake tensor modes, memo tables, facts about statements, and the contexts of Thunder and Dynamo. Lazily
-computed values use the same lock. With two locks, threads that take them in different orders could deadlock.
+All planning uses the same fake tensor modes, memo tables, facts about statements, and contexts of Thunder and Dynamo.
+Lazily computed values use the same lock. With a second lock, threads that acquire both locks in different orders could
+deadlock.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any, Self, overload
 
 
 class Superseded(Exception):
-    """Planning ended because a newer request replaces it."""
+    """Raised to end planning because a newer request replaces it."""
 
 
 class _YieldedError(Exception):
-    """Planning in a background thread ended because a foreground thread is waiting; it restarts afterwards."""
+    """Raised to interrupt planning in a background thread while a foreground thread is waiting; it restarts later."""
 
 
 class PlanningLock:
@@ -34,12 +35,12 @@ class PlanningLock:
 
     @property
     def is_mine(self) -> bool:
-        """Return whether this thread holds the lock."""
+        """Whether this thread holds the lock."""
         return self._owner == threading.get_ident()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """Context in which this thread is a background thread."""
+        """In this context, this thread is a background thread."""
         before, self._thread.background = self._is_background, True
         try:
             yield
@@ -47,22 +48,22 @@ class PlanningLock:
             self._thread.background = before
 
     def give_way(self) -> None:
-        """End planning in a background thread if a foreground thread is waiting.
+        """Interrupt planning in a background thread if a foreground thread is waiting.
 
         Raises
         ------
         _YieldedError
-            `one_at_a_time` catches the exception and plans again.
+            In this case; `one_at_a_time` catches the exception and plans again.
         """
         if self._foreground and self._is_background and getattr(self._thread, "restarts", False):
             raise _YieldedError
 
     def set_restart(self, *, on: bool) -> None:
-        """Record whether this thread's work under the lock restarts after it gave way."""
+        """Set whether this thread's work under the lock can be interrupted and restarted."""
         self._thread.restarts = on
 
     def drop_parent_threads(self) -> None:
-        """Drop the threads of the parent process, because a forked process does not have them."""
+        """Reset the lock in a forked process, in which the other threads of the parent do not exist."""
         self._changed, self._foreground = threading.Condition(threading.Lock()), 0
         if not self.is_mine:
             self._owner = self._depth = 0
@@ -84,7 +85,7 @@ class PlanningLock:
                 self._owner, self._depth = me, 1
             finally:
                 self._foreground -= foreground
-                # Wake background threads that have seen this thread wait.
+                # Wake background threads, which wait while a foreground thread waits.
                 self._changed.notify_all()
 
     def __exit__(
@@ -104,7 +105,7 @@ os.register_at_fork(after_in_child=PLANNING.drop_parent_threads)
 
 
 def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
-    """Call a function under the lock; if it gives way to a foreground thread, call it again."""
+    """Decorate a function to run under the lock. If a foreground thread interrupts it, it runs again."""
 
     @functools.wraps(plan)
     def planned(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -126,7 +127,7 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
 
 
 class planned_property[T](cached_property[T]):
-    """A `cached_property` that is computed under the lock, so never by two threads at once."""
+    """A `cached_property` that is computed under the lock, so that two threads never compute it at the same time."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
