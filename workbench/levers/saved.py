@@ -55,7 +55,7 @@ def default_option(stage: LeverContext, storage: int) -> str:
 
 
 def _storage_sites(stage: LeverContext) -> list[Site]:
-    """Return the sites of all storages without choices."""
+    """Return the site of each storage as it is without choices."""
     graph, work = stage.graph, stage.recomputer
     on_cpu = all(tensor.device.type == "cpu" for tensor in stage.arguments.values())
     notes = {"offload": STAND_IN} if on_cpu else {}

@@ -289,7 +289,7 @@ class Chooser:
         )
 
     def _add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
-        """Return options to which those of `candidates` are added that recomputed statements read."""
+        """Return `base_options`, and also recompute each of `candidates` that recomputed statements read."""
         graph, options = self._work.graph, dict(base_options)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
@@ -490,7 +490,7 @@ class Chooser:
     def _spread(self, start: int, end: int) -> tuple[int, int]:
         """Return the places at which a storage frees bytes if it is absent from `start` to before `end`.
 
-        With fusions, they are extended to all places of the fusions that contain the first and the last place.
+        With fusions, this range is extended to all places of the fusions at its beginning and end.
         """
         if self._quick or start >= end:
             return start, end

@@ -34,7 +34,7 @@ class Census:
     groups: tuple[tuple[int, ...], ...]
 
     def reorder(self, positions: Sequence[int]) -> Census:
-        """Return the census of the fusions in a new order, given the old position of each."""
+        """Return the census after a change of order. `positions` contains the old position of each fusion."""
         place = {position: at for at, position in enumerate(positions)}
         groups = (tuple(sorted(place[position] for position in group)) for group in self.groups)
         return dataclasses.replace(self, groups=tuple(sorted(groups)))

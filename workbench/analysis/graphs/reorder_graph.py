@@ -19,7 +19,7 @@ def top_rows(graph: Graph) -> Rows:
 
 
 def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
-    """Return all rows, given an order of the rows that are no members; members follow their fusion."""
+    """Return all rows in the order `order`, which has no members of fusions. Members follow their fusion."""
     top = top_rows(graph)
     size = np.diff(np.append(top, len(graph.statements)))
     chosen = np.asarray(order, np.intp)

@@ -30,5 +30,5 @@ def allocated_bytes(nbytes: int, device_type: str) -> int:
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:
-    """Return the `allocated_bytes` of a tensor's storage. For a fake tensor, the device is the one that it names."""
+    """Return the `allocated_bytes` of a tensor's storage, on the device that the tensor names, even if it is fake."""
     return allocated_bytes(tensor.untyped_storage().nbytes(), tensor.device.type)

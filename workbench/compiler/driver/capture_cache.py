@@ -1,9 +1,9 @@
 """Disk cache of captured programs with their stock plans. An unchanged program is opened without a capture.
 
-The key of a file depends on the program as given, the executor and all versions. The file lists the functions that
-tracing visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. Thunder's
-traces are stored as the fields of their statements; symbols, executors, types and devices are stored by name. A program
-that cannot be stored is captured each time.
+The key of a file depends on the program, the executor and all versions. The file lists the functions that tracing has
+visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. Thunder's traces are
+stored as the fields of their statements; symbols, executors, types and devices are stored by name. A program that
+cannot be stored is captured each time.
 """
 
 from __future__ import annotations

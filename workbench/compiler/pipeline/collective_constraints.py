@@ -47,8 +47,8 @@ type Key = tuple[int, int, int, float, int]
 """Requested position of a statement: first the slot (the number of compute statements before it), then tie breakers."""
 
 COMPUTE_TIE = 9
-"""Second part of a compute statement's key. It is larger than in the keys of other statements of the same slot, so they
-come first.
+"""Second part of the key of a compute statement. It is larger than the second part of any other key, so that the other
+statements of a slot precede the compute statement.
 """
 
 UNPACK = "bucket_unpack"
@@ -504,7 +504,7 @@ def _collective_id(
     stage: LeverContext,
     trace: TraceCtx,
 ) -> str:
-    """Return the stable id of a collective. For a bucket, it contains the first tensor and the number of the others."""
+    """Return the stable id of a collective. A bucket's id contains its first tensor and the number of other tensors."""
     kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
     others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
     if sent[0] in arguments:

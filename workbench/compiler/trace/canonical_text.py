@@ -85,8 +85,8 @@ def statement_computation(bsym: Any, sources: Mapping[str, str | int], moves: Se
     ----------
     bsym : BoundSymbol
     sources : mapping of str to (str or int)
-        Maps an output's name to the owner of its memory: the name of an input, or a number that outputs in the same
-        memory have in common.
+        Maps the name of an output to the owner of its memory: the name of an input, or a number. Outputs with equal
+        numbers share memory.
     moves : sequence of str
         For a statement of `MOVING` that only moves elements: for each output, the `position_text` of its elements.
     """

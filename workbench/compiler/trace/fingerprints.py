@@ -22,7 +22,7 @@ def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> H
 
 
 class _IdentityKey:
-    """Stands for an object in a key, without keeping the object alive; after the object's end it equals nothing."""
+    """Represents an object in a key, and does not keep the object alive. After the object is gone, it equals no key."""
 
     def __init__(self, target: Any) -> None:
         self.number = identity(target)
