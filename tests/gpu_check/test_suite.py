@@ -278,7 +278,9 @@ def test_a_folder_is_used_by_one_check_and_one_process(tmp_path: Path) -> None:
         checked(tmp_path)
     other = {**note, "machine": "another"}
     (tmp_path / "check.json").write_text(json.dumps(other))
-    with pytest.raises(RunError, match=r"has results of another check \(machine 'another', now .*\): give another folder"):
+    with pytest.raises(
+        RunError, match=r"has results of another check \(machine 'another', now .*\): give another folder"
+    ):
         checked(tmp_path)
     (tmp_path / "check.json").write_text("{")
     with pytest.raises(RunError, match=r"check\.json is damaged: give another folder"):

@@ -3,7 +3,7 @@
 The method combines linear programs with exact predictions of memory. Each storage that the forward saves is a variable:
 saved, recomputed or offloaded. Recomputation costs the time of the statements that run again. Offloading costs the time
 of transfers that compute does not hide. A linear program models how many bytes each choice frees at each statement. An
-exact prediction shows `liveness.Predictor` which statements the memory exceeds the limit; rows for these statements are added, and the
+exact prediction shows at which statements the memory exceeds the limit; rows for these statements are added, and the
 program is solved again, until no statement exceeds the limit. Finally, storages that still fit are saved again.
 """
 

@@ -1,11 +1,8 @@
 """Exact memory of a joint graph with recomputed or offloaded storages, computed as a change to the stock schedule.
 
-`liveness.Predictor` goes over all statements for each schedule. This module rest
-of a step over the statements that a recomputation
-or offload affects, which takes milliseconds even for a program
-is. It There is no result if a recomputed storage belongs
-to the backward, or if a recomputation would move a
-gradient is stored. These cases need the `Predictor`.
+`Predictor` goes over all statements for each schedule. This module goes only over the statements that a recomputation
+or offload affects, which takes milliseconds even for a long program. There is no result if a recomputed storage belongs
+to the backward, or if a recomputation would move a gradient to a different storage. These cases need the `Predictor`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def resolve_machine(machine: str | Machine, ranks: int) -> Machine:
-    """Return `machine` itself, or the machine of that name; see `workbench.runs.measure.measured_rates.machine_by_name`.
+    """Return `machine` itself, or the machine of that name.
+
+    See `workbench.runs.measure.measured_rates.machine_by_name`.
 
     Raises
     ------

@@ -31,8 +31,8 @@ from workbench.compiler.trace.bsym_memo import structure_of
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
-"""Which copies get a set: all, as in stock Thunder; none; those of those whose value is an input of the fusion; those whose
-alias needs it.
+"""Which copies get a `set`: all, as in stock Thunder; none; only those whose value is an input of the fusion; only
+those that would be wrong without a `set`.
 """
 
 VIEWS = {
