@@ -46,8 +46,8 @@ bench.choose({{site.id: "recompute"}})
 run = bench.run(wait=True)
 assert run.accuracy.ok, run.accuracy
 bench.export("choices.py")
-wb.load("choices.py").jit(model)(input_ids=ids, labels=ids).loss.backward()""".splitlines()
-"""A notebook of one line a cell."""
+wb.load("choices.py").jit(model)(input_ids=ids, labels=ids).loss.backward()"""
+"""A notebook: each line is a cell."""
 
 MODELS = {
     "gpt2": {"model": "GPT2LMHeadModel", "config": "GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=2)"},
@@ -88,5 +88,5 @@ def test_run_all_of_stories_and_lessons_fails_in_no_cell(lab: Lab, name: str) ->
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_run_all_of_a_notebook_with_a_model_of_hugging_face_fails_in_no_cell(lab: Lab, name: str) -> None:
-    lab.write_notebook(f"{name}.ipynb", [line.format(**MODELS[name]) for line in HUGGING_FACE])
+    lab.write_notebook(f"{name}.ipynb", [line.format(**MODELS[name]) for line in HUGGING_FACE.splitlines() if line])
     run_all(lab, f"{name}.ipynb")
