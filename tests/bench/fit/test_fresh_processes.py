@@ -24,7 +24,7 @@ found = {}
 for share in shares:
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=2)
     fitter = Fitter(bench, bench._captured, bench.machine)
-    point, plan = fitter.within(round(share * bench.plan.peak_bytes))
+    point, plan = fitter.fit_peak(round(share * bench.plan.peak_bytes))
     found[share] = [plan.peak_bytes, point.added_s, sorted(fitter.choices(point).items())]
 print(json.dumps(found))
 """
