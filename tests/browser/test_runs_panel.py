@@ -37,7 +37,7 @@ def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
 
     live = lab.page.locator('.wb-run[data-state="running"]')
     live.wait_for(timeout=60_000)
-    lab.wait_until(lambda: "process" in live.inner_text(), timeout_s=60)
+    lab.wait_until(lambda: "(max " in live.inner_text(), timeout_s=60)
     assert "mlp" in live.inner_text()
     assert "mlp" in lab.page.locator(".wb-runs-status").inner_text()
     lab.screenshot("runs-live")
