@@ -78,7 +78,7 @@ def _kept(trace: TraceCtx) -> list[BoundSymbol]:
     return [bsym for bsym in trace.bound_symbols if bsym.sym.name not in _UNSAID]
 
 
-# How a step runs.
+# Run a step.
 
 
 def run(step: Step, arguments: Mapping[str, torch.Tensor], seed: int) -> list[Any]:
@@ -164,7 +164,7 @@ def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return True
 
 
-# How a step is mutated.
+# Mutate a step.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -238,7 +238,7 @@ def test_a_corrected_guide_adds_the_same_bytes_under_every_choice(large: Fitter)
 
 @pytest.mark.long
 def test_the_least_peak_is_at_most_the_least_peak_of_each_guide() -> None:
-    """A guide's live bytes are no bound on the bytes of plans.
+    """The live bytes of a guide do not bound the bytes of plans.
 
     Earlier, the fit reported a least peak of 3.48 MB for GPT-2, although it knew a plan of 2.77 MB.
     """

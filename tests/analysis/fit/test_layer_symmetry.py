@@ -69,7 +69,7 @@ def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgra
 
 
 def least(program: LinearProgram) -> float:
-    """Return the cost of the best solution; infinite if there is no solution."""
+    """Return the cost of the best solution; infinite without a solution."""
     solved = milp(
         program.costs,
         constraints=[LinearConstraint(program.matrix, -np.inf, program.limits)],

@@ -37,7 +37,7 @@ def test_large_blocks_are_reserved_in_whole_segments() -> None:
     assert expandable.reserved_bytes == pages * 2 * MIB >= plan.peak_bytes
 
 
-def test_a_device_with_too_little_memory_is_told_with_the_statement() -> None:
+def test_if_a_device_has_too_little_memory_the_prediction_names_the_statement() -> None:
     plan = opened("mlp", layers=2, width=1024, batch=4096).plan
     graph, whole = plan.graph, predict_reserved(plan.graph)
     enough = predict_reserved(graph, whole.reserved_bytes)

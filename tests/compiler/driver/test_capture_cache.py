@@ -407,7 +407,7 @@ def test_if_a_cached_file_is_damaged_the_program_is_traced_and_this_is_reported_
         assert workbench.open("mlp", layers=1).on_disk == "from disk"
 
 
-def test_if_a_cached_file_is_no_pickle_the_program_is_traced_and_this_is_reported_once(folder: Path) -> None:
+def test_if_a_cached_file_is_not_a_pickle_the_program_is_traced_and_this_is_reported_once(folder: Path) -> None:
     workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     key, part = kept.name.removesuffix(CAPTURES.suffix).split("-")

@@ -259,7 +259,7 @@ def test_a_meta_tensor_is_refused_with_its_shape() -> None:
         workbench.open(torch.sin, torch.ones(3, 2, device="meta"), device="cpu")
 
 
-def test_a_program_that_is_captured_anew_in_each_call_is_refused_with_the_reason(
+def test_a_program_that_is_captured_again_in_each_call_is_refused_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(DynamoCompiled, "_limit", 3)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,25 @@ class AliveValue:
     producer: int
     origin: int
     source: str
+
+
+class GradientCopy(NamedTuple):
+    """Autograd's copy of a gradient.
+
+    Attributes
+    ----------
+    storage : int
+        The storage of the gradient that is copied.
+    copied_bytes, copying_bytes : int
+        Bytes of the copy, and the most bytes that are allocated while it is made.
+    frees : bool
+        Whether the storage is freed afterwards.
+    """
+
+    storage: int
+    copied_bytes: int
+    copying_bytes: int
+    frees: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -501,26 +521,40 @@ def _after_bytes(graph: Graph, storage: Sequence[int], sizes: Sequence[int]) -> 
     storage, sizes : sequence of int
         Storage of each value, and bytes of each storage, under the schedule.
     """
-    ends, flags = graph.ends, graph.values.flags
-    others = np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
-    kept = {storage[value] for value in others}
-    # A gradient that does not go to a leaf is passed to a different backward.
-    gone_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
-    kept |= {storage[value] for value in gone_on}
-    held = {storage[value] for value in np.flatnonzero(flags & _HELD).tolist()} - {-1}
+    held = {storage[value] for value in np.flatnonzero(graph.values.flags & _HELD).tolist()} - {-1}
     held_bytes = sum(sizes[index] for index in held)
-    waiting = Counter(storage[value] for value in ends.accumulated)
     allocated = most = 0
-    for value, copied_bytes, copying_bytes in zip(ends.accumulated, ends.copied_bytes, ends.copying_bytes, strict=True):
-        if not copied_bytes:
-            kept.add(storage[value])
-            continue
-        most = max(most, allocated + copying_bytes)
-        allocated += copied_bytes
-        waiting[storage[value]] -= 1
-        if not waiting[storage[value]] and storage[value] not in kept:
-            allocated -= sizes[storage[value]]
+    for copy in gradient_copies(graph, storage):
+        most = max(most, allocated + copy.copying_bytes)
+        allocated += copy.copied_bytes
+        if copy.frees:
+            allocated -= sizes[copy.storage]
     return held_bytes + most
+
+
+def gradient_copies(graph: Graph, storage: Sequence[int]) -> Iterator[GradientCopy]:
+    """Yield autograd's copies of gradients after the backward, in order.
+
+    Parameters
+    ----------
+    graph : Graph
+        The accumulated gradients are in `StepBoundary`.
+    storage : sequence of int
+        Storage of each value, under the schedule.
+    """
+    ends = graph.ends
+    others = np.flatnonzero(graph.values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
+    # A gradient that does not go to a leaf is passed to a different backward.
+    passed_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
+    kept = {storage[value] for value in (*others, *passed_on)}
+    waiting = Counter(storage[value] for value in ends.accumulated)
+    for value, copied_bytes, copying_bytes in zip(ends.accumulated, ends.copied_bytes, ends.copying_bytes, strict=True):
+        source = storage[value]
+        if not copied_bytes:
+            kept.add(source)
+            continue
+        waiting[source] -= 1
+        yield GradientCopy(source, copied_bytes, copying_bytes, frees=not waiting[source] and source not in kept)
 
 
 def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -10,13 +10,13 @@ allocates once for libraries such as cuBLAS are not part of a plan, and are not 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import numpy as np
 
 from workbench.analysis.memory.caching_allocator import CachingAllocator, MemoryBlock, OutOfMemory
-from workbench.analysis.memory.liveness import storage_spans
-from workbench.core.graph import Graph, Kind, ValueFlag
+from workbench.analysis.memory.liveness import gradient_copies, storage_spans
+from workbench.core.graph import Graph, Kind
 
 _STEPS = 2
 _SIDE_STREAM = 1
@@ -109,25 +109,13 @@ class _Step:
 
     def _accumulate(self) -> list[MemoryBlock]:
         """Allocate autograd's copies of gradients, and return them; see `workbench.analysis.memory.liveness`."""
-        ends, values = self.graph.ends, self.graph.values
-        storage_of: list[int] = values.storage.tolist()
-        held = np.flatnonzero(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
-        # A gradient that does not go to a leaf is passed to a different backward.
-        passed_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
-        kept = {storage_of[value] for value in (*held, *passed_on)}
-        waiting = Counter(storage_of[value] for value in ends.accumulated)
         copies = []
-        for value, copied, copying in zip(ends.accumulated, ends.copied_bytes, ends.copying_bytes, strict=True):
-            storage = storage_of[value]
-            if not copied:
-                kept.add(storage)
-                continue
-            copies.append(self.allocate(copied))
-            if copying > copied:
-                self.allocator.free(self.allocate(copying - copied))
-            waiting[storage] -= 1
-            if not waiting[storage] and storage not in kept and storage in self.live:
-                self.allocator.free(self.live.pop(storage))
+        for copy in gradient_copies(self.graph, self.graph.values.storage.tolist()):
+            copies.append(self.allocate(copy.copied_bytes))
+            if copy.copying_bytes > copy.copied_bytes:
+                self.allocator.free(self.allocate(copy.copying_bytes - copy.copied_bytes))
+            if copy.frees and copy.storage in self.live:
+                self.allocator.free(self.live.pop(copy.storage))
         return copies
 
 

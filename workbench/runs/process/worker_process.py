@@ -342,12 +342,11 @@ def reason_over_limit(pid: int, limit_bytes: int | None) -> str:
 
 def may_signal(pid: int) -> bool:
     """Return whether this user may end a process; True if it has ended."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return False
-    except ProcessLookupError:
-        return True
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            return False
     return True
 
 
