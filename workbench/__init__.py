@@ -1,6 +1,6 @@
 """Thunder Workbench: see a Thunder program as one graph, change the compiler's decisions, run it, keep the choices.
 
-All imports are lazy: ``import workbench`` needs no GPU, no Jupyter and no Thunder.
+Each name is imported at its first use. Therefore ``import workbench`` needs no GPU, no Jupyter and no Thunder.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`thunder-workbench doctor`: installed packages and attached devices, missing ones, and the consequences."""
+"""Check which packages and devices are present, and what does not work without them, for `thunder-workbench doctor`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Check:
     ----------
     name : str
     ok : bool
-        Whether it is present, in the version for which the workbench is made.
+        Whether the package or device is present, in the version for which the workbench is made.
     found : str
-        What was found; empty if nothing was.
+        Version, path or description of the package or device; empty if it was not found.
     note : str
-        Advice about it, or what does not work without it.
+        Advice for the user, or the features that do not work without the package or device.
     essential : bool
-        Whether nothing works without it.
+        Whether the workbench cannot work at all without the package or device.
     """
 
     name: str
@@ -50,11 +50,10 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Search for everything that the workbench uses.
+    """Search for all packages and devices that the workbench uses, and return one check for each.
 
-    This imports neither PyTorch nor Thunder, because the driver is queried directly.
-
-    A separate process imports nvFuser, in case it was built for another PyTorch.
+    This process imports neither PyTorch nor Thunder. NVIDIA's driver lists the GPUs. If nvFuser was built for another
+    version of PyTorch, a separate process tests whether nvFuser can be imported.
     """
     required = _required_versions()
     return (
@@ -77,7 +76,7 @@ def examine() -> tuple[Check, ...]:
 
 
 def all_essential(checks: Iterable[Check]) -> bool:
-    """Return whether nothing essential is missing."""
+    """Return whether all essential packages are present, in the versions for which the workbench is made."""
     return all(check.ok for check in checks if check.essential)
 
 
@@ -90,7 +89,7 @@ def _python() -> Check:
 
 
 def _required_versions() -> dict[str, str]:
-    """Return the version specifiers in the workbench's own metadata, by package."""
+    """Return, for each package that the workbench requires, the version specifier in the workbench's metadata."""
     try:
         requirements = importlib.metadata.requires("thunder-workbench") or []
     except importlib.metadata.PackageNotFoundError:
@@ -120,7 +119,7 @@ def _ipykernel(required: dict[str, str]) -> Check:
     check = _package("ipykernel", "ipykernel", required, note="needed for notebooks")
     if not check.found or Version(check.found) >= Version("7.4"):
         return check
-    # Its pull request 1529.
+    # Version 7.4 has the fix of ipykernel's pull request 1529.
     note = "before 7.4 a cell or a click may wait until the page is loaded again"
     return dataclasses.replace(check, ok=False, note=note)
 
@@ -142,7 +141,7 @@ def _nvfuser() -> Check:
 
 
 def _load_error() -> str:
-    """Import nvFuser in a separate process and return its error; empty if the import works."""
+    """Import nvFuser in a separate process, and return the error message; empty if the import works."""
     done = subprocess.run(
         [sys.executable, "-c", "import torch, nvfuser_direct"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)},
@@ -169,13 +168,13 @@ def _cuda() -> Check:
     if not built:
         note = f"this PyTorch ({_version('torch')}) is built without CUDA"
     elif driver[0] < built[0]:
-        # Within one major version, older drivers also work.
+        # A driver for an older CUDA of the same major version also works.
         note = f"the driver supports CUDA up to {driver[0]}.{driver[1]}; PyTorch is built with {built[0]}.{built[1]}"
     return Check("CUDA devices", not note, found, note)
 
 
 def _cuda_of_torch() -> tuple[int, ...]:
-    """Return the CUDA version for which PyTorch is built, read from PyTorch's version file; empty if none."""
+    """Return the CUDA version for which PyTorch is built, from its version file; empty if it is built without CUDA."""
     spec = importlib.util.find_spec("torch")
     path = Path(spec.origin).with_name("version.py") if spec is not None and spec.origin else None
     text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
@@ -194,7 +193,7 @@ def _memory() -> Check:
 
 
 def _compiler() -> Check:
-    # torch.compile's Inductor uses $CXX, or g++.
+    # Inductor, the compiler of torch.compile, uses $CXX or g++.
     found = shutil.which(os.environ.get("CXX", "g++")) or ""
     return Check(
         "C++ compiler",

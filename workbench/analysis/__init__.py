@@ -1,1 +1,1 @@
-"""Analyses that read only a `Graph`, and no Thunder object."""
+"""Analyses that need only a `Graph`, and import neither PyTorch nor Thunder."""

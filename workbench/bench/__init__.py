@@ -1,6 +1,7 @@
 """`Workbench` and `open`: the whole product without a user interface.
 
-PyTorch is imported only at first use, so that `thunder-workbench check` reports a missing baseline file without it.
+PyTorch is imported at the first use of a name of this package. `thunder-workbench check` can therefore report a missing
+baseline file without importing PyTorch.
 """
 
 from typing import TYPE_CHECKING

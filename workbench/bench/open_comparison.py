@@ -101,7 +101,7 @@ def _column_of_saved(name: str, subject: SavedPlan) -> ColumnState:
     if not notes:
         figures = {**known_figures(whole), "peak_bytes": subject.peak_bytes, "saved_bytes": subject.saved_bytes}
         if subject.changed:
-            # Only the order was changed here, so the saved storages are the same.
+            # Only the order was changed after opening, so the saved storages are the same.
             names = PREDICTED if over is not None else ("peak_bytes", "saved_bytes")
             figures = {name: figures[name] for name in names}
         if not subject.estimate.exact:

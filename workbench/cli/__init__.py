@@ -1,7 +1,8 @@
 """`thunder-workbench`: the workbench on the command line, with tables for users and JSON for programs.
 
 Exit status: 0 done, 1 a run or a plan failed, 2 bad usage, 130 interrupted, 141 closed output pipe. An error is one
-line on standard error; with ``--json`` it is an object with ``ok`` false and ``error``, on standard output.
+line on standard error. With ``--json``, it is a JSON object on standard output: ``ok`` is false, and ``error`` has the
+message.
 """
 
 import sys
@@ -17,8 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Used instead of the process's own arguments; the command then runs in this process. By default a child process
-        runs the command, so that a program that crashes is reported like any other error.
+        Arguments to use in place of the process's own. The command then runs in this process. By default, a child
+        process runs the command, so that the crash of a program is reported like any other error.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
 

@@ -1,4 +1,4 @@
-"""`doctor`, `programs` and `lab`: environment, built-in programs, and JupyterLab."""
+"""`doctor`, `programs` and `lab`: check the environment, list built-in programs, open JupyterLab."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def lab(context: typer.Context) -> int:
             raise ConfigError(
                 f"the quickstart notebook cannot be written into this folder: {paths.reason_of(error)}"
             ) from error
-    # Jupyter refuses to run as root unless told otherwise; in a container there is often no other user.
+    # By default, Jupyter refuses to run as root, but in a container root is often the only user.
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     # The printed address also opens the notebook. The user's own arguments come later and take precedence.
     address = f"--LabApp.default_url=/lab/tree/{NOTEBOOK}"
     command = [sys.executable, "-m", "jupyterlab", str(here), *root, address, *context.args]
-    # Jupyter handles Ctrl-C: it asks whether to stop. A handler, because ignored signals stay ignored in child
-    # processes.
+    # Jupyter handles Ctrl-C itself: it asks whether to stop. Install a handler that does nothing, because child
+    # processes would inherit an ignored signal.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         status = subprocess.run(command, check=False).returncode

@@ -1,4 +1,4 @@
-"""`check`: a gate for a user's CI; it fails if a plan's figures exceed the baseline by more than allowed."""
+"""`check`: a regression check for CI. It fails if a plan's figures exceed the baseline by more than allowed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check(
             ),
         )
     with keep_folder(), warnings.catch_warnings():
-        # Choices that do not fit are reported below, with the figures.
+        # Choices that do not fit are reported below, together with the figures.
         warnings.simplefilter("ignore", ConfigWarning)
         bench = wb.open(name, config=chosen, settings=chosen.settings)
     left_out = [f"{id} no longer fits: {reason}" for id, reason in sorted(bench.unmatched.items())]

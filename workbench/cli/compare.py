@@ -1,4 +1,4 @@
-"""`compare`: plans and runs compared with one of them."""
+"""`compare`: compare plans and runs with one of them, the base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cuts`: compilations, memory and step under other cuts between fusions."""
+"""`cuts`: print the compilations, memory and step time under different cuts between fusions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Run the command in a child process, and report how the child ended, whatever happened.
+"""Run the command in a child process, and report how the child ended, even if it crashed.
 
-The child is forked before anything large is imported, which takes a millisecond. Nothing less would be enough, because
-a program may exit, abort or crash the process that loads it, during any command.
+A child process is necessary, because a program may exit, abort or crash the process that loads it. The child is forked
+before large packages are imported, so that the fork takes only a millisecond.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from workbench.cli.statuses import FAILED, INTERRUPTED, UNREAD
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_PRESS_S = 0.5
-"""A terminal interrupts both processes, and the parent forwards its signal; two signals within this time count as
-one.
+"""Time within which two signals count as one press of Ctrl-C. The child gets two signals for a press: one from the
+terminal, which signals both processes, and one that the parent forwards.
 """
 _PR_SET_PDEATHSIG = 1
 
@@ -31,14 +31,14 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
     Parameters
     ----------
     work : callable
-        It reports its own errors, and returns an exit status.
+        Executes the command, reports its errors, and returns an exit status.
     as_json : bool
-        Whether to print a JSON document if `work` ended without a report.
+        Whether to print a JSON document if the child ends without a report.
 
     Returns
     -------
     int
-        Exit status of `work`. The function returns in both processes; the child then exits with this status.
+        Exit status of `work`. The function returns in both processes, and the caller exits with this status.
     """
     open_missing_streams()
     parent = os.getpid()
@@ -71,7 +71,7 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
 
 
 def open_missing_streams() -> None:
-    """Open standard streams that are closed, so that no other file takes their place. Using them is still an error."""
+    """Open closed standard streams, so that no other file gets their descriptors. Using them is still an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(descriptor)
@@ -87,7 +87,7 @@ def open_missing_streams() -> None:
 
 
 class _Interrupt:
-    """Handle Ctrl-C in the child, once for each press, although the parent may forward it."""
+    """Handler of Ctrl-C in the child. It raises one `KeyboardInterrupt` for each press, even if two signals arrive."""
 
     def __init__(self) -> None:
         self._at_s = -_SAME_PRESS_S
@@ -101,14 +101,14 @@ class _Interrupt:
 
 def _end_with(parent: int) -> None:
     """Make the child end when its parent is killed."""
-    with contextlib.suppress(AttributeError, OSError):  # if the system has no such call, the child continues by itself
+    with contextlib.suppress(AttributeError, OSError):  # without this system call, the child outlives its parent
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(FAILED)
 
 
 def _pass_on(child: int) -> list[int]:
-    """Forward this process's signals to the child; return a list of them, which is filled later."""
+    """Forward this process's signals to the child. Return a list, to which the handler adds each forwarded signal."""
     received: list[int] = []
 
     def handle(signum: int, _: FrameType | None) -> None:
@@ -117,14 +117,14 @@ def _pass_on(child: int) -> list[int]:
             os.kill(child, signum)
 
     for signum in _PASSED_ON:
-        # Signals that are ignored from the start, as by nohup, stay ignored.
+        # A signal that was ignored from the start, for example by nohup, stays ignored.
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, handle)
     return received
 
 
 def _reported_status(descriptor: int) -> int | None:
-    # The child's own children may hold the other end open, so read only the data that is there now.
+    # The child's own children may keep the other end open, so read without waiting for more data.
     os.set_blocking(descriptor, False)
     try:
         status = os.read(descriptor, 1)
@@ -136,13 +136,13 @@ def _reported_status(descriptor: int) -> int | None:
 
 
 def _notify(code: int, received: list[int], as_json: bool) -> int:
-    """Report how a child ended that could not report it itself; return the exit status."""
+    """Report the end of a child that ended without a report of its own; return the exit status."""
     from workbench.cli import output
 
     if -code == signal.SIGPIPE:
         return UNREAD
     if -code in (signal.SIGTERM, signal.SIGHUP) and -code in received:
-        # End as if there had been no child.
+        # End by the same signal, as this process would have done without a child.
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     with contextlib.suppress(output.OutputError):
@@ -166,7 +166,7 @@ def _describe_end(code: int) -> str:
 
 
 def _settle_streams() -> None:
-    """Flush buffered output, and drop data that cannot be written, so that exiting raises no further error."""
+    """Flush buffered output, and drop data that cannot be written, so that the exit causes no further error."""
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""Opening of a bench from command-line arguments."""
+"""Open a bench from command-line arguments, after checks of these arguments."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def open_bench(
     machine: str = "H100",
     capture: CaptureMethod | None = None,
 ) -> Workbench:
-    """Open a bench with all options of a command."""
+    """Open a bench from the options of a command."""
     import workbench as wb
 
     check_program_name(program, settings)
     config = wb.load(config_path) if config_path is not None else None
     chosen = parse_pairs("--choose", choices, ChoiceError)
-    # Named files are relative to the folder of the command, even if the program changes the folder.
+    # Keep the working folder, even if the program changes it: files on the command line are relative to it.
     with keep_folder():
         bench = wb.open(
             program,
@@ -55,12 +55,12 @@ def open_bench(
 
 
 def check_program_name(program: str, settings: list[str] | None) -> None:
-    """Refuse an unknown program or settings before importing PyTorch and Thunder takes seconds."""
+    """Refuse an unknown program or unknown settings, without importing PyTorch and Thunder, which takes seconds."""
     check_named(program, [parse_pairs("--set", settings, ProgramError)])
 
 
 def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
-    """Check a program as `check_program_name` does, for several kinds of settings."""
+    """Check a program as `check_program_name` does, with several sets of settings."""
     if is_file_name(program):
         files.check_file(program)
         return
@@ -70,8 +70,8 @@ def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
 
 @contextlib.contextmanager
 def keep_folder() -> Iterator[None]:
-    """Return to the present folder afterwards, even if a program changes it."""
-    # Use a descriptor, because a deleted folder has no name.
+    """Context that restores the working folder at its end, because a program may change it."""
+    # Use a descriptor, which works even if the folder is moved or deleted.
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield
@@ -95,7 +95,11 @@ def parse_pairs(option: str, texts: list[str] | None, error: type[WorkbenchError
 
 
 def _split(pair: str) -> tuple[str, str, str]:
-    """Split ``ID=OPTION``. The id of a place, which has a colon, may contain ``=``; so may the option of a setting."""
+    """Split ``ID=OPTION``, at the last ``=`` if the id has a colon, otherwise at the first ``=``.
+
+    An id with a colon is a place and may contain ``=``. An id without a colon is a setting, and its option may contain
+    ``=``.
+    """
     is_place = ":" in pair.partition("=")[0]
     return pair.rpartition("=") if is_place else pair.partition("=")
 

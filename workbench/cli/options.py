@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Device(enum.StrEnum):
 
 
 def executor_name(value: str) -> str:
-    """Return the name of an executor, checked when the command is called."""
+    """Return `value` if it is the name of an executor; otherwise raise typer's error for bad usage."""
     if value not in executor_names():
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, executor_names()))}.")
     return value
 
 
 class CaptureMethod(enum.StrEnum):
-    """CaptureMethod methods, as `workbench.open` takes them."""
+    """Capture methods, as `workbench.open` takes them."""
 
     auto = "auto"
     dynamo = "dynamo"

@@ -27,7 +27,7 @@ _PIPE_COLUMNS = 200
 _json_descriptor: int | None = None
 _stream: TextIO | None = None
 _said: list[str] = []
-"""Our own warnings, for the document of ``--json``."""
+"""The workbench's own warnings so far, for the document of ``--json``."""
 
 
 class OutputError(Exception):
@@ -46,14 +46,14 @@ class OutputError(Exception):
 
 
 def seconds_text(value: float | None) -> str:
-    """Format a duration in a suitable unit."""
+    """Format a duration in seconds or milliseconds."""
     if value is None:
         return ""
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
 def new_table(*columns: str) -> Table:
-    """Return an empty table without lines."""
+    """Return an empty table without rules between its cells."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -61,7 +61,7 @@ def new_table(*columns: str) -> Table:
 
 
 def add_row(table: Table, *cells: str) -> None:
-    """Add a row literally: cells are not parsed as markup and cannot control the terminal."""
+    """Add a row of literal texts. They are not parsed as markup, and cannot control the terminal."""
     table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
@@ -79,14 +79,14 @@ def print_table(table: Table) -> None:
 
 
 def print_line(text: str, style: str = "") -> None:
-    """Print a line literally."""
+    """Print a line of literal text, without parsing markup."""
     _print(Text(printable(text), style=style), soft_wrap=True)
 
 
 def _print(renderable: RenderableType, *, soft_wrap: bool) -> None:
-    # A pipe has no width of its own, so lines are not wrapped, for grep.
+    # A pipe has no width. Use a large width there, so that grep finds whole lines.
     on_terminal = _on_terminal()
-    # Separate, because rich ends the process if it cannot write.
+    # Render to memory first, because rich ends the process if it cannot write to its file.
     rendered = io.StringIO()
     console = Console(file=rendered, force_terminal=on_terminal, width=None if on_terminal else _PIPE_COLUMNS)
     console.print(renderable, soft_wrap=soft_wrap)
@@ -101,7 +101,7 @@ def _on_terminal() -> bool:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print the single document of ``--json``, with the warnings issued meanwhile."""
+    """Print the single document of ``--json``, with the warnings that were issued so far."""
     if _said:
         document = {**document, "warnings": [*document.get("warnings", ()), *_said]}
     text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
@@ -116,7 +116,7 @@ def _escape(character: str) -> str:
 
 
 def report(message: str, as_json: bool) -> None:
-    """Report an error, as a line or as the document of ``--json``."""
+    """Report an error: as a line on standard error or, with ``--json``, as the document."""
     if as_json:
         print_json({"ok": False, "error": message})
     else:
@@ -128,26 +128,26 @@ def complain(message: str) -> None:
     message = printable(" ".join(message.split()))
     if len(message) > _MOST_CHARACTERS:
         message = f"{message[: _MOST_CHARACTERS // 2]} … {message[-_MOST_CHARACTERS // 2 :]}"
-    # If this fails too, only the exit status remains.
+    # If standard error cannot be written either, only the exit status reports the error.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"thunder-workbench: {message}\n")
         sys.stderr.flush()
 
 
 def flush() -> None:
-    """Write what is buffered.
+    """Flush standard output.
 
     Raises
     ------
     OutputError
-        If it cannot be written.
+        If standard output cannot be written.
     """
     _write("")
 
 
 @contextlib.contextmanager
 def short_warnings() -> Iterator[None]:
-    """Context in which warnings are one line each, and warnings of other packages about themselves are hidden."""
+    """Context that prints each warning as one line, and hides warnings raised in Thunder, PyTorch and nvFuser."""
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         warnings.filterwarnings("ignore", module=r"(thunder|torch|nvfuser_direct)\b")
@@ -164,9 +164,9 @@ def _warn(message: Warning | str, category: type[Warning] = UserWarning, *_: Any
 
 @contextlib.contextmanager
 def own_output(as_json: bool) -> Iterator[None]:
-    """Context in which output goes to the current stream, even if a program replaces ``sys.stdout``.
+    """Context that sends this module's output to the present ``sys.stdout``, even if a program replaces it.
 
-    For a JSON document, only this module writes to standard output. Output of programs and nvFuser goes to standard
+    With `as_json`, only this module writes to standard output. Output of programs and of nvFuser goes to standard
     error.
     """
     global _json_descriptor, _stream

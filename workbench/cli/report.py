@@ -1,4 +1,4 @@
-"""`report`: a plan as one HTML page to attach to an issue."""
+"""`report`: write a plan as one HTML page, for example to attach to an issue."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def report(
     force: Annotated[bool, typer.Option("--force", help="Overwrite also a file that is not a report.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Write one HTML page that needs no network: graph, figures, plots, choices, and the command that repeats it."""
+    """Write one HTML page that needs no network: graph, figures, plots, choices, and commands to plan and run again."""
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     from workbench.bench import PartsBench
 
     if isinstance(bench, PartsBench):
         raise ChoiceError(f"report needs a program with one plan; {bench.program.name} has {len(bench.parts)} parts")
-    # The page is also useful if the run failed: it contains the plan and the error.
+    # Write the page even if the run failed, because it contains the plan and the error.
     made = bench.run(wait=True, against={"stock": {}}) if run else None
     written = bench.report(out, overwrite=force)
     error = made.error if made is not None else None

@@ -2,6 +2,6 @@
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 SIGNALLED = 128
-"""Added to the number of the signal that ended a child."""
+"""Number that is added to the number of the signal that ended a child process."""
 UNREAD = 141
-"""The output pipe was closed; a shell reports this status for any such command."""
+"""Status if the output pipe was closed. A shell reports the same status for a command that SIGPIPE ended."""

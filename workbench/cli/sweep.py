@@ -108,7 +108,7 @@ def _progress_text(progress: SweepProgress) -> str:
 
 
 def _cell(name: str, value: object) -> str:
-    """Format a figure; add the unit if the name ends in ``_bytes`` or ``_s``."""
+    """Format a figure, with a unit if its name ends in ``_bytes`` or ``_s``."""
     from workbench.summary import human_bytes
 
     if isinstance(value, int | float) and not isinstance(value, bool):

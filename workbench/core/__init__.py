@@ -1,1 +1,1 @@
-"""Public types, and the registries of levers and executors."""
+"""Public types: `Graph`, `Config`, `Lever`, `Site`, `Executor`. Also the registries of levers and executors."""

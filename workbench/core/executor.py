@@ -1,6 +1,7 @@
-"""Executors: the compilers of fusions. A new executor is one new file in `workbench/executors/`.
+"""`Executor`: the base class of the compilers of fusions. Also their registry.
 
-Thunder is imported only inside of methods, so that names of executors can be checked without Thunder.
+A new executor is one new file in `workbench/executors/`. Such a file imports Thunder only inside of methods, so that
+the names of executors can be checked without importing Thunder.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """A compiler of fusions. To add one, define a subclass in a new file and decorate it with `register`.
+    """A compiler of fusions. To add an executor, define a subclass in a new file and decorate it with `register`.
 
     Attributes
     ----------
     name : str
         Name by which the user chooses the executor.
     fuses : bool
-        Whether the executor makes fusions.
+        Whether the executor compiles several statements together, as a fusion.
     copies : {'', 'regions', 'sets'}
-        What can be chosen for an in-place copy: nothing; whether it is inside of a region; whether it has a `set`.
+        What the lever `copies` decides for each in-place copy. ``regions``: whether it is inside or outside of a region
+        of torch.compile. ``sets``: whether nvFuser's definition has a `set` before it. Empty: the lever has no choice.
     order : int
         Sort key in the list of all executors.
     """
@@ -38,7 +40,7 @@ class Executor:
     order: ClassVar[int] = 50
 
     def why_not(self, device: str) -> str:
-        """Return why the executor cannot be used on a device, and which executors can; empty if it can be used."""
+        """Return why the executor cannot be used on `device`; empty if it can be. The text names other executors."""
         return ""
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
@@ -47,9 +49,9 @@ class Executor:
         Parameters
         ----------
         stock : sequence of Executor
-            Thunder's default executors that make no fusions.
+            Thunder's default executors except those that fuse.
         control : ExecutorState
-            Options that levers set for a fusion executor, and results that the fusion executor records for levers.
+            Options that levers set for the fusion executor. The fusion executor stores its results for levers here.
         """
         raise NotImplementedError
 
@@ -58,7 +60,7 @@ _REGISTRY: dict[str, Executor] = {}
 
 
 def register(cls: type[Executor]) -> type[Executor]:
-    """Register an executor under its `name`; a class decorator."""
+    """Register an executor under its `name`. Use this function as a class decorator."""
     _REGISTRY[cls.name] = cls()
     return cls
 
@@ -77,14 +79,14 @@ def executor_names() -> tuple[str, ...]:
 
 
 def executor_named(name: str) -> Executor:
-    """Return the executor with this name."""
+    """Return the executor `name`. Raise `KeyError` if it does not exist."""
     if name not in _REGISTRY:
         executor_names()
     return _REGISTRY[name]
 
 
 def why_no_nvfuser() -> str:
-    """Return why nvFuser cannot be used here, not even to plan; empty if it can be used."""
+    """Return why nvFuser cannot be used in this process, not even to plan; empty if it can be used."""
     if importlib.util.find_spec("nvfuser_direct") is not None:
         return ""
     if sys.platform != "linux" or platform.machine() != "x86_64":

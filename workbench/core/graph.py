@@ -1,8 +1,9 @@
-"""The graph: a program's statements, values and storages as plain data, which can be written and read as JSON.
+"""`Graph`: the statements, values and storages of a program as tables. A graph can be written and read as JSON.
 
-A `Graph` contains no object of Thunder. Its statements are in the order in which they run, first the forward and then
-the backward. A fusion is a statement. The members of the fusion follow it; their `parent` is the index of the fusion.
-Columns are NumPy arrays. A column with several items in each row is a `Ragged`.
+A `Graph` contains no objects of Thunder. Its statements are in the order in which they run: first those of the forward,
+then those of the backward. Forward and backward are the two sides of a graph. A fusion is a statement. Its members are
+statements, too, in the rows right after the fusion; their `parent` is the row of the fusion. Columns of numbers are
+NumPy arrays. A column with several numbers in each row is a `Ragged`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 1
-"""Version of the JSON format. It increases when a reader of the old format would read a new file wrongly."""
+"""Version of the JSON format. Increase it if a reader of the old format would misread a new file."""
 
 FORWARD, BACKWARD = 0, 1
 
 
 class Kind(IntEnum):
-    """Kind of a statement. Statements that the workbench treats alike have the same kind."""
+    """Kind of a statement, which determines how the workbench analyzes and shows the statement."""
 
     OP = 0
     FUSION = 1
@@ -47,15 +48,15 @@ class StatementFlag(IntFlag):
 
     NONE = 0
     RANDOM = 1
-    """Draws random numbers itself, or in a subsymbol."""
+    """The statement or one of its subsymbols draws random numbers."""
     REDUCTION = 2
     MATMUL = 4
     VIEW = 8
-    """Every output shares the storage of an input."""
+    """Each output shares the storage of an input, and the statement writes nothing."""
     INPLACE = 16
-    """Writes into one of its inputs."""
+    """The statement writes into one of its inputs."""
     CLONE = 32
-    """Recomputed in the backward because of a choice."""
+    """The statement is a statement of the forward that runs again in the backward."""
 
 
 class ValueFlag(IntFlag):
@@ -63,16 +64,16 @@ class ValueFlag(IntFlag):
 
     NONE = 0
     ARGUMENT = 1
-    """A parameter, buffer or input; it is alive before and after the step."""
+    """The value is a parameter, buffer or input. It is alive before, during and after the step."""
     SAVED = 2
-    """Passed from the forward to the backward."""
+    """The forward passes the value to the backward."""
     OUTPUT = 4
-    """Returned by the forward."""
+    """The forward returns the value."""
     GRADIENT = 8
-    """Returned by the backward."""
+    """The backward returns the value."""
     REQUIRES_GRAD = 16
     COTANGENT = 32
-    """The gradient of an output, which is an input of the backward."""
+    """The value is the gradient of an output. The backward receives it as an input."""
     TENSOR = 64
 
 
@@ -83,14 +84,14 @@ class Origin:
     Attributes
     ----------
     id : str
-        Scope, symbol, and a number if several statements have the same scope and symbol. The id is equal in all
+        Scope and symbol, with a number if several statements have the same scope and symbol. The id is the same in all
         processes and for all batch sizes, and does not change if other lines are edited.
     scope : str
         Path of the module (``layers.0.mlp``), or name of the function if the program has no modules.
     symbol : str
         Thunder's name of the traced symbol, such as ``tanh``.
     file, line, text : str, int, str
-        The user's source line: file name without its folder, line number (the first line is 1), and text.
+        The user's source line: name of the file without its folder, line number (starting at 1), and text of the line.
     """
 
     id: str
@@ -106,14 +107,14 @@ _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
 
 @functools.lru_cache(maxsize=1 << 16)
 def layer_of(scope: str) -> str:
-    """Return the layer to which a scope belongs, such as ``layers.0``; empty if it belongs to no layer."""
+    """Return the layer that contains a scope, such as ``layers.0``; empty if the scope is not in a layer."""
     match = _LAYER.match(scope)
     return match.group(1) if match else ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ragged:
-    """Rows of different lengths: row ``i`` is ``items[offsets[i]:offsets[i + 1]]``."""
+    """Array whose rows have different lengths: row ``i`` is ``items[offsets[i]:offsets[i + 1]]``."""
 
     offsets: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -149,43 +150,44 @@ class Ragged:
         return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
 
     def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return two arrays for the items of some rows: the position of the item's row in `rows`, and the item."""
+        """Return all items of the given rows, and for each item the position of its row in `rows` (the first array)."""
         taken = self.take_rows(rows)
         return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
 
 
 @dataclasses.dataclass(frozen=True)
 class Statements:
-    """Table of statements: one row for each, in program order.
+    """Table of statements: one row for each statement, in the order in which they run.
 
     Attributes
     ----------
     name : tuple of str
         Name of the symbol that is executed, such as ``torch.tanh`` or ``nvFusion3``.
     executor : tuple of str
-        Executor that runs the statement; empty for statements that Thunder handles itself.
+        Executor that runs the statement; empty for a statement that Thunder handles without an executor.
     kind, side : int8
         `Kind`, and `FORWARD` or `BACKWARD`.
     parent : int32
-        Index of the fusion of which the statement is a member; -1 if it is no member.
+        Row of the fusion that contains the statement; -1 if the statement is not a member of a fusion.
     origin : int32
-        Index into `Graph.origins`; -1 if there is none. A backward statement has the origin of the statement that it
-        differentiates.
+        Index into `Graph.origins`; -1 if the statement has no origin. A statement of the backward has the origin of the
+        statement of the forward whose gradient it computes.
     flags : int32
         `StatementFlag`.
     transient_bytes : int64
-        Most bytes that the statement holds at once while it runs, besides its inputs and outputs.
+        Most bytes that the statement has allocated at once while it runs, without its inputs and outputs.
     flops : int64
-        Floating point operations.
+        Number of floating point operations.
     inputs, outputs : Ragged
-        Values that the statement reads, and values that it makes.
+        Indices of the values that the statement reads, and of the values that it makes.
     frees : Ragged
-        Values whose last reference is deleted right after the statement.
+        Indices of the values that the trace deletes right after the statement.
     group : int32
-        For a collective, index into `Graph.groups`; -1 for any other statement. By default, -1 for all statements.
+        For a collective, index into `Graph.groups`; -1 for any other statement. The default is -1 for all statements.
     computes : tuple of str
-        Text of the statement's computation, from `workbench.compiler.trace.canonical_text`. Equal texts give equal
-        outputs on equal inputs. By default, all texts are empty, and nothing can be proven about the graph.
+        Text that says what the statement computes; see `workbench.compiler.trace.canonical_text`. Statements with equal
+        texts compute equal outputs from equal inputs. By default, all texts are empty; then the results of the graph
+        cannot be proven.
     """
 
     name: tuple[str, ...]
@@ -211,7 +213,7 @@ class Statements:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        """Return the different names, and for each statement the index of its name among them."""
+        """All different names, and for each statement the index of its name among them."""
         number = {name: place for place, name in enumerate(dict.fromkeys(self.name))}
         return tuple(number), np.fromiter(map(number.__getitem__, self.name), np.int32, len(self.name))
 
@@ -221,7 +223,7 @@ class Statements:
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """Table of values (Thunder's proxies): one row for each.
+    """Table of values (Thunder's proxies): one row for each value.
 
     Attributes
     ----------
@@ -231,11 +233,11 @@ class Values:
     dtype, device : tuple of str
         For example ``float32`` and ``cuda:0``; empty for values that are not tensors.
     storage : int32
-        Index of the value's storage; -1 for a value without memory. A view has the storage of its base.
+        Row of the value's storage; -1 for a value without memory. A view has the storage of its base.
     producer : int32
-        Index of the statement that makes the value; -1 if no statement does.
+        Row of the statement that makes the value; -1 if no statement makes it.
     bytes : int64
-        Bytes of the elements. A view may have fewer bytes than its storage.
+        Bytes of the value's elements. They may be fewer than the bytes of its storage, as for a view.
     flags : int32
         `ValueFlag`.
     """
@@ -255,7 +257,7 @@ class Values:
 
 @dataclasses.dataclass(frozen=True)
 class Storages:
-    """Table of storages: one row for each.
+    """Table of storages: one row for each storage.
 
     Attributes
     ----------
@@ -274,7 +276,7 @@ class Storages:
 
 @dataclasses.dataclass(frozen=True)
 class StepBoundary:
-    """Inputs and outputs of forward and backward, as indices of values. -1 stands for an entry that is no value.
+    """Inputs and outputs of the forward and of the backward, as rows of the table of values; -1 if there is no value.
 
     Attributes
     ----------
@@ -283,17 +285,17 @@ class StepBoundary:
     cotangents : tuple of int
         For each output, the gradient that the backward receives.
     given, received : tuple of int
-        Values that the forward passes to the backward, and the values of the backward that receive them. Empty for a
-        joint graph.
+        Values that the forward passes to the backward, and the corresponding values of the backward. Empty for a joint
+        graph.
     gradients : tuple of int
         For each argument, the gradient that the backward returns.
     accumulated : tuple of int
-        Gradients of leaves, in the order in which autograd accumulates them after the backward.
+        Gradients of leaf tensors, in the order in which autograd accumulates them after the backward.
     copied_bytes : tuple of int
-        For each gradient in `accumulated`, the bytes of autograd's copy; 0 if autograd keeps the tensor itself.
+        For each gradient in `accumulated`, the bytes of autograd's copy; 0 if autograd does not copy the gradient.
     copying_bytes : tuple of int
-        For each gradient in `accumulated`, the most bytes allocated during the accumulation, including the copy. They
-        may be more than the copy, because kernels that transpose need workspace.
+        For each gradient in `accumulated`, the most bytes allocated while autograd copies it: the copy, and the
+        workspace of a kernel that transposes.
     """
 
     outputs: tuple[int, ...] = ()
@@ -308,28 +310,30 @@ class StepBoundary:
 
 @functools.lru_cache(maxsize=8)
 def index_of_names(names: tuple[str, ...]) -> dict[str, int]:
-    """Return a map from each name to its index. Graphs with the same names, such as reordered graphs, share the map."""
+    """Map each name to its index. The result is cached, because reordered graphs have the same names."""
     return {name: index for index, name in enumerate(names)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """A program as tables: the forward, and then the backward if there is one.
+    """A program as tables. The rows of the forward come before the rows of the backward.
 
     Attributes
     ----------
     stage : str
-        Which traces the tables contain, such as ``joint`` or ``execution``.
+        The stage of compilation that the tables describe. ``joint``: the joint trace before it is split. ``execution``:
+        the forward and backward traces that run.
     statements, values, storages
         The tables.
     origins : tuple of Origin
-        The user's statements, in program order.
+        The statements of the user's program, in program order.
     groups : tuple of int
-        Number of ranks in each process group that a collective uses, in the order in which statements name the groups.
+        Number of ranks in each process group of a collective, in the order in which the groups first appear.
     ends : StepBoundary
-        Inputs and outputs of forward and backward. By default it is empty, and nothing can be proven about the graph.
+        Inputs and outputs of the forward and of the backward. By default, they are empty; then the results of the graph
+        cannot be proven.
     layer_differences : mapping of str to str
-        Maps the path of a layer that differs from the layer before it to the difference; see
+        Maps the path of each layer that differs from the layer before it to a description of the difference; see
         `workbench.compiler.layers.partition.LayerPartition`.
     """
 
@@ -352,16 +356,16 @@ class Graph:
 
     @cached_property
     def value_index(self) -> dict[str, int]:
-        """Return a map from the name of a value to its index."""
+        """Maps the name of each value to its index."""
         return index_of_names(self.values.name)
 
     @cached_property
     def consumers(self) -> Ragged:
-        """For each value, the statements that read it, without members of fusions."""
+        """For each value, the rows of the statements that read it. Members of fusions are not included."""
         inputs = self.statements.inputs
         row = np.repeat(np.arange(len(inputs)), np.diff(inputs.offsets))
         top = self.statements.parent[row] < 0
-        # Each pair of a value and a reader as one number, sorted and without repetitions.
+        # Encode each pair of a value and a reader as one number. So `np.unique` sorts pairs and removes repetitions.
         pairs = np.unique(inputs.items[top].astype(np.int64) * len(inputs) + row[top])
         counts = np.bincount(pairs // max(len(inputs), 1), minlength=len(self.values))
         offsets = np.concatenate(([0], np.cumsum(counts)))
@@ -369,7 +373,7 @@ class Graph:
 
     @property
     def first_backward(self) -> int:
-        """Index of the first backward statement; the number of statements if there is none."""
+        """Row of the first backward statement; the number of statements if the graph has no backward."""
         backward = np.flatnonzero(self.statements.side == BACKWARD)
         return int(backward[0]) if len(backward) else len(self.statements)
 
@@ -378,9 +382,9 @@ class Graph:
         return np.flatnonzero(self.values.flags & ValueFlag.SAVED).astype(np.int32)
 
     def saved_storages(self, *, arguments: bool = False) -> NDArray[np.int32]:
-        """Return the storages that are held for the backward.
+        """Return the rows of the storages that the forward passes to the backward.
 
-        Storages of arguments, which are held anyway, are included only if `arguments` is true.
+        Storages of arguments are included only if `arguments` is true, because they are alive during the complete step.
         """
         saved = self.saved()
         storages = np.unique(self.values.storage[saved])
@@ -392,11 +396,11 @@ class Graph:
 
     @cached_property
     def saved_bytes(self) -> int:
-        """Bytes held for the backward. Each storage counts once; arguments do not count."""
+        """Bytes of the storages that the forward passes to the backward. Storages of arguments do not count."""
         return int(self.storages.bytes[self.saved_storages()].sum())
 
     def to_json(self) -> str:
-        """Return the graph as a JSON text, which `from_json` can read."""
+        """Return the graph as a JSON text that `from_json` can read."""
         return json.dumps(
             {
                 "format_version": FORMAT_VERSION,
@@ -413,12 +417,12 @@ class Graph:
 
     @classmethod
     def from_json(cls, text: str) -> Graph:
-        """Return the graph in a text of `to_json`.
+        """Return the graph that `to_json` has written as `text`.
 
         Raises
         ------
         ValueError
-            If the text is not a graph, or if its format has a different version.
+            If the text is not a graph, or if it has another version of the format.
         """
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
@@ -462,7 +466,7 @@ def _table(cls: type[Any], columns: dict[str, Any]) -> Any:
     made: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if field.name not in columns and field.default_factory is not dataclasses.MISSING:
-            # Accept files that were written before this column existed.
+            # The file was written before this column existed, so use the column's default.
             continue
         column = columns[field.name]
         if isinstance(column, dict):

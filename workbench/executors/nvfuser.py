@@ -1,4 +1,4 @@
-"""Executor `nvfuser`: Thunder's nvFuser executor, but the workbench controls the cuts between fusions."""
+"""Executor `nvfuser`: Thunder's nvFuser executor, with cuts between fusions that the workbench controls."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @register
 class NvFuser(Executor):
-    """Fusions by nvFuser, on an attached or a planned GPU."""
+    """nvFuser compiles fusions, for an attached or a planned GPU."""
 
     name = "nvfuser"
     copies = "sets"
     order = 10
 
     def why_not(self, device: str) -> str:
-        """Return a reason on a CPU, or if the wheel of nvFuser is not installed."""
+        """Return why nvFuser cannot be used: on a CPU, or without its wheel. Empty if it can be used."""
         if device == "cpu":
             return "nvFuser fuses CUDA tensors only; on a CPU use executor 'torch' or 'torchcompile'"
         reason = why_no_nvfuser()

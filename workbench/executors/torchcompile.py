@@ -1,4 +1,4 @@
-"""Executor `torchcompile`: regions like nvFuser's fusions, compiled by torch.compile."""
+"""Executor `torchcompile`: torch.compile compiles regions of statements, as nvFuser compiles fusions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @register
 class TorchCompile(Executor):
-    """Elementwise operators, reductions and views in regions; PyTorch's operators between regions."""
+    """torch.compile compiles regions of elementwise operators, reductions and views. PyTorch runs other operators."""
 
     name = "torchcompile"
     copies = "regions"
     order = 20
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """Return the executor of regions, and then Thunder's default executors."""
+        """Return the executor that compiles regions, and then Thunder's default executors."""
         from workbench.compiler.fusion.executors import region_executor
 
         return [region_executor(control), *stock]

@@ -13,20 +13,26 @@ if TYPE_CHECKING:
 
 @register
 class TorchCompileAten(Executor):
-    """Regions between PyTorch's operators. Attention is one of these operators; Thunder would decompose it on a CPU."""
+    """PyTorch's own operators run between compiled regions.
+
+    Attention is one of these operators. Without this executor, Thunder would decompose it on a CPU.
+    """
 
     name = "torchcompile_aten"
     copies = "regions"
     order = 25
 
     def why_not(self, device: str) -> str:
-        """Return a reason on a GPU, for which Thunder has attention kernels of its own."""
+        """Return why this executor cannot be used on a GPU, where Thunder has its own attention kernels.
+
+        Return an empty text on a CPU.
+        """
         if device == "cpu":
             return ""
         return "executor 'torchcompile_aten' has a CPU kernel for attention; for a GPU use 'nvfuser' or 'torchcompile'"
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """Return the executor of PyTorch's operators, the executor of regions, and Thunder's default executors."""
+        """Return the executor of PyTorch's CPU operators, the executor of regions, and Thunder's default executors."""
         from workbench.compiler.fusion.executors import region_executor
         from workbench.compiler.lowering.aten_cpu import IN_REGIONS, aten_executor
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @register
 class Torch(Executor):
-    """Every statement is an operator of PyTorch."""
+    """PyTorch's operators run all statements, without fusions."""
 
     name = "torch"
     fuses = False
     order = 30
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:
-        """Return Thunder's default executors that make no fusions."""
+        """Return Thunder's default executors, which make no fusions."""
         return list(stock)

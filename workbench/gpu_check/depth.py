@@ -1,4 +1,4 @@
-"""Part `depth`: growth of compile time with depth if a cut makes every fusion different."""
+"""Part `depth`: how compile time grows with the number of layers, for several policies of cuts between fusions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
 from workbench.runs.sweep.sweep import FIT_FROM
 
 LAYERS = (8, 32, 16, 64, 4, 2, 1, 128)
-"""Depths in the order of measurement. Depths from 8 on determine the exponent. The greatest depth takes longest."""
+"""Numbers of layers, in the order of measurement. The most informative come first, and the slowest comes last."""
 _FIRST = 8
 _REHEARSED = (8,)
 POLICIES: Mapping[str, Mapping[str, str]] = {
@@ -28,7 +28,10 @@ _REHEARSED_POLICIES = ("stock", "weight 0, cut every 4, shared")
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield a step for each depth, and then a step that computes the exponents."""
+    """Yield a step for each depth under each policy, and then a step for each policy.
+
+    The latter computes the exponent with which the policy's compile time grows with depth.
+    """
     layers = conditions.size(LAYERS, _REHEARSED)
     for count in layers:
         for name in conditions.size(tuple(POLICIES), _REHEARSED_POLICIES):
@@ -48,7 +51,7 @@ def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: K
     if planned is not None and not conditions.rehearse:
         bench = planned
     elif choices:
-        # On a CPU nothing is fused and there is no cut to choose, so the stock plan runs.
+        # A rehearsal runs only the stock plan, because on a CPU nothing is fused and there are no cuts to choose.
         return fusions
     else:
         bench = runs.open_program(conditions, "residual_chain", layers=layers, grad=True)

@@ -1,4 +1,4 @@
-"""Part `environment`: attached and installed components, and whether nvFuser fits and runs."""
+"""Part `environment`: check the GPUs and the installed packages, and whether nvFuser fits this PyTorch and runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Check installed packages and the GPUs, whether nvFuser's definitions build, and whether a fusion runs."""
+    """Yield steps that check installed packages, the GPUs, whether nvFuser's definitions build, and a small run."""
     yield CheckStep("installed", lambda _: _check_installed(), first=True)
     yield CheckStep("devices", lambda _: _devices(conditions), first=True)
     yield CheckStep("nvFuser builds", lambda _: _builds(conditions), first=True)
@@ -56,7 +56,7 @@ def _driver() -> str:
 
 def _builds(conditions: Conditions) -> Figures:
     if reason := why_no_nvfuser():
-        # Without a GPU, nvFuser is only used for planning, and a rehearsal can do without it.
+        # A rehearsal uses nvFuser only for planning, and can do without it.
         return {"fusions": None, "reason": reason, **({} if conditions.rehearse else {WRONG: reason})}
     bench = runs.open_planned(conditions, "mlp", layers=1)
     assert bench is not None, "nvFuser is there"

@@ -1,4 +1,4 @@
-"""Part `calibration`: this machine's rates, and the distance of predicted step times from measured ones."""
+"""Part `calibration`: measure this machine's rates, and compare predicted with measured step times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 1, "width": 256, "hid
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Yield a step that measures the machine, then steps for programs with gradients.
 
-    Step times are predicted from the machine's rates alone, and from a run with different choices.
+    The step without choices is predicted from the machine's rates alone. The step with choices is predicted from a run
+    without choices.
     """
     yield CheckStep("rates", lambda _: _rates(conditions), first=True)
     for program, settings in conditions.size(_PROGRAMS, _REHEARSED).items():

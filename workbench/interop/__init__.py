@@ -1,1 +1,1 @@
-"""Tables of private names in other packages."""
+"""`PrivateApi`, the class of tables of private names, and the table for PyTorch."""

@@ -1,4 +1,4 @@
-"""`PrivateApi`: table of a package's private names that the workbench uses. A name is checked at its first use."""
+"""`PrivateApi`: a table of the private names of a package that the workbench uses, checked when they are used."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class MissingName:
     Attributes
     ----------
     name : str
-        Where the name was expected, as ``module:attribute``.
+        The expected location, as ``module:attribute``.
     reason : str
-        Message of Python's error.
+        Type and message of Python's exception.
     """
 
     name: str
@@ -34,15 +34,15 @@ class PrivateApi:
     Attributes
     ----------
     package : str
-        Name of the package for messages.
+        Name of the package, for messages.
     distributions : sequence of str
-        Names of the package's distributions. The version is that of the first one that is installed.
+        Names of distributions that may contain the package. The first installed distribution tells the version.
     wanted : str
         The version of the package for which the table was written.
     names : mapping of str to str
-        Maps a name that the workbench imports to its place in the package, ``module`` or ``module:attribute``.
+        Maps a name that the workbench imports to its location, as ``module`` or ``module:attribute``.
     members : mapping of str to sequence of str
-        Maps a name to the attributes of its object that the workbench uses.
+        Maps a name in `names` to those attributes of its object that the workbench uses.
     """
 
     package: str
@@ -53,7 +53,7 @@ class PrivateApi:
 
     @property
     def installed_version(self) -> str:
-        """Installed version of the package; empty if it is not installed."""
+        """Installed version of the package; empty if the package is not installed."""
         for distribution in self.distributions:
             try:
                 return importlib.metadata.version(distribution)
@@ -62,7 +62,7 @@ class PrivateApi:
         return ""
 
     def get(self, name: str) -> Any:
-        """Return the object of a name in the table, after a check of its attributes in `members`.
+        """Return the object for a name in the table, after a check that the object has the attributes in `members`.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class PrivateApi:
         return value
 
     def examine(self) -> list[MissingName]:
-        """Return all names and attributes of the table that the installed version lacks."""
+        """Return all names and attributes in the table that the installed version does not have."""
         return [gone for name in self.names for gone in self._look_up(name)[1]]
 
     def _look_up(self, name: str) -> tuple[Any, list[MissingName]]:
@@ -99,7 +99,7 @@ class PrivateApi:
         return value, gone
 
     def missing_name_error(self, where: str, name: str) -> SeamError:
-        """Return the error for a name that the installed version lacks at `where`."""
+        """Return the error for a name that is missing at the location `where` in the installed version."""
         return SeamError(self._message([MissingName(f"{where}: {name}", "not found")]))
 
     def _message(self, missing: Sequence[MissingName]) -> str:
@@ -118,7 +118,7 @@ class PrivateApi:
 def _walk(value: Any, path: str) -> Any:
     for part in path.split("."):
         if isinstance(value, type) and part in getattr(value, "__annotations__", ()):
-            # An annotated field exists in instances, even if the class has no such attribute.
+            # Instances have an annotated field even if the class does not.
             return None
         value = getattr(value, part)
     return value

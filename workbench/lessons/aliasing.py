@@ -1,4 +1,4 @@
-"""Questions of `notebooks/lessons/5_aliasing.ipynb`: views, in-place writes, and what a compiler may not move."""
+"""Questions of `notebooks/lessons/5_aliasing.ipynb`: views, in-place writes, and copies that must stay in order."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
 
 NAMES = {"reshape": "r", "clone": "c", "permute": "t", "add": "s"}
-"""For each operation of the first program, the name of the value that it makes."""
+"""Name of the value that each operation of the first program makes."""
 
 
 def sees_the_write(bench: Workbench) -> Predict:
-    """Ask for the values stored in the memory that is written."""
+    """Ask for the values that share the memory that the program writes."""
 
     def answer() -> set[str]:
         graph = bench.plan.graph
@@ -44,7 +44,7 @@ def sees_the_write(bench: Workbench) -> Predict:
 
 
 def ends_with(bench: Workbench) -> Predict:
-    """Ask for the content of b after the swap, which is found by running the swap as Thunder compiles it."""
+    """Ask for the content of b after the swap. The answer is found by running the swap, compiled by Thunder."""
 
     def answer() -> set[str]:
         import torch
@@ -96,7 +96,7 @@ def _copies(bench: Workbench) -> list[Site]:
 
 
 def kept_out(bench: Workbench) -> Exercise:
-    """Find the copy that must stay outside of the region."""
+    """Ask the student to find the copy that must stay outside of the region."""
 
     def attempt(id: Any) -> Site:
         known = [site.id for site in _copies(bench)]
@@ -125,7 +125,7 @@ def kept_out(bench: Workbench) -> Exercise:
 
 
 def swapped(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
-    """Write the swap so that both copies may run inside.
+    """Ask the student to write the swap so that both copies may run inside the region.
 
     Parameters
     ----------

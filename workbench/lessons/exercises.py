@@ -1,4 +1,4 @@
-"""`Exercise`: a task whose answers are tried on the workbench, with a hint for each kind of wrong answer."""
+"""`Exercise`: a task with a hint for each kind of wrong answer. The workbench tries the student's answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Wrong(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Outcome of an answer.
+    """Judgement of an answer.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Verdict:
 
 
 class Exercise:
-    """A task; the workbench tries the answer.
+    """A task. The workbench tries the student's answer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Questions of `notebooks/lessons/3_fusion.ipynb`: which statements can be one kernel, and equal kernels."""
+"""Questions of `notebooks/lessons/3_fusion.ipynb`: statements that can be one kernel, and kernels that are equal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def alike(bench: Workbench) -> PredictNumber:
 
 
 def compiled_once(bench: Workbench) -> Exercise:
-    """Make choices so that only distinct fusions are compiled."""
+    """Ask for choices under which each distinct fusion is compiled only once."""
 
     def compilations(plan: Any) -> int:
         return int(plan.counts["compilations"])
@@ -116,7 +116,7 @@ def compiled_once(bench: Workbench) -> Exercise:
 
 
 def one_fusion(example: tuple[Any, ...]) -> Exercise:
-    """Write a program with a matrix product and a single fusion.
+    """Ask the student to write a program with a matrix product and a single fusion.
 
     Parameters
     ----------

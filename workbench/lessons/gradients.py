@@ -1,4 +1,4 @@
-"""Questions of `notebooks/lessons/2_gradients.ipynb`: what a backward consists of, and what it needs."""
+"""Questions of `notebooks/lessons/2_gradients.ipynb`: the statements of a backward, and the values that it needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from workbench.bench import Workbench
 
 NAMES = {"x": "x", "w": "w", "sin": "a", "tanh": "b", "add": "c"}
-"""For each operation of the lesson's program, the name of the value that it makes; also for arguments."""
+"""Name of the value that each operation of the lesson's program makes, and of each argument."""
 
 
 def _saved_producers(graph: Graph) -> list[str]:
-    """Return the operation that makes each value that the forward passes to the backward, arguments included."""
+    """Return the producer of each value passed from forward to backward: an operation, or an argument's name."""
     return [made_by(graph, int(value)) for value in graph.saved()]
 
 
@@ -69,7 +69,7 @@ def sums(bench: Workbench) -> PredictNumber:
 
 
 def nothing_kept(example: tuple[Any, ...]) -> Exercise:
-    """Write a program whose backward needs only arguments.
+    """Ask the student to write a program whose backward needs no values except arguments.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def nothing_kept(example: tuple[Any, ...]) -> Exercise:
 
 
 def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
-    """Write the same function so that only one tensor is kept for the backward.
+    """Ask the student to rewrite a program so that the forward keeps only one tensor besides its arguments.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 NAMES = {"x": "x", "y": "y", "add": "s", "sin": "a", "cos": "b", "tanh": "t"}
-"""For each operation of the lesson's program, the variable that it makes; also for arguments."""
+"""Variable that each operation of the lesson's program makes, and name of each argument."""
 _WHAT = {
     "x": "an argument of the program",
     "y": "an argument of the program",
@@ -39,12 +39,12 @@ def _pair(plan: Plan) -> tuple[PlanFusion, PlanFusion]:
 
 
 def _variables_read(plan: Plan) -> set[str]:
-    """Return the variables that the second fusion of a plan reads, without the matmul's result."""
+    """Return the variables that the second fusion of a plan reads, except the matmul's result."""
     return {NAMES[name] for name in _pair(plan)[1].reads if name in NAMES}
 
 
 def handed_over(bench: Workbench) -> Predict:
-    """Ask for the variables that the second fusion reads in unmodified Thunder."""
+    """Ask for the variables that the second fusion reads in the stock plan."""
     return Predict(
         "Which of these does the second fusion read, beside `m`?",
         _WHAT,
@@ -65,7 +65,7 @@ def handed_over(bench: Workbench) -> Predict:
 
 
 def cost_without(bench: Workbench) -> PredictNumber:
-    """Ask for the cost of the cut through `a` and `b` by Thunder's measure."""
+    """Ask for the cost of the cut through `a` and `b` according to Thunder's measure."""
 
     def cost() -> int:
         plan = bench.plan_under({"remat.preset": "off"})
@@ -146,7 +146,7 @@ def tipping_point(bench: Workbench) -> Exercise:
 
 
 def as_written(bench: Workbench) -> Exercise:
-    """Ask for choices at single sites with which the second fusion reads the variables named in the program's text."""
+    """Ask for choices at sites of single variables that make the second fusion read `a` and `b`, as in the program."""
 
     def recomputed_names(plan: Plan) -> Collection[str]:
         first, second = _pair(plan)
@@ -182,12 +182,12 @@ def as_written(bench: Workbench) -> Exercise:
 
 
 def refused(example: tuple[Any, ...]) -> Exercise:
-    """Write a program in which a sine crosses from one fusion to another and cannot be recomputed.
+    """Ask the student for a program in which a sine crosses from one fusion to another and cannot be recomputed.
 
     Parameters
     ----------
     example : tuple
-        Inputs that the program is opened with.
+        Example inputs of the program.
     """
     from workbench.bench import open as open_program
 

@@ -1,4 +1,4 @@
-"""`Text`, which a notebook shows as plain lines, and the trace and the picture of a plan in a lesson."""
+"""Texts, traces and pictures of plans, as the notebooks of lessons show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
 
 _SOURCE = re.compile(r"^(\s*)# \S.*?:\d+:\s*(.*)$")
-"""Pattern of a trace's comment on the source of a statement: the file, the line's number, the line."""
+"""Pattern of a comment in a trace that has the source of a statement: file, line number, and text of the line."""
 _PREAMBLE = ("import ", "from ", "@")
 _MARKS = re.compile(r"`([^`\n]+)`|(?<![\w*])(\*\*?)(?=\S)(.+?)(?<=\S)\2(?![\w*])")
 """Pattern of Markdown for code and emphasis. The sign of a product or a power does not match, because a letter or a
@@ -72,7 +72,7 @@ def trace(plan: Plan) -> Text:
 
 
 class Picture:
-    """A plan's graph as a picture, which a saved notebook shows without a kernel.
+    """A plan's graph as a picture. A saved notebook shows the picture even without a kernel.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Picture:
         return str(trace(self._plan))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        # JupyterLab does not show SVG pictures of an untrusted notebook, but this text.
+        # In an untrusted notebook, JupyterLab shows this text and no SVG picture.
         return {"text/plain": f"{self!r}\n\n# Run this cell, or trust the notebook, to see it as a picture."}
 
     def _repr_svg_(self) -> str:
@@ -98,7 +98,7 @@ class Picture:
 
 
 def picture(plan: Plan, title: str = "") -> Picture:
-    """Return a plan's graph as a picture, for a notebook that is read without a kernel; its plain text is the trace.
+    """Return a plan's graph as a picture. A notebook shows it even without a kernel; a terminal shows the trace.
 
     Parameters
     ----------

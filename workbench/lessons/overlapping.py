@@ -21,7 +21,7 @@ LAYERS = ("up", "mix", "down")
 EXPOSED = 1 / 3
 """Share of the stock plan's exposed communication that may remain in an exercise."""
 SHORTER = 0.99
-"""A step counts as shorter if its ratio to the old step is below this, because simulated times are not more exact."""
+"""Ratio of new to old step time below which a step counts as shorter. Smaller differences are not significant."""
 
 LATE, CONSUMER, EARLIEST = {"waits.wait": "late"}, {"waits.issue": "consumer"}, {"waits.gradients": "earliest"}
 _WAYS = {"late": LATE, "consumer": CONSUMER, "both": {**LATE, **CONSUMER}, "gradients": EARLIEST}
@@ -107,7 +107,7 @@ def _exposed_s(simulation: Simulation) -> str:
 
 
 def hidden(bench: Workbench) -> Exercise:
-    """Make choices so that little of the communication is exposed."""
+    """Ask for choices with which little of the communication is exposed."""
     return Exercise(
         "Choose so that at most a third of the communication that is exposed now stays exposed, in simulation.",
         lambda choices: _simulate_choices(bench, choices),
@@ -145,7 +145,7 @@ def hidden(bench: Workbench) -> Exercise:
 
 
 def few_in_flight(bench: Workbench) -> Exercise:
-    """Make choices with the same simulated step, but with only one gathered weight in flight at a time."""
+    """Ask for choices with an equally short simulated step, but with only one gathered weight in flight at a time."""
 
     def one_weight() -> int:
         return _overlap(bench, {"waits.issue": "just_in_time"}).simulation.ahead_peak_bytes

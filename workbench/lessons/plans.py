@@ -1,4 +1,4 @@
-"""Inputs, outputs and members of a plan's fusions, by the operations that make the values; for lessons."""
+"""Helpers of lessons: a plan's fusions and statements by operation, and checks of a student's choices and programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlanFusion:
     ----------
     name : str
     reads, gives : tuple of str
-        Operation that makes each value that the fusion reads, and each value that it returns; see `made_by`.
+        Producers of the values that the fusion reads, and of the values that it returns; see `made_by`.
     holds : tuple of str
         Operations inside the fusion, in the order in which they run.
     """
@@ -36,7 +36,7 @@ class PlanFusion:
 
 
 def made_by(graph: Graph, value: int) -> str:
-    """Return the operation that makes a value, such as ``sin``; for an argument, its name."""
+    """Return the operation that makes a value, such as ``sin``. For an argument, return its name."""
     rows = [row for row, values in enumerate(graph.statements.outputs) if value in values]
     kinds = graph.statements.kind
     rows = [row for row in rows if kinds[row] not in (Kind.ARGUMENT, Kind.FUSION)]
@@ -84,7 +84,7 @@ def fusions(plan: Plan, side: int | None = None) -> tuple[PlanFusion, ...]:
 
 
 def plan_choices(bench: Workbench, choices: Any) -> Plan:
-    """Return a plan under a student's choices; the bench's choices do not change.
+    """Return the plan under a student's choices. The bench's choices do not change.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def open_rewritten(program: Any, example: tuple[Any, ...], executor: str = "torc
 
 
 def same_results(program: Any, variant: Any, example: tuple[Any, ...]) -> bool:
-    """Return whether two programs return equal values, and change their inputs alike, up to rounding."""
+    """Return whether two programs return equal values and write equal values into their inputs, up to rounding."""
 
     def call(fn: Any) -> list[Any]:
         given = [tensor.detach().clone() for tensor in example]

@@ -1,4 +1,4 @@
-"""`Predict` and `PredictNumber`: a student's prediction, locked in before the workbench's answer is shown."""
+"""`Predict` and `PredictNumber`: questions whose answer is shown only after a prediction is locked in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.lessons.notebook_text import Text, plain
 
 
 class LockedPrediction:
-    """A question with its prediction: first open, then locked in, then compared with the answer.
+    """A question and the student's prediction. The prediction is first locked in, and then compared with the answer.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ class LockedPrediction:
 
     @property
     def locked(self) -> bool:
-        """Return whether a prediction is locked in."""
+        """Whether a prediction is locked in."""
         return self._locked is not None
 
     @property
     def given(self) -> list[Any]:
-        """The locked-in prediction, in the form in which the student gave it; empty before."""
+        """The arguments with which the student locked in the prediction; empty if none is locked in."""
         return [] if self._locked is None else self._list(self._locked)
 
     @property
@@ -54,7 +54,7 @@ class LockedPrediction:
         self._observers.append(callback)
 
     def lock(self, *given: Any) -> Text:
-        """Lock a prediction in; it cannot be changed afterwards.
+        """Lock in a prediction. It cannot be changed afterwards.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class LockedPrediction:
         return Text(f"Locked in: {self._text_of(wanted)}")
 
     def reveal(self) -> Verdict:
-        """Show the workbench's answer beside the prediction; if there is no prediction, ask for one."""
+        """Compare the prediction with the workbench's answer; without a prediction, return a text that asks for one."""
         if self._locked is None:
             return Verdict(None, "Lock in a prediction first, and then run this again.")
         if self._verdict is None:
@@ -94,7 +94,7 @@ class LockedPrediction:
         return self._verdict
 
     def see(self, view: Any) -> Any:
-        """Return a view that reveals the answer if a prediction is locked in; otherwise ask for a prediction.
+        """Return a view that reveals the answer. Without a prediction, return a text that asks for one.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class LockedPrediction:
 
 
 class Predict(LockedPrediction):
-    """A prediction that says which options are true.
+    """A question with several options. The student predicts which of them are true.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class Predict(LockedPrediction):
         return frozenset(values)
 
     def form(self) -> dict[str, Any]:
-        """``kind`` is ``one`` or ``several``; ``options`` are pairs of name and meaning."""
+        """Return ``kind``, which is ``one`` or ``several``, and ``options``, which are pairs of name and meaning."""
         return {"kind": "one" if self.one else "several", "options": list(self.options.items())}
 
     def _list(self, value: Collection[str]) -> list[str]:
@@ -247,7 +247,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _by_hint(names: Sequence[str], hints: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return each hint once, with the names to which it applies; hints are in the order of the names."""
+    """Return each hint once, with the names to which it applies. The order of the hints is that of the names."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(hints[name], []).append(name)
@@ -255,7 +255,7 @@ def _by_hint(names: Sequence[str], hints: Mapping[str, str]) -> list[tuple[str, 
 
 
 class PredictNumber(LockedPrediction):
-    """A prediction of a number.
+    """A question with a number as its answer.
 
     Parameters
     ----------
@@ -266,8 +266,8 @@ class PredictNumber(LockedPrediction):
     within : float
         A prediction is right if it differs from the answer by at most this share of the answer.
     wrong : sequence of Wrong
-        Kinds of wrong predictions; they receive the number and the answer. The first kind that applies gives the hint.
-        For every wrong number, at least one kind must apply.
+        Kinds of wrong predictions. They receive the predicted number and the answer. The first kind that applies gives
+        the hint. For every wrong number, at least one kind must apply.
     why : str or callable
 
     Examples
@@ -305,7 +305,7 @@ class PredictNumber(LockedPrediction):
         return f"enter a number{self._unit_text()} and press **Lock in**, or call `.lock(NUMBER)`"
 
     def form(self) -> dict[str, Any]:
-        """``kind`` is ``number``; ``unit`` is shown after the input."""
+        """Return ``kind``, which is ``number``, and ``unit``, which is shown after the input field."""
         return {"kind": "number", "unit": self.unit}
 
     def _unit_text(self) -> str:

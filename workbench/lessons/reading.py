@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.bench import Workbench
 
 NAMES = {"tanh": "h", "reshape": "r", "mul": "h * 2", "add": "z", "softmax": "softmax"}
-"""For each operation of the lesson's program, the name of the value that it makes."""
+"""Name of the value that each operation of the lesson's program makes."""
 
 
 def _value(graph: Graph, name: str) -> int:
@@ -55,7 +55,7 @@ def statements(bench: Workbench) -> PredictNumber:
 
 
 def shares_memory(bench: Workbench) -> Predict:
-    """Ask for the values stored in the memory of h."""
+    """Ask for the values that share the memory of h."""
 
     def answer() -> set[str]:
         graph = bench.plan.graph
@@ -120,7 +120,7 @@ def given_back(bench: Workbench) -> Predict:
 
 
 def holding(bench: Workbench) -> Exercise:
-    """Find the value of z by its name in the trace."""
+    """Ask for the name of z in the trace."""
 
     def attempt(name: Any) -> str:
         graph = bench.plan.graph
@@ -158,7 +158,7 @@ def holding(bench: Workbench) -> Exercise:
 
 
 def shorter(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
-    """Write the program with fewer statements and the same results.
+    """Ask the student to write the program with fewer statements and the same results.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Questions of `notebooks/lessons/6_memory.ipynb`: the effect of recomputation on the peak, and its cost."""
+"""Questions of `notebooks/lessons/6_memory.ipynb`: how recomputation changes the peak, and what it costs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kept(bench: Workbench, layers: int) -> PredictNumber:
 
 
 def expensive(bench: Workbench) -> Predict:
-    """Ask for the operations whose value, if it is recomputed alone, needs a matrix product."""
+    """Ask for the values whose recomputation repeats a matrix product, if each value is recomputed alone."""
 
     def answer() -> set[str]:
         found = set()
@@ -74,7 +74,7 @@ def expensive(bench: Workbench) -> Predict:
 
 
 def peak_of_everything(bench: Workbench) -> Predict:
-    """Ask for the change of the peak if nothing is kept."""
+    """Ask for the change of the peak if everything is recomputed."""
 
     def answer() -> set[str]:
         part = bench.plan_under(everything(bench)).peak_bytes / bench.stock_plan.peak_bytes
@@ -126,7 +126,7 @@ def _all_again(choices: Mapping[str, str], plan: Plan) -> bool:
 
 
 def lower(bench: Workbench) -> Exercise:
-    """Make choices so that the peak is at most the goal."""
+    """Ask for choices under which the peak is at most `GOAL` times the stock plan's peak."""
     return Exercise(
         f"Choose what is recomputed so that the peak is at most {GOAL:.0%} of what it is now.",
         lambda choices: plan_choices(bench, choices),
@@ -154,7 +154,7 @@ def lower(bench: Workbench) -> Exercise:
 
 
 def lower_and_cheap(bench: Workbench) -> Exercise:
-    """Make choices so that the peak is at most the goal, and no matrix product is recomputed."""
+    """Ask for choices under which the peak is as in `lower`, and no matrix product is recomputed."""
     return Exercise(
         f"The same, at most {GOAL:.0%} of the peak, without computing a matrix product a second time.",
         lambda choices: plan_choices(bench, choices),

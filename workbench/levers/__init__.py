@@ -1,1 +1,1 @@
-"""One file for each lever. `workbench.core.lever` describes levers."""
+"""The levers: one file for each kind of decision. The base class is in `workbench.core.lever`."""

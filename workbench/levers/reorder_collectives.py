@@ -1,4 +1,4 @@
-"""Reorder the collectives of a plan in milliseconds, and find the best order by simulation."""
+"""Reorder the collectives of a plan in milliseconds, and search for the fastest order by simulation."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ from workbench.levers import collectives
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
-    """Reorders the collectives of a plan in milliseconds. No statement changes, so no trace is read again.
+    """A replanner that only reorders the collectives of a plan.
+
+    Statements move but do not change. Therefore, it reorders the plan's graph and reads no trace, which takes
+    milliseconds.
 
     Attributes
     ----------
     base : Plan
-        The plan without choices that only reorder collectives.
+        The plan under all choices except those that only reorder collectives.
     communication : mapping of str to CollectiveSchedule
-        The schedules of ``forward`` and ``backward``: which statements may move, and how far.
+        For ``forward`` and ``backward``, the schedule: it says which statements may move, and how far.
     settings : tuple of Setting
         The settings of the lever `waits`.
     """
@@ -52,9 +55,10 @@ class Orders:
 
     @cached_property
     def rows(self) -> dict[str, NDArray[np.intp]]:
-        """For each side, the rows of its statements in the plan's graph, in the order of the schedule.
+        """Maps ``forward`` and ``backward`` to the rows of their statements in the plan's graph.
 
-        For a side without a schedule, the order is that of the graph.
+        The rows are in the order of the schedule. A forward or backward without collectives has no schedule; its rows
+        are in the order of the graph.
         """
         graph, split = self.base.graph, self.base.split
         top = top_rows(graph)
@@ -68,18 +72,18 @@ class Orders:
         return found
 
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return, for each schedule, the indices of its statements in their order under `choices`."""
+        """Return the order of each schedule under `choices`, as indices of the schedule's statements."""
         schedules = self.communication
         return {
             side: schedule.arrange(collectives.sort_keys(schedule, choices)) for side, schedule in schedules.items()
         }
 
     def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
-        """Return the rows of the plan's graph, without members of fusions, in the order `orders`."""
+        """Convert the result of `orders` to rows of the plan's graph. Members of fusions are not included."""
         return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
 
     def simulate(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
-        """Simulate a step under `choices`. Return the simulation, and a lower bound of its seconds for any order."""
+        """Simulate a step under `choices`. Return the simulation, and a lower bound of the seconds for all orders."""
         known = self.base.overlap_on(machine)
         assert known is not None
         order = self.in_order(self.orders(choices))
@@ -131,7 +135,7 @@ class Orders:
             ),
             unordered=self.base,
             rows=rows,
-            # If the moved statements do not commute, the plan is proven like any other plan.
+            # If `commutes` cannot decide that the results stay equal, the plan is proven like any other plan.
             proof=self.base.proof if commutes(self.base.graph, rows) else UNPROVEN,
         )
 
@@ -143,7 +147,7 @@ def search_best_order(
     limit_bytes: int | None = None,
     buckets: Sequence[str] = (),
 ) -> Search:
-    """Find the best order of collectives by simulation, without changes to other choices.
+    """Search for the best order of collectives by simulation. Choices that do not affect the order stay as they are.
 
     Parameters
     ----------
@@ -152,9 +156,10 @@ def search_best_order(
         The current choices.
     machine : Machine
     limit_bytes : int, optional
-        Limit for the bytes of results that are in flight and that a statement will read.
+        Limit of the bytes in flight: the results of collectives that are issued and not yet waited for. Only results
+        that a statement reads count.
     buckets : sequence of str
-        Options of ``waits.bucket`` to try; by default only the current option. Each option needs a plan of its own.
+        Options of ``waits.bucket`` to try; by default, only the current option. Each option needs a plan of its own.
 
     Raises
     ------
@@ -166,7 +171,7 @@ def search_best_order(
     kept = {id: option for id, option in collectives.drop_order(choices).items() if not id.startswith("waits:")}
     followed = {id: collectives.POLICY for id in choices if id.startswith("waits:")}
     if collectives.STAGE in choices:
-        # If settings acted before fusion, each order would need a plan of its own.
+        # Let the settings act after fusion. Before fusion, each order would need a plan of its own.
         followed[collectives.STAGE] = collectives.AFTER_FUSION
 
     def simulate(change: Mapping[str, str]) -> tuple[Simulation, float]:
@@ -187,15 +192,17 @@ FEW: Sequence[Mapping[str, str]] = [
     for issue in (collectives.JUST_IN_TIME, *(f"in_flight({k})" for k in (1, 2, 4, 8)), collectives.CONSUMER)
     for gradients in (collectives.EARLIEST, collectives.STOCK)
 ]
-"""Settings of the order that a fit tries with each set of other choices. `search_best_order` tries more settings, but
-only with one set of other choices.
+"""The orders of collectives that a fit tries, for each set of its other choices.
+
+`search_best_order` tries more orders, because it has only one set of other choices.
 """
 
 
 def weigh(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
     """Simulate a step under `choices`. Return the simulation, and the predicted peak in bytes.
 
-    If only choices change that reorder collectives, no plan is made.
+    A plan is computed only if no plan under the other choices is cached: choices that only reorder collectives need no
+    new plan.
 
     Raises
     ------
@@ -209,7 +216,7 @@ _DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)
 
 
 def _orders(captured: Capture, choices: Mapping[str, str]) -> Orders:
-    """Return the `Orders` of the base plan, which has only the choices that do more than reorder collectives."""
+    """Return the `Orders` of the plan under all choices except those that only reorder collectives."""
     found = base_of(captured, collectives.drop_order(choices)).replanner(lever_named(collectives.WAITS))
     assert isinstance(found, Orders)
     return found

@@ -1,6 +1,6 @@
-"""Programs: a function or module with example inputs, and its device; built in, from a file, or from objects.
+"""Programs: a function or module with example inputs, and a device; built in, from a file, or from a user's objects.
 
-PyTorch is imported only at first use, so that the names of the built-in programs are available without PyTorch.
+PyTorch is imported only at first use. The names of the built-in programs are therefore available without PyTorch.
 """
 
 from typing import TYPE_CHECKING

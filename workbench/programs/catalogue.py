@@ -1,4 +1,4 @@
-"""Names, settings and first lines of the built-in programs, read from their files without importing anything."""
+"""Names, settings and summaries of the built-in programs, read from their source files without importing them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FOLDER = Path(__file__).parent / "builtin"
 
 @dataclasses.dataclass(frozen=True)
 class CatalogueEntry:
-    """A built-in program, as its file describes it.
+    """A built-in program, as its source file defines it.
 
     Attributes
     ----------
     module : str
-        The file's name without its ending.
+        The file's name without ``.py``.
     parallel : str
         How ranks share the program, one of `workbench.core.config.PARALLEL`; empty if a single process runs it.
     stand_in : callable

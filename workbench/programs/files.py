@@ -32,7 +32,7 @@ _NOT_THE_USERS = tuple(
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether `name` is the name of a factory in a file, and not of a built-in program."""
+    """Return whether `name` names a factory in a file, as opposed to a built-in program."""
     return name.partition(":")[0].endswith(".py") or "/" in name
 
 
@@ -53,7 +53,7 @@ def check_file(name: str) -> Path:
     Raises
     ------
     ProgramError
-        If the file does not exist.
+        If the file does not exist, or is not a regular file.
     """
     try:
         return paths.regular_file(_split_name(name)[0])
@@ -62,7 +62,7 @@ def check_file(name: str) -> Path:
 
 
 def load_factory(name: str) -> Callable[..., Any]:
-    """Run the file of ``file.py:factory`` again and return its factory.
+    """Execute the file of ``file.py:factory``, even if it was executed before, and return its factory.
 
     Raises
     ------
@@ -90,7 +90,9 @@ def load_factory(name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def blame(action: str) -> Iterator[None]:
-    """Turn any error inside into a `ProgramError` that names the responsible line of the user's code.
+    """Context that turns an error of the user's code into a `ProgramError` that names the responsible line.
+
+    A `KeyboardInterrupt` and the workbench's own errors are raised unchanged.
 
     Parameters
     ----------
@@ -111,9 +113,9 @@ def blame(action: str) -> Iterator[None]:
 
 
 def own_line(error: BaseException) -> str:
-    """Return the user's line that raised `error`, in the form `` at file.py:12 (text of the line)``.
+    """Return the innermost line of the user's code in the traceback of `error`: `` at file.py:12 (text of the line)``.
 
-    The text is empty if no line of the user raised the error.
+    The result is empty if no line of the user's code is in the traceback.
     """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = Path(frame.filename)
@@ -123,7 +125,7 @@ def own_line(error: BaseException) -> str:
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Return the file and the factory of ``file.py:factory``; an empty factory if the name has none."""
+    """Return the file and the factory of ``file.py:factory``; the factory is empty if `name` has none."""
     folder, slash, last = name.rpartition("/")
     file, _, factory = last.partition(":")
     return f"{folder}{slash}{file}", factory
@@ -133,7 +135,7 @@ def describe_error(error: BaseException) -> str:
     """Describe an error of a user's code in one line."""
     try:
         first_line = str(error).strip().partition("\n")[0][:_MOST_CHARACTERS]
-    except Exception as second:  # noqa: BLE001  # `__str__` is their code, too
+    except Exception as second:  # noqa: BLE001  # `__str__` is also a user's code, and may fail
         first_line = f"(its text cannot be read: {type(second).__name__})"
     return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
 
@@ -145,9 +147,10 @@ def _no_file(name: str, error: OSError) -> ProgramError:
 
 
 class _SourceAlone(importlib.machinery.SourceFileLoader):
-    """Loader that always reads the source file and uses no cached bytecode.
+    """Loader that always compiles the source file, and never uses cached bytecode.
 
-    The bytecode cache compares only the size and the second of the last change, which a changed file may share.
+    Python uses cached bytecode if the source file has the same size and the same modification time in seconds. A file
+    that was just changed may have both.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -155,7 +158,7 @@ class _SourceAlone(importlib.machinery.SourceFileLoader):
 
 
 def _run_file(path: Path) -> Any:
-    # The module's name is the same in each process, so that objects of the file can be pickled and read back.
+    # Derive the module's name from the path, so that it is the same in each process. Pickled objects refer to it.
     name = f"workbench_program_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]}"
     loader = _SourceAlone(name, str(path.resolve()))
     spec = importlib.util.spec_from_file_location(name, path.resolve(), loader=loader)

@@ -1,8 +1,8 @@
-"""Identity of a program before tracing: the data that tracing reads from it, and the code that it runs.
+"""Identity of a program before tracing: a digest of its code and of the data that tracing reads from it.
 
-A capture on disk is reused only if its program is the same, down to the line numbers of its functions. Objects in
-memory are compared, not files, because a function may differ from its file. If a part of a program cannot be compared,
-the program has no identity and its capture is not reused; `UnknownError` names the part.
+A capture on disk is reused only for the same program, down to the line numbers of its functions. The digest is of
+objects in memory, not of files, because a function in memory may differ from its file. If a part of a program cannot be
+compared, the program has no identity and its capture is not reused; `UnknownError` names the part.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = sysconfig.get_paths()["purelib"] + os.sep
 _WORKBENCH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _VERSIONED = ("torch", "thunder", "nvfuser", "numpy")
-"""Packages whose versions are part of every key. For any other package, the traced code is part of the key."""
+"""Packages whose versions are in each key of the capture cache. For other packages, the key has the traced code."""
 
 _NAMED = (
     BuiltinFunctionType,
@@ -93,16 +93,18 @@ class UnknownError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class TracedFunction:
-    """A function that tracing visited, and the place where a different process finds it again.
+    """A witness of a trace: a function that tracing visited, and its name, by which a different process finds it.
+
+    If all witnesses of a trace hold in a process, tracing there gives the same trace.
 
     Attributes
     ----------
     module, name : str
         The module that contains the function, and the function's qualified name there.
     way : tuple of str
-        If the object of that name wraps the function, the path from the object to the function.
+        Path from the object of that name to the function, if the object wraps the function; empty if it does not.
     digest : str
-        Digest of the function's code, line numbers included, and of the external values that the function reads.
+        Digest of the function's code with its line numbers, and of the values outside the function that it reads.
     """
 
     module: str
@@ -111,7 +113,10 @@ class TracedFunction:
     digest: str
 
     def holds(self, kinds: frozenset[type | str]) -> bool:
-        """Return whether this process has the same function in that place, for a program with the classes `kinds`."""
+        """Return whether this process has the same function under this name.
+
+        `kinds` are the classes of the program's objects; see `program_digest`.
+        """
         try:
             return _DigestWriter(kinds).digest(self._resolve()) == self.digest
         except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
@@ -128,14 +133,14 @@ class TracedFunction:
 
 @dataclasses.dataclass(frozen=True)
 class OperatorWitness:
-    """An operator of a library that a program calls.
+    """A witness of a trace: an operator of a library that the program calls.
 
     Attributes
     ----------
     name : str
         ``library::name``.
     digest : str
-        Digest of everything registered for the operator.
+        Digest of the functions that are registered for the operator.
     """
 
     name: str
@@ -163,7 +168,7 @@ class OperatorWitness:
 
 
 def is_versioned(file: str) -> bool:
-    """Return whether a file belongs to Python, the workbench, or a package whose version is part of every key."""
+    """Return whether a file belongs to Python, the workbench, or a package in `_VERSIONED`."""
     if file.startswith((_WORKBENCH, "<frozen", "<workbench>", "<graph>")):
         return True
     if file.startswith(_SITE):
@@ -172,25 +177,31 @@ def is_versioned(file: str) -> bool:
 
 
 def digest_of(*objects: Any) -> str:
-    """Return a digest of all parts of some objects.
+    """Return a digest of some objects and of all objects to which they refer.
 
     Raises
     ------
     UnknownError
-        If a part of the objects cannot be compared.
+        If one of these objects cannot be compared.
     """
     return _DigestWriter().digest(objects)
 
 
 def program_digest(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]]:
-    """Return a digest of some objects, the code of all functions in the digest, and the classes of all its objects.
+    """Return a digest of some objects, with the code and the classes that are part of it.
 
-    Base classes are included. Each class is listed as a class, and as the text that Python prints for it.
+    Returns
+    -------
+    digest : str
+    codes : frozenset of CodeType
+        Code of all functions in the digest.
+    kinds : frozenset of type and str
+        Classes of all objects in the digest, and their base classes. Each is listed as a class and as its ``str``.
 
     Raises
     ------
     UnknownError
-        If a part of them cannot be compared.
+        If an object cannot be compared.
     """
     reader = _DigestWriter()
     digest = reader.digest(objects)
@@ -204,14 +215,14 @@ def witnesses(
     known_codes: frozenset[CodeType],
     kinds: frozenset[type | str],
 ) -> tuple[TracedFunction, ...]:
-    """Return the witnesses of a trace. If all of them hold in a process, tracing gives the same result there.
+    """Return the witnesses of a trace. If all of them hold in a process, tracing there gives the same trace.
 
     Parameters
     ----------
     codes : iterable of CodeType
         Code that tracing visited.
     functions : iterable of FunctionType
-        The same code as functions, if these are known.
+        Functions with such code, as far as they are known.
     known_codes : set of CodeType
         Code that is part of the program's own digest.
     kinds : set of type and str
@@ -220,15 +231,15 @@ def witnesses(
     Raises
     ------
     UnknownError
-        If a function could not be found again.
+        If a different process could not find a function by its name.
     """
     passed = {code.co_filename for code in codes} | {f.__code__.co_filename for f in functions}
     left = {code for code in codes if not is_versioned(code.co_filename)}
     mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
     left -= {f.__code__ for f in mine}
     if left:
-        # Only the code of these functions is known. Find a function by its code's name. If that fails, search all
-        # functions, except those that `gc.freeze` hides.
+        # Only the code of these functions is known. Find each function by its code's name or, if that fails, among the
+        # functions that the garbage collector tracks; `gc.freeze` hides functions from this search.
         files: dict[str, list[ModuleType]] = {}
         for module in list(sys.modules.values()):
             files.setdefault(str(getattr(module, "__file__", None)), []).append(module)
@@ -240,7 +251,8 @@ def witnesses(
             if isinstance(function, FunctionType) and function.__code__ in wanted:
                 sharing.setdefault(function.__code__, []).append(function)
         for alike in sharing.values():
-            # A decorator gives several functions the same code. Leave out those of models outside of this program.
+            # Functions that one decorator makes share their code. Leave out functions from files that tracing did not
+            # visit, because these functions belong to other programs.
             mine.update([f for f in alike if _file_of(f) in passed] or alike)
     found: dict[TracedFunction, None] = {}
     covered, lost = set(_with_nested(known_codes)), {}
@@ -259,7 +271,7 @@ def witnesses(
 
 
 def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | None:
-    """Return the function with this code if one of `modules` has it under the name of its definition; else None."""
+    """Return the function with this code if one of `modules` has it under the code's qualified name; else None."""
     for module in modules:
         found: Any = module
         try:
@@ -273,7 +285,7 @@ def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | No
 
 
 def _file_of(function: FunctionType) -> str:
-    """Return the file of a function's module; for the result of a decorator, that of the decorated function."""
+    """Return the file of a function's module. A wrapper made by `functools.wraps` has the wrapped function's module."""
     return str(getattr(sys.modules.get(function.__module__), "__file__", function.__code__.co_filename))
 
 
@@ -284,7 +296,7 @@ def _with_nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
 
 
 def _witness_of(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction | None:
-    """Return the witness of a function that its module defines; None if a call of another function defines it."""
+    """Return the witness of a function that is defined at the top level of a module or in a class; else None."""
     name = function.__qualname__
     return (
         None if "<locals>" in name else _find_wrapped(function.__module__, name, lambda found: found is function, kinds)
@@ -292,7 +304,7 @@ def _witness_of(function: FunctionType, kinds: frozenset[type | str]) -> TracedF
 
 
 def _witness_of_decorator(function: FunctionType, kinds: frozenset[type | str]) -> TracedFunction:
-    """Return the witness of the library's decorator that made a function, without the decorator's arguments."""
+    """Return the witness of the library's decorator that made a function. It ignores the decorator's arguments."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
         raise UnknownError("another function creates it while running")
@@ -322,14 +334,14 @@ def _find_wrapped(
 
 
 def _static(holder: Any, name: str) -> Any:
-    """Return an attribute in its stored form: for example a plain function, and not a bound method."""
+    """Return an attribute as it is stored: for a method of a class, the plain function or the `classmethod` object."""
     if isinstance(holder, type):
         return vars(holder)[name]
     return getattr(holder, name)
 
 
 def _wrapped_functions(wrapper: Any) -> dict[str, Any]:
-    """Return the functions that a decorator's result wraps, by the place in which it holds them."""
+    """Return the functions that a decorator's result wraps, by the attribute or closure variable that holds them."""
     found: dict[str, Any] = {}
     for name in ("__wrapped__", "__func__", "fget", "func"):
         inner = getattr(wrapper, name, None)
@@ -346,13 +358,13 @@ def _wrapped_functions(wrapper: Any) -> dict[str, Any]:
 
 
 class _DigestWriter:
-    """Writes the identity of objects into a digest. An object that occurs again is written as its number.
+    """Writes the identity of objects into a digest. If an object occurs again, only its number is written.
 
     Parameters
     ----------
     kinds : set of type, optional
-        Classes of a program's objects, from `program_digest`. A library's cache then counts only with its entries for
-        these classes, because libraries add an entry when any class is first used.
+        Classes of a program's objects, from `program_digest`. If a library keeps a cache by class, only the cache's
+        entries for these classes are digested, because other programs in the process may add entries for their classes.
     """
 
     def __init__(self, kinds: frozenset[type | str] | None = None, *, in_library: bool = False) -> None:
@@ -383,7 +395,7 @@ class _DigestWriter:
             self._say("again", self._numbers[id(value)])
             return
         self._numbers[id(value)] = len(self._numbers)
-        self.alive.append(value)  # no other object can then get this object's id
+        self.alive.append(value)  # keep the object alive, so that no other object gets its id
         if len(self._numbers) > _MOST:
             raise UnknownError(f"it contains more than {_MOST:,} objects")
         self._say(f"{kind.__module__}.{kind.__qualname__}")
@@ -426,7 +438,7 @@ class _DigestWriter:
         self._say(sorted(_DigestWriter(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
     def _is_of_another(self, key: Any) -> bool:
-        """Return whether a cache's key is a class of a library, and the program has no object of that class."""
+        """Return whether a key in a library's cache is a library's class of which the program has no object."""
         if self._kinds is None or not self._in_library:
             return False
         if isinstance(key, type):
@@ -462,7 +474,7 @@ class _DigestWriter:
         self._in_library = around
 
     def _contents(self, function: FunctionType, values: Mapping[str, Any]) -> None:
-        """Digest the values that a function reads. Of global functions, classes and modules, digest only the names."""
+        """Digest the values that a function reads. For global functions, classes and modules, digest only the names."""
         for name, value in values.items():
             self._say("global", name)
             if isinstance(value, FunctionType | type | ModuleType):
@@ -491,7 +503,7 @@ class _DigestWriter:
         for kind in type(value).__mro__:
             if kind.__module__.split(".", 1)[0] in (*_VERSIONED, "builtins"):
                 continue
-            # Constants that are set in a class's body and read by its methods.
+            # Include constants in the class's body, because its methods may read them.
             plain = {k: v for k, v in vars(kind).items() if isinstance(v, bool | int | float | str | tuple)}
             self._say(kind.__qualname__, {k: repr(v) for k, v in sorted(plain.items()) if not k.startswith("__")})
 
@@ -501,7 +513,7 @@ class _DigestWriter:
                 continue
             self._say("attribute", name)
             if isinstance(value, torch.nn.Module) and "_hooks" in name and isinstance(content, dict):
-                # Leave out the keys: they are numbers that count all hooks of a process.
+                # Leave out the keys: they come from a counter of all hooks in the process.
                 self._digest_all(content.values())
             else:
                 self._digest_value(content)
@@ -541,4 +553,4 @@ _READERS: tuple[tuple[Any, Callable[[_DigestWriter, Any], None]], ...] = (
     (list | tuple | deque, _DigestWriter._digest_all),
     (set | frozenset, _DigestWriter._set),
 )
-"""Digest method for each type; the first that matches is used."""
+"""Digest method for each type. The first entry whose type matches an object is used."""

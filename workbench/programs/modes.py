@@ -32,8 +32,9 @@ def current_modes() -> dict[str, str]:
 def active_modes(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
     """Return a context in which `modes` are active. Other modes do not change; all modes are restored afterwards.
 
-    The default data type and determinism apply to all threads of a process. Threads that need the same values of these
-    run in such contexts at the same time; threads that need different values wait.
+    The default data type and determinism are settings of the whole process. Threads whose contexts need the same values
+    of these two settings run at the same time. A thread that needs different values waits for the end of these
+    contexts.
     """
     return _active_modes(modes) if modes else _ModeTurn(modes)
 
@@ -52,7 +53,7 @@ def _active_modes(modes: Mapping[str, str]) -> Iterator[None]:
 
 
 class _OfProcess(NamedTuple):
-    """PyTorch settings that exist once for all threads."""
+    """PyTorch settings of the whole process, which all threads share."""
 
     dtype: torch.dtype
     deterministic: bool
@@ -85,7 +86,7 @@ def _process_modes() -> tuple[_OfProcess, _OfProcess]:
 
 
 class _ModeTurns:
-    """Turns of threads: only threads that need the same process settings have a turn at the same time."""
+    """Lets threads inside `active_modes` take turns: only threads that need equal process settings run together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,9 +95,10 @@ class _ModeTurns:
         self.put: tuple[_OfProcess, _OfProcess] | None = None
 
     def enter(self, modes: Mapping[str, str], outside: _OfProcess | None) -> _OfProcess:
-        """Wait until the process can have the settings that a thread needs; set and return them.
+        """Begin a thread's turn: wait until the process can have the settings that the thread needs, and apply them.
 
-        The thread needs the settings in `modes`; for settings that are not in `modes`, it needs those in `outside`.
+        The thread needs the settings in `modes`, and the values in `outside` for all other settings. Return the
+        settings that are now applied.
         """
         with self._lock:
             while True:
@@ -113,9 +115,9 @@ class _ModeTurns:
             return needs
 
     def leave(self) -> None:
-        """Let other threads have a turn. The last thread restores the settings from before the turns.
+        """End a thread's turn. The last thread restores the settings from before the turns, and wakes waiting threads.
 
-        Settings that the program itself has changed meanwhile are not restored.
+        Only settings that the turns have changed are restored, so other settings keep a program's own changes.
         """
         with self._lock:
             self._going_on -= 1
@@ -132,9 +134,9 @@ _here = threading.local()
 
 
 class _ModeTurn:
-    """A thread's turn, in which the process has the modes that it needs.
+    """Context manager for a thread's turn, in which the process has the settings that the thread needs.
 
-    A turn inside of an outer turn replaces the outer turn until it ends.
+    A turn inside of another turn of the same thread replaces the outer turn until the inner turn ends.
     """
 
     __slots__ = ("_modes", "_outside", "_same")
@@ -169,7 +171,7 @@ class _ModeTurn:
 
 @contextlib.contextmanager
 def turn_given_up() -> Iterator[None]:
-    """Context in which this thread has no turn. It lets a thread for which this thread waits have a turn."""
+    """Context in which this thread gives up its turn. Use it to wait for another thread that needs a turn."""
     needs = getattr(_here, "needs", None)
     if needs is None:
         yield
@@ -182,7 +184,7 @@ def turn_given_up() -> Iterator[None]:
 
 
 def building_modes(modes: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries of `modes` under which a factory is called: those that affect the objects that it makes."""
+    """Return the modes under which a factory is called: all entries of `modes` that affect the objects it makes."""
     return {name: mode for name, mode in modes.items() if name == "default_dtype"}
 
 

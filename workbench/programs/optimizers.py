@@ -1,4 +1,4 @@
-"""Complete copies and pickles of a user's optimizers. PyTorch's copies leave out attributes that a subclass adds."""
+"""Copy and pickle a user's optimizers completely. PyTorch leaves out attributes that a subclass adds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _base() -> frozenset[str]:
 
 
 def _added_attributes(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return attributes that PyTorch's copying leaves out, without replaced methods, such as a scheduler's `step`."""
+    """Return the attributes that a copy by PyTorch lacks, except for replaced methods, such as a scheduler's `step`."""
     known = _base().union(optimizer.__getstate__())
     own = vars(optimizer).items()
     return {name: value for name, value in own if name not in known and not hasattr(type(optimizer), name)}

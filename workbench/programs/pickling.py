@@ -28,7 +28,7 @@ from workbench.programs.tensors import contents_of, globals_read
 
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _BY_NAME = (contextvars.ContextVar, _LOCK, _RLOCK)
-"""Types of objects that modules have as attributes, and that all importing code shares."""
+"""Types of objects that a module may share with its importers. Such an object is sent by its name in the module."""
 _CACHED = type(functools.lru_cache(lambda: None))
 _DEPTH = 12
 """Maximum depth of the search for an object that cannot be pickled."""
@@ -91,7 +91,7 @@ class _ProgramPickler(cloudpickle.Pickler):  # type: ignore[misc]  # without typ
 
 
 def _by_name(obj: Any) -> Any:
-    """Return a reduction of an object that pickle cannot handle by itself; None for any other object."""
+    """Return pickle's reduction for an object that cloudpickle cannot handle; None for any other object."""
     if obj is torch.ops:
         return _torch_ops, ()
     if isinstance(obj, OpOverload | OpOverloadPacket):
@@ -103,7 +103,7 @@ def _by_name(obj: Any) -> Any:
             return _operator, (obj.__name__.removeprefix("torch.ops."),)
     original = getattr(obj, "_torchdynamo_orig_callable", None) if isinstance(obj, types.FunctionType) else None
     if original is not None:
-        # Of a compiled object, send the original, because opening a program uses the original, too.
+        # Send the original of a function that torch.compile wraps, because the workbench traces the original, too.
         return _itself, (original,)
     if isinstance(obj, weakref.ReferenceType) and type(obj) is weakref.ReferenceType:
         return _weak, (obj(),)
@@ -117,7 +117,7 @@ def _by_name(obj: Any) -> Any:
 def _found_in_a_module(obj: Any) -> Any:
     modules: dict[str, Any] = dict(sys.modules)
     for name, module in modules.items():
-        # The module of a script or notebook has a different name in the other process, and is not imported there.
+        # Skip a script's or notebook's module, which has no `__spec__`: the other process does not import it.
         if isinstance(module, types.ModuleType) and module.__name__ == name and getattr(module, "__spec__", None):
             for attribute, value in list(vars(module).items()):
                 if value is obj:
@@ -164,11 +164,11 @@ def _variable(name: str, *value: Any) -> contextvars.ContextVar[Any]:
 
 
 class _DeadReferent:
-    """Stands for the object of a weak reference that was dead when it was sent."""
+    """Stands for the referent of a weak reference, if the referent no longer existed when the reference was sent."""
 
 
 _REFERENTS: list[Any] = []
-"""Objects of received weak references. They stay alive here, because in this process nothing else may hold them."""
+"""Referents of received weak references. The list keeps them alive, as this process may hold no other reference."""
 
 
 def _weak(referent: Any) -> weakref.ReferenceType[Any]:
@@ -189,7 +189,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> bytes:
 
 
 def _storage(data: bytes, device: str) -> torch.UntypedStorage:
-    # PyTorch's allocator aligns the copy as kernels prefer.
+    # Clone the data, because memory from PyTorch's allocator has the alignment that kernels prefer.
     raw = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone() if data else torch.empty(0, dtype=torch.uint8)
     return raw.to(device).untyped_storage()
 
@@ -233,7 +233,7 @@ def _explain(objects: Any, error: Exception) -> str:
 
 
 def _culprit(objects: Any) -> tuple[str, Any]:
-    """Return the place of the innermost object that cannot be pickled, and the object."""
+    """Return the path to the innermost object that cannot be pickled, and the object."""
     path, held, seen = "", objects, {id(objects)}
     for _ in range(_DEPTH):
         if any(is_such(held) for is_such, *_ in _ADVICE):
@@ -253,7 +253,7 @@ def _can_be_sent(obj: Any) -> bool:
         return True
     try:
         _dumped(obj)
-    except Exception:  # noqa: BLE001  # whatever it is, that is why
+    except Exception:  # noqa: BLE001  # any failure means that the object cannot be sent
         return False
     return True
 
@@ -271,7 +271,8 @@ def _inside(obj: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(obj, Mapping):
         yield from ((f"[{key!r}]", value) for key, value in list(obj.items()))
     elif isinstance(obj, list | tuple | set | frozenset):
-        # The tuple of callable, inputs and keywords has no names for these; only their contents have names.
+        # Give elements of a tuple no name: `objects` is a tuple (callable, args, kwargs), and a path such as
+        # ``[1][0]`` would not help the user.
         yield from (("" if isinstance(obj, tuple) else f"[{at}]", value) for at, value in enumerate(obj))
     else:
         yield from list(getattr(obj, "__dict__", {}).items())

@@ -28,20 +28,23 @@ class ProgramInfo:
 
 
 def program[F: Factory](factory: F) -> F:
-    """Register a factory as a built-in program under the function's name; a decorator.
+    """Register a factory as a built-in program under the factory's name. This is a decorator.
 
     The factory returns ``(callable, args)`` or ``(callable, args, kwargs)``. It makes its tensors on torch's default
-    device, which is the program's device while the factory is called. Under fake tensors nothing is allocated. The
-    factory's parameters are the program's settings.
+    device, which is the program's device while the factory is called. For a planned device, these are fake tensors,
+    which take no memory. The factory's parameters are the program's settings.
     """
     _FACTORIES[factory.__name__] = factory
     return factory
 
 
 def parallel[F: Factory](kind: str) -> Callable[[F], F]:
-    """Mark a built-in program as one that several ranks share, in one of `config.PARALLEL` ways.
+    """Mark a built-in program as shared by several ranks. This is a decorator, written above `program`.
 
-    This decorator is written above `program`.
+    Parameters
+    ----------
+    kind : str
+        Kind of sharing, one of `workbench.core.config.PARALLEL`.
     """
 
     def mark(factory: F) -> F:
@@ -52,18 +55,18 @@ def parallel[F: Factory](kind: str) -> Callable[[F], F]:
 
 
 def parallel_of(name: str) -> str:
-    """Return how ranks share a built-in program; empty for a program of a single process."""
+    """Return the kind of sharing of a built-in program, as in `parallel`; empty if a single process runs it."""
     entry = catalogue.entries().get(name)
     return _PARALLEL.get(name, entry.parallel if entry is not None else "")
 
 
 def check_built_in(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse an unknown built-in program or unknown settings. This imports neither PyTorch nor the program's file.
+    """Refuse an unknown built-in program or illegal settings. This imports neither PyTorch nor the program's file.
 
     Raises
     ------
     ProgramError
-        The message has the given values and the legal values.
+        If the program or a setting is unknown, or a value is illegal; the message lists the legal values.
     """
     check_settings(name, _stand_in(name), settings)
 
@@ -74,7 +77,7 @@ def find(name: str) -> Factory:
     Raises
     ------
     ProgramError
-        If there is no such factory; the message has the names of the existing factories.
+        If there is no such factory; the message lists the existing factories.
     """
     _stand_in(name)
     if name not in _FACTORIES:
@@ -101,9 +104,9 @@ def _stand_in(name: str) -> Callable[..., Any]:
 
 
 def _stand_ins() -> dict[str, Callable[..., Any]]:
-    """Return a stand-in with the parameters and docstring of each factory, by name.
+    """Return, by name, a function with the parameters and docstring of each factory.
 
-    The factories are those in the files of `builtin/`, and those that this process has registered.
+    The factories are defined in the files of `builtin/`, or registered in this process by `program`.
     """
     written = {name: entry.stand_in for name, entry in catalogue.entries().items()}
     return dict(sorted({**_FACTORIES, **written}.items()))

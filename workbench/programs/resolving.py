@@ -1,4 +1,4 @@
-"""`Program`: a callable with example inputs for a device, and `resolve` and `build`, which make one."""
+"""`Program`: a callable with example inputs and a device. `resolve` makes a `Program`, `build` its objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.programs import files, modes, pickling, placement, registry, user
 from workbench.programs.settings import Scalar, check_settings
 
 PICKLE_FILE = "program.pkl"
-"""File that belongs to a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""
+"""File for a spec of kind ``pickle``: the pickled callable, arguments and keyword arguments."""
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -29,7 +29,8 @@ class Program:
     Attributes
     ----------
     name : str
-        The user's name for the program, a built-in name or ``file.py:factory``; or the name of the function or class.
+        Name by which the user opened the program: a built-in name or ``file.py:factory``. If the user opened objects,
+        the name of the function or of the module's class.
     callable : callable
         The function or module.
     args, kwargs
@@ -37,7 +38,7 @@ class Program:
     settings : mapping of str to str, int, float or bool
         Parsed arguments of the factory.
     spec : dict
-        JSON data from which `build` makes the program in another process.
+        JSON data from which the function `build` makes the program in another process.
     device : str
         ``cpu``, ``cuda`` or ``planned``. ``planned`` is an absent GPU; the callable and the inputs then hold fake
         tensors on ``cuda:0``.
@@ -62,7 +63,10 @@ class Program:
 
     @property
     def modes(self) -> dict[str, str]:
-        """PyTorch modes under which the program was opened, and a module's mode; see `workbench.core.config.MODES`."""
+        """PyTorch modes under which the program was opened, and ``module: eval`` for a module in evaluation mode.
+
+        See `workbench.core.config.MODES`.
+        """
         own = {} if self.training in (None, True) else {"module": "eval"}
         return {**self.spec.get("modes", {}), **own}
 
@@ -74,7 +78,7 @@ class Program:
     def build(self, device: str | None = None) -> Parts:
         """Make a new callable, args and kwargs in this process, as the function `build` does.
 
-        For objects that a user opened, this returns copies if they are not on `device`; otherwise the objects.
+        If the user opened objects, return these objects if they are on `device`, and copies on `device` if not.
         """
         if self._objects is None:
             return build(self.spec, device=device)
@@ -107,7 +111,7 @@ def resolve(
     Parameters
     ----------
     model_or_fn_or_name : callable, str or Path
-        What to open.
+        The program to open.
     *args, **inputs
         Inputs of a function or module. If a name is opened, keywords are settings of its factory.
     kwargs : mapping, optional
@@ -123,7 +127,7 @@ def resolve(
     Raises
     ------
     ProgramError
-        If there is no such program, or it cannot be made; the message has the given value and the legal values.
+        If there is no such program, or it cannot be made; the message names the wrong value and lists the legal values.
     DeviceError
         If there is no such device.
     """
@@ -140,7 +144,7 @@ def resolve(
 
 
 def check(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse an unknown program or unknown settings, without building anything.
+    """Refuse an unknown program or illegal settings, without building the program.
 
     Parameters
     ----------
@@ -151,7 +155,7 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
     Raises
     ------
     ProgramError
-        The message has the given values and the legal values.
+        If the program or a setting is unknown, or a value is illegal; the message lists the legal values.
     """
     is_file = files.is_file_name(name)
     spec = {"kind": "file" if is_file else "builtin", "name": files.absolute_name(name) if is_file else name}
@@ -159,7 +163,7 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def build(spec: Mapping[str, Any], *, device: str | None = None, folder: Path | None = None) -> Parts:
-    """Make callable, args and kwargs from a spec. Under `FakeTensorMode` their tensors are fake.
+    """Make a callable, args and kwargs from a spec. Under `FakeTensorMode`, their tensors are fake.
 
     Parameters
     ----------
@@ -168,7 +172,7 @@ def build(spec: Mapping[str, Any], *, device: str | None = None, folder: Path | 
     device : str, optional
         Device of the tensors: ``cpu``, ``cuda``, ``planned`` or a torch device. By default the spec's device.
     folder : Path, optional
-        Folder that `Program.dump` wrote; needed for a spec of kind ``pickle``.
+        Folder into which `Program.dump` wrote; needed for a spec of kind ``pickle``.
 
     Raises
     ------
@@ -191,7 +195,7 @@ def _factory(spec: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> Parts:
-    """Call `factory` with the spec's settings; its tensors are on the torch device `target`."""
+    """Call `factory` with the spec's settings and return its result; tensors are on the torch device `target`."""
     label = _label(spec)
     settings = check_settings(label, factory, spec["settings"])
     building = modes.active_modes(modes.building_modes(spec.get("modes", {})))
@@ -199,7 +203,7 @@ def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> 
         with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target), building:
             made = factory(**settings)
     except ProgramError as error:
-        # If the factory's own code refuses a setting, the message does not name the program yet.
+        # Add the program's name if the factory's own code raised the error, as for an illegal setting.
         message = str(error)
         raise ProgramError(message if label in message else f"{label}: {message}") from error.__cause__
     return _check_parts(label, made)
@@ -260,7 +264,7 @@ def _place(objects: Parts, device: str) -> Parts:
 
 
 def _check_parts(label: str, result: Any) -> Parts:
-    """Return a factory's result as callable, args and kwargs."""
+    """Check the form of a factory's result, and return it as callable, args and kwargs."""
     legal = "legal: (callable, args) or (callable, args, kwargs)"
     if not isinstance(result, tuple) or len(result) not in (2, 3):
         what = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__

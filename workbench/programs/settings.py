@@ -1,4 +1,4 @@
-"""Settings of a factory: they are read from its signature, and are parsed and checked before the factory is called."""
+"""Settings of a program's factory: read from its signature, parsed, and checked before the factory is called."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ProgramSetting:
     type : type, optional
         ``int``, ``float``, ``bool`` or ``str``; None if the parameter has neither a type nor a default.
     default : str, int, float, bool or None
-        The parameter's default; None also if it has no default.
+        The parameter's default; None if it has none.
     options : tuple
-        Legal values if the parameter's type lists them; otherwise empty.
+        Legal values if the parameter's type is a ``Literal``; empty for other types.
     required : bool
     """
 
@@ -66,7 +66,7 @@ def settings_of(factory: Callable[..., Any]) -> tuple[tuple[ProgramSetting, ...]
     """Return the settings that `factory` has, and whether it also accepts other settings (``**settings``)."""
     try:
         hints = typing.get_type_hints(factory)
-    except (NameError, TypeError):  # an annotation's names may not exist at run time; then there are no types
+    except (NameError, TypeError):  # a name in an annotation may not exist at run time; treat the parameters as untyped
         hints = {}
     settings, open_ended = [], False
     for parameter in inspect.signature(factory).parameters.values():
@@ -83,7 +83,7 @@ def check_settings(program: str, factory: Callable[..., Any], values: Mapping[st
     Raises
     ------
     ProgramError
-        If a setting is unknown, missing or of the wrong type; the message has the legal settings or values.
+        If a setting is unknown, missing or of the wrong type; the message lists the legal settings or values.
     """
     settings, open_ended = settings_of(factory)
     known = {setting.name: setting for setting in settings}
@@ -121,7 +121,7 @@ def _setting(parameter: inspect.Parameter, hint: Any) -> ProgramSetting:
 
 
 def _convert(raw: Any, type_: type[Scalar] | None) -> Scalar:
-    """Return `raw` as a value of `type_`: parse a text; any other value must have the type already."""
+    """Return `raw` as a value of `type_`. A text is parsed; any other value must already have the type."""
     if not isinstance(raw, str | int | float):
         raise ValueError
     if type_ is bool or (type_ is None and str(raw).lower() in ("true", "false")):

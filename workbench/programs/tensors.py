@@ -1,4 +1,4 @@
-"""Search for the tensors of a program and its inputs. The same search is used to place, count and compare tensors."""
+"""Find the tensors of a program and its inputs. All code that places, counts or compares tensors uses this search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 _PLAIN = (bool, int, float, complex)
 _OPAQUE = (str, bytes, bytearray, range, type, ModuleType, torch.dtype, torch.device, torch.Generator)
 _FOREIGN = ("torch._", "torch.fx", "thunder", "logging", "threading", "_thread", "weakref", "concurrent", "asyncio")
-"""Packages whose objects hold no tensors of a user."""
+"""Prefixes of modules whose objects the search skips, because they hold no tensors of a user."""
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
@@ -29,7 +29,7 @@ class HeldTensors:
     leaves : list of tuple of str and object
         Each tensor, and each number in a container, with its path: ``args[0]``, ``layers.0.weight``, ``output.loss``.
     functions : list of function
-        Functions that hold tensors, directly or indirectly: in closures, as defaults, or in globals that they read.
+        Functions that hold tensors, directly or indirectly: in closures, in defaults, or in globals that they read.
     optimizers : list of Optimizer
         Optimizers of `torch.optim`; a program that holds one runs its own backward and steps.
     """
@@ -48,7 +48,8 @@ def find_tensors(objects: Any, path: str = "") -> HeldTensors:
     """Find the tensors that objects hold, at any depth.
 
     The search covers containers, modules and their plain attributes, dataclasses and other objects, optimizers,
-    partials and bound methods, and the closures, defaults and read globals of functions.
+    partials, bound methods and functions. In a function, it covers the closure, the defaults, and the globals that the
+    function reads.
 
     Parameters
     ----------
@@ -74,8 +75,8 @@ def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
     """
     state = find_tensors(original).tensors
     if isinstance(compiled, torch.nn.Module):
-        # A transform may replace parameters, so search the compiled module first, and then the original module. A
-        # wrapper has the same parameters under its own names.
+        # A transform may replace parameters, so take the compiled module's tensors first. Then add the original's other
+        # tensors, except those that the compiled module, if it is a wrapper, has under its own names.
         own = dict([*compiled.named_parameters(), *compiled.named_buffers()])
         same = {id(tensor) for tensor in own.values()}
         state = {**own, **{n: t for n, t in state.items() if n not in own and id(t) not in same}}
@@ -88,11 +89,11 @@ class _TensorWalk:
         self._inside: set[int] = set()
         """Ids of the containers that are being walked, because one may contain itself."""
         self._known: dict[int, bool] = {}
-        """For each walked object that is not a container, by id, whether it holds tensors."""
+        """Ids of the objects that were walked and are not containers, each with whether the object holds tensors."""
         self._optimizers: list[tuple[str, torch.optim.Optimizer]] = []
 
     def visit(self, value: Any, path: str, *, numbers: bool) -> bool:
-        """Record the tensors that `value` holds, and with `numbers` the numbers; return whether it holds a tensor."""
+        """Record the tensors that `value` holds; return whether it holds any. With `numbers`, record numbers, too."""
         if isinstance(value, torch.Tensor):
             self.found.leaves.append((path, value))
             return True
@@ -166,7 +167,7 @@ class _TensorWalk:
         return holds
 
     def name_states(self) -> None:
-        """Record the optimizers' state, under the names that the parameters have in their modules."""
+        """Record the optimizers and their state. The path of a state tensor contains the name of its parameter."""
         names = {id(tensor): name for name, tensor in self.found.tensors.items()}
         for path, optimizer in self._optimizers:
             self.found.optimizers.append(optimizer)
@@ -187,7 +188,7 @@ def _attribute_path(path: str, name: str) -> str:
 
 
 def globals_of(function: FunctionType) -> dict[str, Any]:
-    """Return the globals that a function reads, by name, without functions that belong to other modules."""
+    """Return the globals that a function reads, by name, except for builtins and functions of other modules."""
     known = function.__globals__
     found = {name: known[name] for name in globals_read(function.__code__) if name in known}
     return {
@@ -200,14 +201,14 @@ def globals_of(function: FunctionType) -> dict[str, Any]:
 
 @functools.lru_cache(4096)
 def globals_read(code: CodeType) -> tuple[str, ...]:
-    """Return the names of the globals that code reads, including the code of functions inside of it."""
+    """Return the names of the globals that a code object reads, including those that its nested functions read."""
     own = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"]
     inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in globals_read(each)]
     return tuple(dict.fromkeys((*own, *inner)))
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the values of a dataclass's fields, without calling attribute access of the class, which may fail."""
+    """Return the values of a dataclass's fields. The class's own ``__getattribute__``, which may fail, is bypassed."""
     found = {}
     for field in dataclasses.fields(value):
         with contextlib.suppress(AttributeError):  # a field may be unset
@@ -216,7 +217,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def contents_of(function: FunctionType) -> dict[str, Any]:
-    """Return the values to which a function refers, by name: in its closure, in its defaults and in globals."""
+    """Return the values to which a function refers, by name: globals, values in its closure, and defaults."""
     held = globals_of(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

@@ -1,4 +1,4 @@
-"""Checks of programs that users pass to `open`, and of inputs whose names are also names of options of `open`."""
+"""Check the programs and inputs that users pass to `open`, and tell inputs from options of `open` with equal names."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def inputs_of(
     args : tuple
         Positional inputs of the program.
     inputs : mapping
-        Keywords that can only be inputs.
+        Keyword inputs whose names are not names of the caller's options.
     kwargs : mapping, optional
-        Inputs under any name.
+        Keyword inputs with any names.
     own_options : mapping of str to object, optional
-        Options of the caller by name, with the user's values; None for an option without a value.
+        The caller's options by name, with the values that the user gave; None for an option that the user did not give.
 
     Raises
     ------
     ProgramError
-        If the user gave an option whose name is also the name of a parameter of the program, so that either may be
-        meant; or if an input is given twice.
+        If the user gave an option whose name is also a parameter of the program, so that the user may mean either; or
+        if an input is given twice.
     """
     kwargs = {} if kwargs is None else kwargs
     given: Any = kwargs
@@ -72,18 +72,19 @@ def _check_that_they_fit(
     Raises
     ------
     ProgramError
-        The message has the program's parameters, and the workbench's own options if an option may be meant.
+        If the inputs do not fit. The message lists the program's parameters. If a name is similar to an option of the
+        workbench, the message suggests the option.
     """
     called = program
     if isinstance(program, torch.nn.Module):
-        # Do not check a module with a hook or a call method of its own: both may pass on different inputs.
+        # Do not check a module with a forward pre-hook or its own `__call__`: both may pass other inputs to `forward`.
         calls = [each for each in type(program).__mro__ if "__call__" in vars(each)]
         if program._forward_pre_hooks or calls != [torch.nn.Module]:
             return
         called = program.forward
     try:
-        # Use the signature of what is called, because a decorator may accept more inputs than the decorated function,
-        # as decorators of Hugging Face do.
+        # Use the signature of the decorated callable itself, not of the function that it wraps, because a decorator may
+        # accept more inputs than that function. Decorators of Hugging Face do so.
         signature = inspect.signature(called, follow_wrapped=False)
     except (TypeError, ValueError):
         return
@@ -95,7 +96,7 @@ def _check_that_they_fit(
         unknown = [] if variable else [name for name in kwargs if name not in signature.parameters]
         meant = [close for name in unknown for close in get_close_matches(name, options, 1)]
         hint = f"; did you mean {meant[0]}=, an option of the workbench?" if meant else ""
-        # For a misspelled name, Python's message may only say that an argument is missing. Add the misspelled name.
+        # If a name is misspelled, Python's message may only say that an argument is missing. Add the misspelled name.
         if unknown and not meant:
             hint = f"; it has no parameter {short_repr(unknown[0])}{suggest_names(unknown[0], names)}"
         takes = f"{_call_name(program)} takes ({', '.join(signature.parameters)})"
@@ -152,7 +153,7 @@ def check_program(program: Any) -> None:
 def _check_that_it_returns(program: Callable[..., Any]) -> None:
     """Refuse generator and coroutine functions: the compiled function would run their bodies at once."""
     called = program.forward if isinstance(program, torch.nn.Module) else program
-    ways = (called, getattr(called, "__call__", None))  # noqa: B004  of an object that can be called, how
+    ways = (called, getattr(called, "__call__", None))  # noqa: B004  inspect its `__call__`
     if any(inspect.iscoroutinefunction(way) or inspect.isasyncgenfunction(way) for way in ways):
         raise ProgramError(
             f"{_call_name(program)} is async and computes nothing until it is awaited: open a plain function"

@@ -1,4 +1,4 @@
-"""Server side of the runs panel. The server reads only run folders, so the panel needs no kernel."""
+"""Jupyter Server's side of the runs panel. It reads only run folders, so the panel needs no kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP handlers for the page: list runs, read the log of a run, and cancel a run. Jupyter's token protects them."""
+"""HTTP handlers for the runs panel: list runs, read a run's log, and cancel a run. Jupyter's token protects them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PATH = "thunder-workbench"
 """Path of the handlers, under the server's address."""
 
 WAIT_S = 15.0
-"""Maximum time that a request waits for changes; after it, the answer has no changes."""
+"""Maximum time that a request waits for changes. After this time, the answer has no changes."""
 PAUSE_S = 0.05
-"""Interval between checks for changes, so that a display changes 20 times a second."""
+"""Interval between checks for changes. A display can then change 20 times a second."""
 
 
 def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
@@ -48,7 +48,7 @@ class _Handler(APIHandler):
 
 
 class RunsHandler(_Handler):
-    """Handle ``GET runs?since=VERSION``: answer with changes as soon as there are any."""
+    """Handle ``GET runs?since=VERSION``: answer with the changes after a version as soon as there are any."""
 
     _gone = False
 
@@ -59,7 +59,7 @@ class RunsHandler(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with the result of `Listing.since`; after `WAIT_S` without changes, answer with only the version."""
+        """Answer with the result of `Listing.since`. After `WAIT_S` without changes, answer without any runs."""
         text = self.get_query_argument("since", "0")
         if not text.isdecimal():
             raise web.HTTPError(400, f"since={text!r} is no version: give that of an earlier answer, or 0")
@@ -102,12 +102,12 @@ class LogHandler(_Handler):
 
 
 class CancelHandler(_Handler):
-    """Handle ``POST cancel`` with ``{"id": ID}``: answer when the run's processes are gone."""
+    """Handle ``POST cancel`` with ``{"id": ID}``: answer when the run's processes have ended."""
 
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """Cancel the run; a run that had already ended does not change."""
+        """Cancel the run, and answer with its state. A run that had already ended does not change."""
         asked = self.get_json_body()
         id = asked.get("id") if isinstance(asked, dict) else None
         try:

@@ -1,4 +1,4 @@
-"""`Listing`: the runs of several places, kept up to date, and the changes since an earlier request."""
+"""`Listing`: the runs in several folders, kept up to date, and the changes since an earlier request."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from workbench.runs.process.follow_run import Run
 from workbench.server.run_status import RunStatus
 
 MOST_LISTED = 60
-"""Maximum number of listed runs; the latest runs are listed."""
+"""Maximum number of listed runs. If there are more, the latest runs are listed."""
 SCAN_INTERVAL_S = 1.0
 """Interval between searches for new folders."""
 _SAMPLES_KEPT = 2400
-"""Number of memory samples of a live run that the first request of a page gets: those of the last two minutes."""
+"""Number of memory samples that are kept for each run, for pages that request the run later: about two minutes."""
 
 
 class _ListedRun:
-    """A run in the list."""
+    """A run in the list, with its status, its latest memory samples, and the version of its latest change."""
 
     def __init__(self, readout: RunStatus, modified_times: tuple[int, ...]) -> None:
         self.readout = readout
@@ -51,11 +51,11 @@ class Listing:
         self._listed = self._version
 
     def scan(self, parents: Iterable[Path]) -> None:
-        """Search for runs in these folders; does nothing if the last search was recent."""
+        """Search for runs in these folders. Do nothing if the last search was less than `SCAN_INTERVAL_S` ago."""
         with self._scanning:
             if time.monotonic() - self._scanned_s < SCAN_INTERVAL_S:
                 return
-            # Resolve the folders, because two places may be the same folder under different names.
+            # Resolve the folders, because two paths may lead to the same folder.
             folders = {folder.resolve() for place in parents for folder in run_store.folders(place)}
             # A folder's name begins with the time of its creation.
             latest = sorted(folders, key=lambda folder: folder.name)[-MOST_LISTED:]
@@ -128,9 +128,9 @@ class Listing:
         Returns
         -------
         dict
-            ``version``; ``runs``, the changed runs in the form of `RunStatus.to_json`, with ``id`` and ``samples``,
-            which are pairs of seconds and bytes. If the list of runs changed, also ``ids``, the latest run first, and
-            ``unreadable``, the reason for each folder that cannot be read.
+            ``version``, and ``runs`` with the changed runs. A run has the result of `RunStatus.to_json`, the ``id``,
+            and ``samples``, which are pairs of seconds and bytes. If runs were added or removed, the answer also has
+            ``ids``, the latest run first, and ``unreadable``, the reason for each folder that cannot be read.
         """
         with self._lock:
             if self._version <= version:

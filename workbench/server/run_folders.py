@@ -1,4 +1,4 @@
-"""Places of runs: next to the files that the server shows, and in the working folders of its kernels."""
+"""Find the folders of runs: in the server's folder, beside open notebooks, and in the working folders of kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RUNS = Path(".workbench") / "runs"
 class RunFolders:
     """The folders that contain run folders.
 
-    Once found, a folder stays in the list, because its runs outlive the kernel that started them.
+    A folder stays in the list after it was found once, because its runs outlive the kernel that started them.
 
     Parameters
     ----------
@@ -28,12 +28,12 @@ class RunFolders:
         self._seen = dict.fromkeys([root / _RUNS, run_store.root()])
 
     def update(self, sessions: Iterable[dict[str, Any]], pids: Iterable[int]) -> list[Path]:
-        """Return all folders found so far, including those of the notebooks that are open now.
+        """Add the folders of the notebooks and kernels that are open now, and return all folders found so far.
 
         Parameters
         ----------
         sessions : iterable of dict
-            Jupyter's sessions. Of each session, the ``path`` of its notebook from the root is used.
+            Jupyter's sessions. The ``path`` of each is the path of its notebook, relative to the root.
         pids : iterable of int
             Process ids of kernels on this machine, whose working folders are searched.
         """

@@ -1,4 +1,4 @@
-"""One run as the panel shows it: a `RunStatus` is updated by the events of the run's log, one by one."""
+"""`RunStatus`: a run as the panel shows it. Each event of the run's log updates it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _STATES = {"finished": "done", "failed": "failed", "cancelled": "cancelled"}
 
 @dataclasses.dataclass
 class RunStatus:
-    """State of a run so far.
+    """The status of a run, and its measurements so far.
 
     Attributes
     ----------
     run_dir : Path
     name, program, place : str
-        Texts for users; `place` is the device and the executor.
+        Texts for users. `place` is the device and, if ranks share the program, their number.
     created_s : float
         Time of the request for the run, in seconds since 1970.
     state : str
@@ -41,7 +41,7 @@ class RunStatus:
     peak_bytes : int, optional
         Measured peak.
     accurate : bool, optional
-        Outcome of the check.
+        Whether the results passed the accuracy check; None until the check.
     error : str
         Reason why the run failed, in one line.
     """
@@ -80,7 +80,7 @@ class RunStatus:
 
     @property
     def over(self) -> bool:
-        """Return whether the run has ended."""
+        """Whether the run has ended."""
         return self.state in _STATES.values()
 
     def take(self, event: Event) -> None:
@@ -110,13 +110,13 @@ class RunStatus:
                 self.error = untrusted_files.one_line(event.reason) if isinstance(event, events.Failed) else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON data for the page."""
+        """Return the attributes as plain data for JSON."""
         found: dict[str, Any] = untrusted_files.finite({**dataclasses.asdict(self), "run_dir": str(self.run_dir)})
         return found
 
 
 def log_text(run: Run) -> str:
-    """Return a readable log of a run: its events, without the memory samples, and the worker's output."""
+    """Return a readable log of a run: its events, except memory samples and steps, and the worker's output."""
     lines = [f"{run.name}   {run.run_dir}", ""]
     for event in run.events:
         if isinstance(event, events.MemorySample | events.Step):

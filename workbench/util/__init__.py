@@ -1,1 +1,1 @@
-"""Functions and classes that do not import PyTorch."""
+"""Helpers that work without PyTorch: files, caches, locks, lazy imports, GPU detection."""

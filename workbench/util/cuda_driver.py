@@ -1,4 +1,4 @@
-"""List the attached GPUs. NVIDIA's driver is called directly, because PyTorch takes seconds to import."""
+"""List the attached GPUs through NVIDIA's driver, without PyTorch, which takes seconds to import."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Gpu:
     name : str
     memory_bytes : int
     driver_cuda : (int, int)
-        The newest version of CUDA that the driver supports.
+        Newest version of CUDA that the driver supports, as (major, minor).
     """
 
     name: str
@@ -28,7 +28,7 @@ class Gpu:
 
 
 def attached_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in the driver's order; empty if there is no driver, or if the driver fails or finds no GPU."""
+    """Return all GPUs in the driver's order; empty if there is no driver or GPU, or if the driver fails."""
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError:
@@ -38,7 +38,7 @@ def attached_gpus() -> tuple[Gpu, ...]:
         return ()
     if driver.cuDriverGetVersion(ctypes.byref(version)):
         return ()
-    # The driver returns version 12.8 as 12080.
+    # The driver encodes version 12.8 as 12080.
     cuda = (version.value // 1000, version.value % 1000 // 10)
     found = (_gpu(driver, ordinal, cuda) for ordinal in range(count.value))
     return tuple(gpu for gpu in found if gpu is not None)

@@ -1,4 +1,4 @@
-"""Folders with files that processes store for later processes. Files are found by key, and their size is limited."""
+"""`DiskCache`: a folder of files that processes store under keys for later processes. Its total size is limited."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Contents:
     Attributes
     ----------
     folder : Path or None
-        None if the environment variable of the cache is ``off``.
+        The folder; None if the environment variable of the cache is ``off``.
     files : int
     total_bytes : int
     """
@@ -36,18 +36,18 @@ class Contents:
 
 @dataclasses.dataclass
 class DiskCache:
-    """A folder of files that are found by key.
+    """A folder of files that are looked up by key.
 
     Attributes
     ----------
     variable : str
         Name of the environment variable that contains the folder, or ``off``.
     name : str
-        Name of the folder in the user's cache folder, for the case that the variable is not set.
+        Name of a folder inside the user's cache folder. This folder is used if the variable is not set.
     suffix : str
         Suffix of the files.
     most_bytes : int
-        Largest size of all files together. If they are larger, the least recently used files are removed.
+        Largest total size of the files. If the total is larger, the least recently used files are removed.
     """
 
     variable: str
@@ -65,7 +65,7 @@ class DiskCache:
     def _own_folder(self) -> Path | None:
         """Return the folder if it exists, belongs to this user, and no other user can write to it; else None.
 
-        The check is necessary because the content of files is trusted.
+        The check is necessary because readers trust the content of the files.
         """
         place = self.folder()
         try:
@@ -77,7 +77,7 @@ class DiskCache:
         return place if there.st_uid == os.getuid() else None
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """Return the time of last use, the size and the path of each file, in the order of last use."""
+        """Return the time of last use, the size and the path of each file, least recently used first."""
         found: list[tuple[float, int, Path]] = []
         for path in place.glob(f"*{self.suffix}") if (place := self._own_folder()) else ():
             try:
@@ -93,7 +93,7 @@ class DiskCache:
         return Contents(self.folder(), len(sizes), sum(sizes))
 
     def files_under(self, key: str) -> Iterator[Path]:
-        """Return the files with this key, the most recently used first."""
+        """Return an iterator over the files with this key, most recently used first."""
         return (path for _, _, path in reversed(self._files()) if path.name.startswith(f"{key}-"))
 
     def read(self, path: Path) -> bytes:
@@ -115,12 +115,12 @@ class DiskCache:
         return content
 
     def forget(self, path: Path) -> None:
-        """Remove a file if possible; otherwise do nothing."""
+        """Remove a file; do nothing if this is not possible."""
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
     def store(self, key: str, part: str, content: bytes) -> None:
-        """Write a file for `key` and `part`, and then remove the least recently used files if all are too large.
+        """Write a file for `key` and `part`. Then remove the least recently used files if the total size is too large.
 
         Nothing is written if the cache is off, or if `content` is larger than `most_bytes`.
 
@@ -150,7 +150,7 @@ class DiskCache:
                     path.unlink()
 
     def clear(self) -> Contents:
-        """Remove all files, and return the contents before."""
+        """Remove all files, and return the contents that the folder had before."""
         before = self.contents()
         for _, _, path in self._files():
             path.unlink(missing_ok=True)
@@ -163,12 +163,12 @@ CAPTURES = DiskCache("THUNDER_WORKBENCH_CACHE", "captures", ".capture", 512 << 2
 """Cache of captured programs."""
 
 REFERENCES = DiskCache("THUNDER_WORKBENCH_REFERENCES", "references", ".reference", 2 << 30)
-"""Cache of the first steps of unmodified Thunder, with which runs are compared."""
+"""Cache of results of unmodified Thunder's first steps. Runs are compared with these results."""
 
 _CHECK_BYTES = 4
 
 _ABANDONED_S = 3600.0
-"""Age at which an unfinished file is removed, because its writer must have ended."""
+"""Age in seconds at which an unfinished file is removed, because its writer must have ended."""
 
 
 def _checksum(content: bytes) -> bytes:
@@ -176,7 +176,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a file is a regular file of this user to which no other user can write."""
+    """Return whether a file is a regular file that belongs to this user and that no other user can write."""
     there = path.lstat()
     others_write = there.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write

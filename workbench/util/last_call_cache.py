@@ -1,4 +1,4 @@
-"""Cache of the last result of each function, so that a picture after a choice reuses its unchanged parts."""
+"""Cache of each function's last result. After a choice, a new picture reuses the results for its unchanged parts."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 
 class Remembered:
-    """Caches the last result of each function. The functions must depend only on their arguments."""
+    """Cache of the last result of each function. Results of the functions must depend only on their arguments."""
 
     def __init__(self) -> None:
         self._held: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
 
     def result_of[Result](self, make: Callable[..., Result], *parts: Any) -> Result:
-        """Return ``make(*parts)``, from the cache if `parts` are the same as in the last call for `make`.
+        """Return ``make(*parts)``. The result comes from the cache if `parts` are as in the last call for `make`.
 
         Parameters
         ----------
         make : callable
-            A function of a module that depends only on its arguments.
+            A function on module level.
         *parts
-            Arguments, which must not change later. Arrays and strings are compared by value, lists and tuples by the
-            identity of their items, and all other objects by identity.
+            Arguments, which must not be modified later. Arrays, strings and booleans are compared by value, lists and
+            tuples by the identity of their items, and all other objects by identity.
         """
         held = self._held.get(make)
         if held is None or not all(map(_is_same_input, parts, held[0])):
@@ -35,7 +35,7 @@ class Remembered:
     def results_of_each[Item, Result](
         self, make: Callable[..., Result], items: Sequence[Item], *parts: Any
     ) -> list[Result]:
-        """Return ``make(item, *parts)`` for each item. Results for items of the last call come from the cache."""
+        """Return ``make(item, *parts)`` for each item. If `parts` have not changed, only new items are computed."""
         held = self._held.get(make)
         known: dict[int, Result] = {}
         if held is not None and all(map(_is_same_input, parts, held[0][1:])):

@@ -1,4 +1,4 @@
-"""Import the public names of a package lazily, so that the package can be imported without its dependencies."""
+"""Import the public names of a package at their first use, so that importing the package needs no dependencies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 
 def attributes(package: str, files: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a function `__getattr__` for a package, which imports a name at its first use.
+    """Return a `__getattr__` function for a package that imports each name at its first use.
 
     Parameters
     ----------
     package : str
     files : mapping of str to str
-        Maps each name to the module of the package that contains it.
+        Maps each name to the module that contains it, relative to the package.
     """
 
     def find(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Read and write files whose names come from the user. Only regular files are read or written.
 
-A file is read up to a size limit, and is written completely or not at all. Failures raise `OSError`, as in Python
-itself; `reason_of` returns its reason as text.
+A file is read up to a size limit. A file is written completely or not at all. All failures raise `OSError`; `reason_of`
+returns the reason as text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 UNFINISHED = ".tmp"
-"""Suffix of a file that is being written. A file with this suffix remains if its writer is killed."""
+"""Suffix of a file that is being written. If its writer is killed, a file with this suffix remains."""
 _ODD = "~ names a user that this machine does not have"
 
 
@@ -36,7 +36,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
         If `path` is empty, or cannot be the path of a file.
     """
     text = os.fspath(path)
-    # Refuse an empty name, because `Path("")` is the current folder.
+    # Refuse an empty name, because `Path("")` means the current folder.
     if not text or text == ".":
         raise OSError(errno.EINVAL, "no file name is given")
     try:
@@ -51,7 +51,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def reason_of(error: OSError) -> str:
-    """Return the reason in an error, as words that can be part of a sentence."""
+    """Return the reason of an error as text that can follow a colon: its first letter is lowercase."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
 
@@ -83,7 +83,7 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
-    """Return `path` with ``~`` expanded; refuse anything but a regular file.
+    """Return `path` with ``~`` expanded, after a check that it is a regular file.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """Return the file that `write` would create or replace. If `path` is a link, this is the target of the link.
+    """Return the path that `write` would create or replace. For a link, this is the target of the link.
 
     The file is not opened.
 
@@ -110,7 +110,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     try:
         there = given.stat()
     except FileNotFoundError:
-        # There is no file. If `path` is a link, `target` is the file that the link names.
+        # The file does not exist, but `write` can create it if its folder exists.
         if not stat.S_ISDIR(target.parent.stat().st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
         return target
@@ -127,7 +127,7 @@ def write(
     may_replace: Callable[[Path], str] | None = None,
     mode: int = 0o666,
 ) -> Path:
-    """Write a file in one step. If this fails, the old content is unchanged.
+    """Replace or create a file in one step, and return its path. If writing fails, the old content is unchanged.
 
     An existing file keeps its mode, owner and attributes. If `path` is a link, the target is written.
 
@@ -136,9 +136,9 @@ def write(
     path : path
     content : bytes
     may_replace : callable, optional
-        Is called with the path of an existing file. Returns why it must not be replaced; empty if it may be replaced.
+        Returns why an existing file must not be replaced, or an empty string. Its argument is the path of the file.
     mode : int
-        Mode of a new file, before the mask of the process is applied.
+        Permissions of a new file, before the process's umask is applied.
 
     Returns
     -------
@@ -171,9 +171,9 @@ def write(
 
 
 def _copy_attributes(target: Path, copy: Path) -> None:
-    """Give `copy` the owner, mode and attributes of `target`."""
+    """Set the owner, mode and attributes of `copy` to those of `target`."""
     was, now = target.stat(), copy.stat()
-    # Set the owner first, because a change of the owner removes special bits of the mode.
+    # Set the owner before the mode, because a change of the owner clears special bits of the mode.
     if (was.st_uid, was.st_gid) != (now.st_uid, now.st_gid):
         try:
             os.chown(copy, was.st_uid, was.st_gid)

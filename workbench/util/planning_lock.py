@@ -1,8 +1,8 @@
-"""Lock of the process under which programs are captured and planned, one at a time.
+"""The process-wide lock under which programs are captured and planned, one at a time.
 
-All planning uses the same fake tensor modes, memo tables, facts about statements, and contexts of Thunder and Dynamo.
-Lazily computed values use the same lock. With a second lock, threads that acquire both locks in different orders could
-deadlock.
+Threads must not plan at the same time, because they share fake tensor modes, memo tables, and the contexts of Thunder
+and Dynamo. Lazily computed values use the same lock: with a second lock, threads that acquire both locks in different
+orders could deadlock.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Self, overload
 
 
 class Superseded(Exception):
-    """Raised to end planning because a newer request replaces it."""
+    """Raised to end planning because a newer request must be planned."""
 
 
 class _YieldedError(Exception):
-    """Raised to interrupt planning in a background thread while a foreground thread is waiting; it restarts later."""
+    """Raised to interrupt planning in a background thread for a waiting foreground thread. Planning restarts later."""
 
 
 class PlanningLock:
@@ -35,12 +35,12 @@ class PlanningLock:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread holds the lock."""
+        """True if the calling thread holds the lock."""
         return self._owner == threading.get_ident()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """In this context, this thread is a background thread."""
+        """Make the calling thread a background thread inside this context."""
         before, self._thread.background = self._is_background, True
         try:
             yield
@@ -48,22 +48,22 @@ class PlanningLock:
             self._thread.background = before
 
     def give_way(self) -> None:
-        """Interrupt planning in a background thread if a foreground thread is waiting.
+        """Interrupt planning if it runs in a background thread and can restart, and a foreground thread is waiting.
 
         Raises
         ------
         _YieldedError
-            In this case; `one_at_a_time` catches the exception and plans again.
+            If planning is interrupted. `one_at_a_time` catches the exception and plans again.
         """
         if self._foreground and self._is_background and getattr(self._thread, "restarts", False):
             raise _YieldedError
 
     def set_restart(self, *, on: bool) -> None:
-        """Set whether this thread's work under the lock can be interrupted and restarted."""
+        """Set whether the calling thread's work under the lock can be interrupted and restarted."""
         self._thread.restarts = on
 
     def drop_parent_threads(self) -> None:
-        """Reset the lock in a forked process, in which the other threads of the parent do not exist."""
+        """Reset the lock in a forked process, because a thread that held it in the parent does not exist there."""
         self._changed, self._foreground = threading.Condition(threading.Lock()), 0
         if not self.is_mine:
             self._owner = self._depth = 0
@@ -85,7 +85,7 @@ class PlanningLock:
                 self._owner, self._depth = me, 1
             finally:
                 self._foreground -= foreground
-                # Wake background threads, which wait while a foreground thread waits.
+                # Wake the background threads: they also wait until no foreground thread waits.
                 self._changed.notify_all()
 
     def __exit__(
@@ -105,7 +105,7 @@ os.register_at_fork(after_in_child=PLANNING.drop_parent_threads)
 
 
 def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function to run under the lock. If a foreground thread interrupts it, it runs again."""
+    """Return a function that runs `plan` under the lock. After each interruption, `plan` runs again from its start."""
 
     @functools.wraps(plan)
     def planned(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -127,7 +127,7 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
 
 
 class planned_property[T](cached_property[T]):
-    """A `cached_property` that is computed under the lock, so that two threads never compute it at the same time."""
+    """A `cached_property` that is computed under the lock, so that two threads never compute it simultaneously."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...

@@ -1,1 +1,1 @@
-"""Times of statements, transfers and collectives."""
+"""Predict the times of statements, transfers and collectives."""

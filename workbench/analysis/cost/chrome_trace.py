@@ -1,4 +1,4 @@
-"""Write trace files for Perfetto and ``chrome://tracing``, with spans and counters, such as a simulated step."""
+"""Write trace files, for example of a simulated step. Perfetto and ``chrome://tracing`` can show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEGIN = b'{"traceEvents"'
 
 
 def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> dict[str, Any]:
-    """Return an event with a duration. Its details in the viewer are `more`."""
+    """Return an event with a duration. The viewer shows `more` as the event's details."""
     return {
         "ph": "X",
         "pid": process,
@@ -41,7 +41,9 @@ def trace_document(events: Iterable[dict[str, Any]], **about: Any) -> dict[str, 
 
 
 def simulated_step(graph: Graph, overlap: Overlap) -> dict[str, Any]:
-    """Return the content of a trace file with a simulated step: the work of each stream, and the bytes in flight.
+    """Return the content of a trace file that shows a simulated step: the work of each stream, and the bytes in flight.
+
+    Bytes in flight are the bytes of results of collectives that are issued and not yet waited for.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ def write_trace(content: dict[str, Any], path: str | Path) -> Path:
     Raises
     ------
     RunError
-        If the file cannot be written, or exists and is not a trace.
+        If the file cannot be written. An existing file is overwritten only if it is a trace file.
     """
     try:
         return paths.write(path, json.dumps(content).encode(), may_replace=_why_not)

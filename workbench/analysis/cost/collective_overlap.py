@@ -1,6 +1,7 @@
-"""Simulate how collectives overlap with compute, and compare the order of issues with the order of first reads.
+"""Simulate how collectives overlap with compute, and compare the order of collectives with the order of their readers.
 
-All times are simulated. Rates are a machine's published peaks. The simulation contains no other work and no contention.
+All times are simulated, by default from a machine's published peak rates. The simulation assumes that no other work
+runs, and that streams do not slow each other down.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 _NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
 
 _TRAFFIC = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0, "all_to_all": 1.0}
-"""Traffic of each rank in a ring of n ranks, in units of (n - 1) / n of the full tensor (PERFORMANCE.md of NCCL's
-tests).
+"""Traffic of each rank in a ring of n ranks, in units of (n - 1) / n of the full tensor.
+
+Source: PERFORMANCE.md of NCCL's tests.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class StatementSeconds:
-    """Seconds of each statement of a graph on each stream. The seconds of members of fusions are 0.
+    """Seconds that each statement of a graph takes on the host and on each kind of stream; 0 for members of fusions.
 
     Attributes
     ----------
@@ -51,7 +53,9 @@ class StatementSeconds:
 
 
 def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> StatementSeconds:
-    """Return the seconds of each statement. A kernel takes the longer of the times of its operations and of its bytes.
+    """Return the seconds of each statement.
+
+    A kernel takes the longer of two times: the time for its operations, and the time to read and write its bytes.
 
     Parameters
     ----------
@@ -60,8 +64,8 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
     ranks : int
         Number of processes in each collective whose group is not known.
     calibration : Calibration, optional
-        Measured times of kernels, and rates for kernels that were not measured; without it, the machine's rates are
-        used. Collectives always use the machine's rates, because a run does not measure how long a collective takes.
+        Measured times of kernels, and rates for kernels that were not measured. Without it, the machine's rates are
+        used. For collectives, the machine's rates are always used, because a run does not measure their duration.
     """
     statements = graph.statements
     top = statements.parent < 0
@@ -87,7 +91,7 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
 
 
 def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
-    """Return the bytes of a collective's full tensor: the gathered tensor, or the tensor that is reduced."""
+    """Return the bytes of a collective's largest tensor: the result of an all-gather, or the operand of a reduction."""
     inputs = int(graph.values.bytes[graph.statements.inputs[row]].sum())
     return max(inputs, _result_bytes(graph, row))
 
@@ -101,14 +105,17 @@ def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """The collectives of a graph with their waits and readers. Reordering the graph changes only row numbers.
+    """The collectives of a graph, with their waits and readers.
+
+    If the statements of the graph are reordered, only row numbers change; see `reorder`.
 
     Attributes
     ----------
     issue, wait : (collectives,) int32
         Rows of each collective and of its wait (-1 if there is no wait), in the order in which collectives are issued.
     readers : Ragged
-        For each collective, the rows on the same side that compute with the result. Views do not count.
+        For each collective, the rows in the same half of the step (forward or backward) that compute with the result.
+        Views do not count.
     bytes : (collectives,) int64
         Bytes of each result.
     """
@@ -133,7 +140,7 @@ class Links:
 
     @property
     def has_reader(self) -> NDArray[np.bool_]:
-        """Whether a statement on the same side reads the result, for each collective."""
+        """Return, for each collective, whether `readers` contains a reader of its result."""
         return np.diff(self.readers.offsets) > 0
 
     @property
@@ -147,7 +154,7 @@ class Links:
 
 
 def links(graph: Graph) -> Links:
-    """Find a graph's collectives with their waits and readers."""
+    """Find the collectives of a graph, and their waits and readers."""
     statements, consumers = graph.statements, graph.consumers
     issues = np.flatnonzero((statements.parent < 0) & (statements.kind == Kind.COLLECTIVE))
     waits = []
@@ -163,7 +170,7 @@ def links(graph: Graph) -> Links:
 
 
 def _readers(graph: Graph, row: int) -> set[int]:
-    """Return the rows on the same side that compute with the outputs of `row`, directly or through views."""
+    """Return the rows that compute with the outputs of `row`, directly or through views. See `Links.readers`."""
     statements, consumers = graph.statements, graph.consumers
     found: set[int] = set()
     for value in statements.outputs[row].tolist():
@@ -186,13 +193,13 @@ class IssueOrder:
     ----------
     collectives : int
     inversions : int
-        Number of pairs of collectives on one side (forward or backward) whose results are first read in the opposite
-        order of the issues. The result that is read first must wait for both collectives. Results that no statement
-        reads, such as returned gradients, do not count.
+        Number of pairs of collectives whose results are first read in the opposite order of their issues. Then the
+        first read must wait for both collectives. Both must be in the forward, or both in the backward. Results that
+        no statement reads, such as returned gradients, do not count.
     without_compute : int
-        Number of collectives without a kernel between issue and wait, so that nothing hides them.
+        Number of collectives without a kernel between issue and wait. They cannot overlap with compute.
     distances : tuple of int
-        For each collective with a wait, in the order of the issues, the number of kernels between issue and wait.
+        Number of kernels between issue and wait of each collective with a wait, in the order of the issues.
     """
 
     collectives: int
@@ -202,7 +209,7 @@ class IssueOrder:
 
 
 def issue_order(graph: Graph, known_links: Links | None = None) -> IssueOrder:
-    """Return the `IssueOrder` of a graph. `known_links` is the result of `links`, if it is known."""
+    """Return the `IssueOrder` of a graph. `known_links` is the result of `links(graph)`, if it is already computed."""
     statements = graph.statements
     idle = np.isin(statements.kind, _NO_KERNEL) | ((statements.flags & StatementFlag.VIEW) != 0)
     kernels = np.cumsum((statements.parent < 0) & ~idle)
@@ -259,14 +266,14 @@ class Simulation:
     stall_s : tuple of float
         Seconds during which a wait blocks the compute stream, in the forward and in the backward.
     idle_compute_s : float
-        Seconds during which the compute stream is idle, for any reason.
+        Seconds during which the compute stream is idle, whatever the reason is.
     host_lead_s : float
-        Largest lead of the host over the compute stream, in seconds.
+        Largest time from the launch of a statement on the host to the end of all work on the compute stream so far.
     in_flight_bytes : (statements,) int64
-        After each statement, the bytes of results whose collective is issued and not yet waited for.
+        After each statement, the bytes of results of collectives that are issued and not yet waited for.
     ahead_peak_bytes : int
-        Largest number of these bytes at once, counting only results that a statement of the same trace reads later.
-        Returned values, such as gradients, do not count, because they are held in any case.
+        Maximum of the bytes in flight, if only results count that a later statement of the same trace reads. Returned
+        values, such as gradients, do not count, because they stay alive in every order.
     rows : list of int
         Rows of the graph's statements, in the order in which the host launches them.
     launched_s : (statements,) float64
@@ -288,7 +295,7 @@ class Simulation:
 
     @cached_property
     def bars(self) -> tuple[Bar, ...]:
-        """The work of all streams, in the order in which the host launches it."""
+        """Bars of all streams, in the order in which the host launches the work."""
         found: list[Bar] = []
         begun = 0.0
         for row, launched in zip(self.rows, self.launched_s.tolist(), strict=True):
@@ -301,7 +308,7 @@ class Simulation:
 
     @property
     def exposed_communication_s(self) -> float:
-        """Seconds during which waits block the compute stream, in forward and backward together."""
+        """Seconds during which waits block the compute stream, in the complete step."""
         return sum(self.stall_s)
 
     @property
@@ -316,13 +323,13 @@ def simulate(
     rows: Sequence[int] | NDArray[np.intp] | None = None,
     known_links: Links | None = None,
 ) -> Simulation:
-    """Simulate a host thread, a compute stream, and a communication stream for each process group.
+    """Simulate a step on a host thread, a compute stream, and a communication stream for each process group.
 
-    Each of them works in order. The host launches one statement after the other. A kernel starts when it is launched
-    and the compute stream is free. A collective starts when it is launched, the stream of its group is free, and the
-    compute stream has finished all earlier work, as for NCCL's streams. Groups do not block each other, and each has
-    the full bandwidth. A wait blocks only the compute stream. Bytes in flight follow the order on the host, where
-    memory is allocated.
+    The host and each stream run one item of work after another. The host launches the statements in order. A kernel
+    starts when it is launched and the compute stream is free. As with NCCL, a collective starts when three conditions
+    hold: it is launched, the stream of its group is free, and the compute stream has finished all earlier work. Groups
+    do not block each other, and each has the full bandwidth. A wait blocks only the compute stream. Bytes in flight
+    follow the order of statements on the host, because the host allocates the memory.
 
     Parameters
     ----------
@@ -332,7 +339,7 @@ def simulate(
     rows : sequence of int, optional
         Rows of the graph, without members of fusions, in the order to simulate; by default program order.
     known_links : Links, optional
-        Result of `links`, if it is known.
+        Result of `links`, if the caller has it.
     """
     statements = graph.statements
     found = links(graph) if known_links is None else known_links
@@ -402,7 +409,7 @@ def simulate(
 def _bytes_in_flight(
     collectives: Links, positions: NDArray[np.intp], count: int, sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the bytes in flight after each of `count` statements; `positions` maps a row to its position."""
+    """Return the bytes in flight after each of `count` statements. `positions` maps a row to its place in the order."""
     change = np.zeros(count, np.int64)
     change[positions[collectives.issue]] = sizes
     waited = collectives.wait >= 0
@@ -411,12 +418,12 @@ def _bytes_in_flight(
 
 
 def lower_bound(graph: Graph, cost: StatementSeconds) -> float:
-    """Return a lower bound on the seconds of a step for any order of the collectives, on the streams of `simulate`.
+    """Return a lower bound on the seconds of a step that holds for every order of the collectives.
 
-    Kernels stay in program order. For a stretch of kernels and a process group, the sum of three times is a bound: the
-    compute before the stretch, the group's collectives that must be issued and waited for inside of the stretch, and
-    the compute after the stretch. The sum of all compute and the sum of all launches are bounds, too. The result is the
-    largest of all bounds.
+    The streams are those of `simulate`. Kernels are assumed to stay in program order. A range of kernels and a process
+    group give a bound: the sum of the compute before the range, of the group's collectives that must be issued and
+    waited for inside of the range, and of the compute after the range. The time of all compute is a bound, too, and so
+    is the time of all launches. The result is the largest of these bounds.
     """
     by_group, prefix = _ranges(graph, cost)
     around = (_bound_of_stream(ranges, prefix) for ranges in by_group.values())
@@ -439,10 +446,10 @@ def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[n
 def _ranges(
     graph: Graph, cost: StatementSeconds
 ) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
-    """Return the range of each collective, and the prefix sums of the seconds of all kernels.
+    """Return the range of kernels with which each collective can overlap, and prefix sums of the kernels' times.
 
-    Statements that may move with a collective do not count as kernels: views, statements that depend only on waits, and
-    statements that only collectives read.
+    Statements that can move together with a collective do not count as kernels: views, statements that read only
+    results of waits, and statements whose results are read only by collectives.
 
     Returns
     -------
@@ -450,7 +457,7 @@ def _ranges(
         Maps a process group to its collectives: the number of kernels that must precede the collective, the number of
         kernels that may precede its wait, and its seconds. Collectives without a group belong to the first group.
     (kernels + 1,) float64
-        Seconds of the first kernels.
+        Entry n is the seconds of the first n kernels together.
     """
     statements, values = graph.statements, graph.values
     rows = _rows(graph).tolist()
@@ -501,7 +508,7 @@ def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Overlap of a plan's collectives with compute: their order, a simulated step, and a lower bound for any order.
+    """Overlap of a plan's collectives with compute: order of issues, simulated step, and a bound for every order.
 
     Attributes
     ----------
@@ -514,7 +521,7 @@ class Overlap:
         Seconds of each statement in the simulation.
     links : Links
     calibrated : bool
-        Whether the simulation uses times of kernels that were measured in a run.
+        Whether the times of kernels come from a run, and not from the machine's published rates.
     """
 
     machine: Machine
@@ -527,7 +534,7 @@ class Overlap:
     calibrated: bool = False
 
     def reorder(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
-        """Return the overlap of `graph`, which is the graph of this object with its rows in the order `rows`."""
+        """Return the overlap of the reordered `graph`. `rows` contains, in the new order, the rows of the old graph."""
         cost, known = self.cost.reorder(rows), self.links.reorder(rows)
         return dataclasses.replace(
             self,
@@ -612,7 +619,8 @@ def overlap(
 def layer_of_parameter(parameter: str) -> str:
     """Return the layer of a parameter, from the parameter's name in a trace.
 
-    The layer is the name up to the first number; without a number, it is the name without its last part.
+    The layer is the name up to the first number. If the name has no number, the layer is the name without its last
+    part.
     """
     name = re.split(r"[<>]", parameter, maxsplit=1)[0]
     numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)

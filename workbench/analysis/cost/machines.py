@@ -1,4 +1,4 @@
-"""Named machines: published peak rates, for simulations without measurements."""
+"""Published peak rates of machines, by name, for simulations without measurements."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Rates of one GPU and of its link to other GPUs. The rates are peaks, which no program reaches.
+    """Rates of one GPU and of its link to other GPUs. No program reaches these rates, because they are peaks.
 
     Attributes
     ----------
     name, source : str
         Name of the machine, and the source of the rates.
     flops_per_s : mapping of str to float
-        Maps a data type to floating point operations per second, for dense matmuls as they run by default.
+        Maps a data type to floating point operations per second of dense matmuls under PyTorch's default settings.
     bytes_per_s : float
-        Bytes per second of device memory.
+        Bandwidth of the device memory.
     link_bytes_per_s : float
         Bytes per second in one direction, from one GPU to all other GPUs together.
     launch_s : float
@@ -72,4 +72,4 @@ PCIE = Machine(
 )
 
 MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (H100, H200, A100, PCIE)}
-"""Maps a name to a machine. `workbench.runs.measure.measured_rates` adds the machine on which this process runs."""
+"""Maps names to machines. The module `workbench.runs.measure.measured_rates` adds the machine of this process."""

@@ -1,4 +1,4 @@
-"""Time that offloading adds to a step: the seconds of transfers that do not run at the same time as compute."""
+"""Predict the time that offloading adds to a step: the seconds of transfers that do not overlap with compute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.core.graph import BACKWARD, Graph
 
 
 def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tuple[float, float]:
-    """Return the seconds of transfers that the compute of the forward hides, and those that the backward hides.
+    """Return how many seconds of transfers can overlap with compute: in the forward, and in the backward.
 
     Parameters
     ----------
@@ -17,7 +17,7 @@ def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tupl
     seconds : (statements,) float64
         Seconds of compute of each statement.
     hides : bool
-        Whether transfers run at the same time as compute. This is so on a GPU, and not on a CPU.
+        Whether transfers run at the same time as compute, as on a GPU; False for a CPU.
     """
     if not hides:
         return 0.0, 0.0
@@ -27,14 +27,14 @@ def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tupl
 
 
 def exposed_s(way_s: float, hidden: tuple[float, float]) -> float:
-    """Return the seconds that transfers add to a step.
+    """Return the seconds that transfers add to a step: those that do not overlap with compute.
 
-    Storages are moved to the host during the forward, and back during the backward.
+    Storages are moved to the host during the forward, and back to the device during the backward.
 
     Parameters
     ----------
     way_s : float
-        Seconds to move all offloaded storages in one direction.
+        Seconds for moving all offloaded storages in one direction.
     hidden : tuple of float
         Result of `hidden_s`.
     """

@@ -1,4 +1,7 @@
-"""Predict the time of a step from measured times of statements, and from a fitted roofline for other statements."""
+"""Predict the time of a step from measured times of statements. The times of other statements come from a roofline.
+
+A roofline is a model with two rates, operations and bytes per second. It is fitted to the measured statements.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from workbench.analysis.cost.machines import Machine
 from workbench.core.graph import Graph, Kind, StatementFlag
 
 _ATTAINED = 75
-"""Percentile of the observed rates that is used as the rate of the machine. The best observed rates are outliers."""
+"""Percentile of the measured statements' rates that is used as the rate of the machine; the highest are outliers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Rates:
     bytes_per_s : float
         Bytes per second of all other statements.
     launch_s : float
-        Seconds of a statement without work.
+        Seconds of a statement that computes and moves nothing.
     """
 
     flops_per_s: float
@@ -35,7 +38,7 @@ class Rates:
     launch_s: float
 
     def seconds(self, flops: float, nbytes: float) -> float:
-        """Return the launch time plus the time of the operations or of the bytes, whichever is longer."""
+        """Return the launch time, plus the longer of two times: for the operations, and for the bytes."""
         return self.launch_s + max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
 
 
@@ -50,7 +53,7 @@ class Calibration:
     rates : Rates
         Rates for statements that were not measured.
     other_s : float
-        Time of a step outside of statements, in the caller of the traces and in autograd.
+        Time of a step that is not spent in statements, but in the code that calls the traces, and in autograd.
     """
 
     seconds: Mapping[str, float]
@@ -117,11 +120,11 @@ def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step
     graph : Graph
         The execution graph of the plan that ran.
     names : sequence of str
-        Names of the measured statements, which must be all statements of the graph except members of fusions.
+        Names of the measured statements. All statements of the graph must be measured, except members of fusions.
     seconds : sequence of float
         Time of each statement, including the deletions after it.
     step_s : float
-        Time of the whole step.
+        Time of the complete step.
 
     Raises
     ------
@@ -143,7 +146,7 @@ def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step
 
 
 def predict_step(graph: Graph, calibration: Calibration) -> StepPrediction:
-    """Predict the time of a step of any plan on the calibrated machine, also of a different program.
+    """Predict the time of a step of a plan on the calibrated machine. The plan may be of a program that did not run.
 
     The prediction assumes that one statement runs at a time, as on a CPU, or on a GPU whose streams never wait for each
     other.
@@ -174,7 +177,8 @@ def _touched_bytes(graph: Graph, row: int) -> int:
 def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the bytes that each kernel reads and writes.
 
-    An expanded value counts with the bytes of its storage. Views that a fusion returns do not count.
+    An expanded value counts with the bytes of its storage. If a fusion returns a view of an input, the view does not
+    count.
 
     Parameters
     ----------
@@ -189,7 +193,7 @@ def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     (by, read), (made_by, made) = statements.inputs.pairs(rows), statements.outputs.pairs(rows)
     apart = (statements.kind[rows] == Kind.FUSION) & ((statements.flags[rows] & StatementFlag.INPLACE) == 0)
     lives = values.storage[made]
-    # Keys of storages and of values, separate for each statement.
+    # An output is `viewed` if its statement also reads its storage. A key stands for a pair of statement and storage.
     viewed = np.isin(_keys(made_by, lives, len(graph.storages)), _keys(by, values.storage[read], len(graph.storages)))
     kept = ~apart[made_by] | ~viewed | (lives < 0)
     touched = np.unique(_keys(np.append(by, made_by[kept]), np.append(read, made[kept]), len(values)))
@@ -226,7 +230,7 @@ def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDAr
     by, made = statements.outputs.pairs(rows)
     dtypes = [values.dtype[value] for value in made.tolist()]
     known = [(row, rate_of[dtype]) for row, dtype in zip(by.tolist(), dtypes, strict=True) if dtype]
-    # The data type of the first output counts, so assign its rate last.
+    # The rate depends on the data type of the first output. So assign this rate last.
     for row, rate in reversed(known):
         rates[row] = rate
     found: NDArray[np.float64] = statements.flops[rows] / rates
@@ -238,7 +242,7 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
     views = np.asarray([bool(statements.flags[row] & StatementFlag.VIEW) for row in rows], bool)
     flops = statements.flops[list(rows)].astype(float)
     touched = np.asarray([_touched_bytes(graph, row) for row in rows], float)
-    # Time of a call without work: the time of a view, or of the fastest statement if there is no view.
+    # The launch time is the time of a view. If there are no views, it is the time of the fastest statement.
     nothing = seconds[views] if views.any() else np.sort(seconds)[:1]
     launch_s = float(np.median(nothing)) if len(nothing) else 0.0
     working = np.maximum(seconds - launch_s, 1e-9)

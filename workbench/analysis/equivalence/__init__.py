@@ -1,1 +1,1 @@
-"""Proof that two plans compute the same values."""
+"""Prove that two plans compute the same values."""

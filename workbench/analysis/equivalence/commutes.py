@@ -1,4 +1,4 @@
-"""Check that a reordered graph computes the same as before, because no statement has moved past a dependency."""
+"""Check that a reordered graph computes the same results: no statement has moved past a statement it depends on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ _SENT = (Kind.COLLECTIVE, Kind.WAIT)
 
 
 def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
-    """Return whether a reordered graph computes the same as before, whatever its statements compute.
+    """Return whether a new order of statements computes the same results, whatever the statements compute.
 
-    The check takes a twentieth of the time of a proof by values, because it ignores what statements compute. It
-    requires that no statement changes sides, and that each value is made before it is read. Before each access of
-    memory that is written anywhere, there must be as many writes to this memory as in the old order. Random draws keep
-    their order; so do collectives without a wait. A tensor that is sent counts as read until the wait of its
-    collective. A statement that writes in place counts as writing all memory that it touches.
+    The check takes a twentieth of the time of a proof by value numbering, because it ignores what statements compute.
+    It requires the following:
+
+    - Each statement stays in the forward, or in the backward.
+    - Each value is made before it is read.
+    - Each access of memory comes after as many writes to this memory as in the old order. A tensor that a collective
+      sends counts as read until the wait of the collective. An in-place statement counts as writing the memory of all
+      its inputs and outputs.
+    - Random draws keep their order. So do collectives without a wait.
 
     Parameters
     ----------
@@ -39,7 +43,7 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
     new_row[rows] = np.arange(count)
     parent = statements.parent
     top = np.where(parent >= 0, parent, np.arange(count))
-    # Members stay with their fusion, and no statement changes sides.
+    # Members stay right behind their fusion, and no statement moves from the forward to the backward or back.
     if not np.array_equal(new_row - new_row[top], np.arange(count) - top):
         return False
     if not np.array_equal(statements.side[rows], statements.side):
@@ -59,7 +63,7 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
 
 
 def _top_level_entries(ragged: Ragged, parent: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-    """Return the values in all rows that are no members of fusions, and the row of each value."""
+    """Return all entries of `ragged` in rows that are not members of fusions, and the row of each entry."""
     row = np.repeat(np.arange(len(ragged)), np.diff(ragged.offsets))
     outer = parent[row] < 0
     return ragged.items[outer], row[outer]
@@ -70,11 +74,11 @@ def _is_in_order(graph: Graph, new_row: NDArray[np.intp], selected: NDArray[np.i
 
 
 def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[np.int64]) -> bool:
-    """Return whether each access of memory comes after as many writes as in the old order."""
+    """Return whether each access of memory comes after as many writes to this memory as in the old order."""
     statements, values = graph.statements, graph.values
     parent, kind = statements.parent, statements.kind
     storage = values.storage.astype(np.intp)
-    # A value that the forward passes to the backward has two names; give both storages the same number.
+    # A value that the forward passes to the backward has a row of values in each; give both storages the same number.
     same = [(given, taken) for given, taken in zip(graph.ends.given, graph.ends.received, strict=True)]
     same = [(given, taken) for given, taken in same if given >= 0 and taken >= 0]
     alias = np.arange(int(storage.max(initial=-1)) + 1)
@@ -106,7 +110,7 @@ def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[
     place = where[value]
     if (writes & (place < 0)).any():
         return False
-    # The last entry is for values without memory.
+    # Values without memory have the index -1, so they use the last entry.
     written = np.zeros(len(alias) + 1, bool)
     written[place[writes]] = True
     counts = written[place]
@@ -124,18 +128,21 @@ def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[
 def _writes_before_accesses(
     memory: NDArray[np.intp], row: NDArray[np.intp], position: NDArray[np.intp], writes: NDArray[np.bool_], count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Return keys of the pairs of a memory and a statement, whether each is a write, and the number of earlier writes.
+    """Count the writes to a memory before each statement that accesses this memory.
+
+    Return three arrays with one entry for each pair of a memory and a statement that accesses it: a key of the pair,
+    whether the statement writes the memory, and the number of earlier writes.
 
     Parameters
     ----------
     memory, row, writes : (accesses,) intp, intp, bool
-        The memory, the statement, and whether the statement writes.
+        For each access: the memory, the statement, and whether the statement writes.
     position : (accesses,) intp
         Position of the statement in an order.
     count : int
         Number of statements.
     """
-    # Merge all accesses of one statement to one memory. The result is a write if any of them is a write.
+    # Merge all accesses of one statement to one memory into one access: a write if at least one of them is a write.
     key, inverse = np.unique(memory * count + row, return_inverse=True)
     written = np.zeros(len(key), bool)
     np.logical_or.at(written, inverse, writes)
@@ -143,7 +150,7 @@ def _writes_before_accesses(
     when[inverse] = position
     order = np.lexsort((when, key // count))
     before = np.cumsum(written[order]) - written[order]
-    # Writes to other memories are counted, too. This does no harm: their number is equal in both orders.
+    # Writes to memories with smaller numbers are counted, too. This adds the same number in both orders.
     found = np.empty(len(key), np.intp)
     found[order] = before
     return key, written.astype(np.intp), found

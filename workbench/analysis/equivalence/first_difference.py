@@ -1,4 +1,4 @@
-"""Describe the first difference between two graphs that compute different results."""
+"""Find and describe the first statement of a plan that makes its results differ from those of the stock plan."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from workbench.analysis.equivalence.value_numbering import Numbered
 
 _CARRIERS = (Kind.FUSION, Kind.OFFLOAD, Kind.RELOAD)
-"""Kinds of statements that only contain or move other values, so that a different plan need not contain them."""
+"""Kinds of statements that only contain other statements or move values. An equal plan need not contain them."""
 
 
 def source_of(graph: Graph, row: int) -> str:
-    """Return the user's line for a statement, or else for a statement that made its inputs; empty if unknown."""
+    """Return the line of the user's code that a statement comes from; empty if unknown.
+
+    If the line of the statement is not known, the line of a statement that made one of its inputs is returned.
+    """
     origin, asked = int(graph.statements.origin[row]), {row}
     while origin < 0:
         makers = (int(graph.values.producer[value]) for value in graph.statements.inputs[row])
@@ -31,15 +34,15 @@ def source_of(graph: Graph, row: int) -> str:
 def first_difference(
     stock: Graph, stock_numbers: Numbered, plan: Graph, plan_numbers: Numbered, end: str
 ) -> tuple[int, str, str]:
-    """Return the first statement of a plan that differs, its source line, and a description of the difference.
+    """Return three facts on the first difference: a row of `plan`, the user's line, and a description.
 
-    The statement is a row of `plan`; -1 if no single statement of the plan differs.
+    The row is -1 if no statement of the plan differs, for example if the plan lacks a statement.
 
     Parameters
     ----------
     stock, plan : Graph
     stock_numbers, plan_numbers : Numbered
-        The value numbers of both graphs.
+        The value numbers of both graphs. Values with equal numbers have equal content.
     end : str
         Name of the result that differs; see `Numbered.differing_result`.
     """
@@ -77,9 +80,9 @@ def first_difference(
 
 
 def _stands_alone(graph: Graph, row: int) -> bool:
-    """Return whether a different plan must contain a statement like this one.
+    """Return whether an equal plan must contain a statement with the same results as the statement at `row`.
 
-    False for a collective on a bucket and for its wait, which replace several statements.
+    Return False for a collective on a bucket, and for its wait: a plan without buckets has several collectives instead.
     """
     while row >= 0 and graph.statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT):
         row = int(graph.values.producer[graph.statements.inputs[row][0]])
@@ -124,7 +127,7 @@ def _names_read(graph: Graph, row: int) -> list[str]:
 
 
 def _counterparts(stock: Graph, plan: Graph, row: int) -> Iterator[int]:
-    """Yield statements of the stock plan that may correspond to statement `row` of the plan, most likely first."""
+    """Yield the rows of `stock` that may correspond to `row` of `plan`, most likely first."""
     made = {name.removeprefix("re_") for name in _names(plan, row)}
     by_name = [other for other in range(len(stock.statements)) if made & set(_names(stock, other))]
     yield from (other for other in by_name if stock.statements.kind[other] != Kind.FUSION)

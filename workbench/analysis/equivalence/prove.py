@@ -1,16 +1,18 @@
-"""Proof that a plan computes the same as the stock plan, by value numbering over versions of memory.
+"""Prove that a plan computes the same results as the stock plan, by value numbering over versions of memory.
 
-The method is translation validation: it does not depend on how the plan was made. It goes over both graphs statement by
-statement. Each value gets a number for its content. The number belongs to a term: the symbol that made the value, the
-static arguments, and the numbers of the inputs at that moment. Equal terms have equal numbers, whatever the names and
-positions of values. Therefore a recomputed value has the number of the original. A write makes a new version of its
-storage, and the number of a later read through an alias or a view depends on this version. The term of a random draw
-contains its position among all draws. The term of a collective contains its process group. A tensor that is being sent
-has a different number from the result of the wait.
+The method is translation validation: it compares two finished graphs, and does not depend on how the plan was made. It
+visits both graphs statement by statement. Each value gets a number for its content. The number stands for a term. A
+term consists of the symbol that computed the value, the static arguments, and the numbers of the inputs at that moment.
+Equal terms have equal numbers. The names and positions of values are not part of a term. Therefore, a recomputed value
+has the same number as the original.
 
-Two graphs are equal if outputs, gradients and all writes have equal numbers, if they draw the same random numbers in
-the same order, and if the same collectives have no wait. `RULES` lists the differences that are allowed. A proof names
-the rules that were necessary.
+A write makes a new version of a storage. The number of a later read, also through an alias or a view, depends on this
+version. The term of a random draw contains its position among all draws. The term of a collective contains its process
+group. The result of a collective has one number before its wait, and a different number after it.
+
+Two graphs compute the same results if three conditions hold. Outputs, gradients and the contents of written arguments
+have equal numbers. Both graphs draw the same random numbers in the same order. The same collectives have no wait.
+`RULES` lists the rewrites that are nevertheless allowed. A proof names the rules that it has used.
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ class Proof:
     ----------
     proven : bool
     rules : tuple of str
-        Names of the rules of `RULES` that were necessary for equality.
+        Names of the rules of `RULES` without which the results would count as different.
     statement : int
-        Row of the first statement of the plan that differs; -1 if none differs, or if the plan lacks a statement.
+        Row of the first statement of the plan that differs. -1 if no statement of the plan differs, for example if the
+        plan only lacks a statement.
     source : str
-        The user's line for the difference, such as ``model.py:12 x = torch.tanh(x)``; empty if unknown.
+        The line of the user's code with the difference, such as ``model.py:12 x = torch.tanh(x)``; empty if unknown.
     difference : str
         Description of the difference; empty if there is none.
     fault : str
@@ -59,7 +62,7 @@ class Proof:
         return f"{self.source}: {self.difference}" if self.source else self.difference
 
     def with_stock_fault(self, fault: str) -> Proof:
-        """Return the proof with `fault` of the stock plan. If there is a fault, no plan is proven."""
+        """Return this proof with a fault of the stock plan. With a fault, the returned proof is not proven."""
         return dataclasses.replace(self, proven=False, fault=fault) if fault else self
 
 
@@ -79,16 +82,16 @@ def prove(stock: Graph, plan: Graph) -> Proof:
 
 
 def fault(joint: Graph, stock: Graph) -> str:
-    """Describe in one line how a stock plan differs from the joint graph from which it was made; empty if they agree.
+    """Describe in one line how a stock plan differs from the joint graph that it was made from; empty if it does not.
 
-    For nvFuser, values are not compared, because its fusions consist of primitives and have a random generator of their
-    own. The check then only covers the number of random draws, and which arguments are written by the end of the
-    forward and by the end of the step.
+    For nvFuser, values are not compared, because its fusions consist of primitives and have their own random generator.
+    Then only two facts are compared: the number of random draws, and the set of arguments that are written. The latter
+    is compared at the end of the forward, and at the end of the step.
 
     Parameters
     ----------
     joint, stock : Graph
-        The claimed joint graph, and the execution graph of the stock plan.
+        The joint graph after executors were chosen for its statements, and the execution graph of the stock plan.
     """
     if not any("nvfuser" in name.lower() for name in stock.statements.executor):
         return prove(joint, stock).message
@@ -122,7 +125,7 @@ def _draws(graph: Graph) -> int:
 
 
 class Prover:
-    """Proves that plans compute the same as one stock plan.
+    """Proves that plans compute the same results as one stock plan. The stock plan's values are numbered only once.
 
     Parameters
     ----------
@@ -149,7 +152,7 @@ class Prover:
         return Proof(False, statement=statement, source=source, difference=words)
 
     def of_stock(self, fault: str) -> Proof:
-        """Return the proof of the stock plan itself.
+        """Return the proof of the stock plan itself: it is proven if `fault` is empty.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The rules that name every way in which two plans may differ and still be equal."""
+"""The complete list of rewrites by which two plans may differ and still compute the same results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class RewriteRule:
-    """A way in which two plans may differ and still be equal.
+    """A rewrite by which two plans may differ and still compute the same results.
 
     Attributes
     ----------
     name, allows, reason : str
-        Name of the rule, the difference that the rule allows, and the reason why the results are still equal.
+        Name of the rule, the two forms that the rule treats as equal, and the reason why their results are equal.
     """
 
     name: str

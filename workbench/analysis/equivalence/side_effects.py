@@ -1,4 +1,4 @@
-"""Find in-place writes that Thunder loses, and gradients that Thunder computes from overwritten values."""
+"""Find in-place writes that Thunder's transforms lose, and gradients that are wrong because of an in-place write."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
 def lost_writes(program: Graph, derived: Graph) -> tuple[str, ...]:
-    """Return the names of arguments that a program writes, and that a trace made from the program does not write.
+    """Return the names of the arguments that a program writes in place, but a trace made from the program does not.
 
-    Values are not compared, because gradient rules and executors decompose composites in their own ways.
+    Only the set of written arguments is compared, and not their content: gradient rules and executors decompose
+    composites in their own ways.
 
     Parameters
     ----------
     program : Graph
-        Graph of the program's own trace, before any transform.
+        Graph of the program's trace before the first transform.
     derived : Graph
-        The joint graph or an execution graph, with the same origins.
+        The joint graph, or an execution graph, of the same program.
     """
     terms = Terms()
     told = _drop_unknown_writes(program)
@@ -36,12 +37,16 @@ def lost_writes(program: Graph, derived: Graph) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class StaleRead:
-    """A read of a value after it was overwritten, because of which a gradient is wrong.
+    """A read of overwritten memory that makes a gradient wrong.
 
     Attributes
     ----------
-    reader, value, write : int
-        Rows of the statement that reads the value, of the value, and of the statement that overwrites it.
+    reader : int
+        Row of the statement that reads the value.
+    value : int
+        Row of the value.
+    write : int
+        Row of the statement that has overwritten the value's memory.
     """
 
     reader: int
@@ -52,36 +57,41 @@ class StaleRead:
 def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
     """Find gradients that are computed as if an in-place write had not happened.
 
-    There are three cases. A gradient rule needs a value of its forward statement, but the backward reads the memory
-    after a write, and gets the new content. A forward statement reads overwritten memory by a name from before the
-    write, so its gradient goes to the old value. A value with a gradient is written into a part of memory that the
-    program has allocated, and a later read by an older name does not pass a gradient to the value. Eager PyTorch tracks
-    each write, keeps a copy, or refuses.
+    There are three cases:
+
+    1. A gradient rule needs a value as the forward has read it. But the memory is overwritten before the backward reads
+       it, so the rule gets the new content.
+    2. A forward statement reads overwritten memory by the name of a value from before the write. The gradient goes to
+       this old value, and not to the value that was written.
+    3. A value with a gradient is written into memory that the program has allocated. A later statement reads this
+       memory by the name of an older value, so the written value gets no gradient.
+
+    Eager PyTorch handles these cases: it tracks each write, keeps a copy, or raises an error.
 
     Parameters
     ----------
     joint : Graph
-        The claimed joint graph, before fusion.
+        The joint graph after executors were chosen for its statements, before fusion.
     """
     statements, values = joint.statements, joint.values
     version = np.zeros(len(joint.storages), np.int64)
     overwritten = np.full(len(joint.storages), -1, np.int64)
     differentiated = set(statements.origin[statements.side == BACKWARD].tolist()) - {-1}
     made: dict[int, int] = {}
-    """For each value that receives a gradient, the version of its storage when the value was made."""
+    """Maps each value that gets a gradient to the version of its storage when the value was made."""
     meant: dict[int, set[int]] = {}
-    """For each value, the versions of its storage when the forward made or read the value."""
+    """Maps each value to the versions that its storage had when the forward made or read the value."""
     named: dict[int, int] = {}
-    """For each value of the forward, the version of its storage when the value was made."""
+    """Maps each value of the forward to the version of its storage when the value was made."""
     carried: dict[int, int] = {}
-    """For each storage that is no argument, its version after a value with a gradient was last written into it."""
+    """Maps a storage to its version after the last write of a value that gets a gradient. It contains no arguments."""
     given = {int(at) for at in values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]}
     found: dict[int, StaleRead] = {}
     for row in np.flatnonzero(statements.parent < 0).tolist():
         inputs = [v for v in statements.inputs[row].tolist() if values.storage[v] >= 0]
         outputs = [v for v in statements.outputs[row].tolist() if values.storage[v] >= 0]
         if statements.kind[row] == Kind.FENCE:
-            # A fence renames its inputs, so each output has the version of the input.
+            # Each output of a fence is an input under a new name, so it has the version of this input.
             for value, other in zip(inputs, outputs, strict=True):
                 if value in made:
                     made[other] = made[value]
@@ -118,9 +128,9 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
 
 
 def _drop_unknown_writes(graph: Graph) -> Graph:
-    """Return the graph without `INPLACE` flags.
+    """Return the graph without `INPLACE` flags. Without them, only copies count as writes.
 
-    Only copies then count as writes. Otherwise an operator that is not decomposed would count as a write to any input.
+    With them, an operator that is not decomposed would count as a write to all of its inputs.
     """
     statements = dataclasses.replace(graph.statements, flags=graph.statements.flags & ~StatementFlag.INPLACE)
     return dataclasses.replace(graph, statements=statements)

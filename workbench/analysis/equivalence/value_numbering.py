@@ -1,4 +1,8 @@
-"""Number the values of a graph by their content, over versions of memory."""
+"""Number the values of a graph by their content. Each write makes a new version of a storage.
+
+The method is described in `workbench.analysis.equivalence.prove`. A step is one call inside of a statement, such as a
+member of a fusion; see `workbench.analysis.equivalence.terms`.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +39,14 @@ from workbench.analysis.equivalence.terms import (
 )
 from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
-# Convert flags to integers, because operators of an enumeration would take most of the time.
+# Convert flags to integers: `&` on members of an enumeration would take most of the time of value numbering.
 _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 _ARGUMENT = int(ValueFlag.ARGUMENT)
 _GET_GRAD, _FUSION = int(Kind.GET_GRAD), int(Kind.FUSION)
 
 
 class _Node:
-    """A value: the number of its content when it was made or last read, and data to find its later content."""
+    """A value, with the number of its content when it was made or last read, and how to find its current content."""
 
     __slots__ = ("kind", "number", "parent", "storage", "version", "view")
 
@@ -56,7 +60,7 @@ class _Node:
         self.parent = parent
         """Node of which this node is a view; None if this node has a storage of its own."""
         self.view = view
-        """Term that computes the view from the parent's content, which is None in the term."""
+        """Term of the view, in which None stands for the number of the parent's content."""
 
 
 @dataclasses.dataclass
@@ -66,9 +70,10 @@ class Numbered:
     Attributes
     ----------
     outputs, gradients : tuple of int
-        Numbers of the results of forward and backward, in order; -1 for a result that is no value.
+        Numbers of the outputs that are tensors, and of the gradients, in order; -1 for a gradient that does not exist.
     written, written_forward : dict of str to int
-        Maps the name of each written argument to the number of its content after the step, or after the forward.
+        Map the name of each written argument to the number of its content: `written` after the step, `written_forward`
+        after the forward.
     draws : tuple of int
         Numbers of the random draws, in order.
     left : tuple of int
@@ -80,7 +85,7 @@ class Numbered:
     writes : list of (int, int)
         For each write, the row of the statement, and the number of the storage's new content.
     applied : dict of str to set
-        For each rule, the numbers to which it was applied.
+        For each rule of `RULES`, the numbers of the terms to which it was applied.
     """
 
     outputs: tuple[int, ...]
@@ -95,7 +100,7 @@ class Numbered:
     applied: dict[str, set[Any]]
 
     def differing_result(self, rival: Numbered) -> str | None:
-        """Return the name of the first attribute that differs in `rival`; None if all results are equal."""
+        """Return the name of the first attribute whose results differ in `rival`; None if all results are equal."""
         for name in ("draws", "written_forward", "written", "outputs", "gradients", "left"):
             if getattr(self, name) != getattr(rival, name):
                 return name
@@ -120,20 +125,26 @@ class ValueNumbering:
         self.drops_casts = drops_casts
         self.graph = graph
         self.version: dict[int, list[int]] = {}
-        """For each written storage, how often it was written, and the number of its current content."""
+        """Maps each written storage to two numbers: how often it was written, and the number of its current content."""
         self.storages = 0
         self.nodes: dict[int, _Node] = {}
         self.applied: dict[str, set[Any]] = {name: set() for name in RULES}
         self.draws: list[int] = []
         self.under_way: dict[int, tuple[int, _Node | None]] = {}
-        """For each collective that is not waited for yet, the sent tensor, and the number of its content when sent."""
+        """Collectives without a wait so far. Maps the number of a result to the sent content's number and node.
+
+        If the collective overwrites the sent tensor, the entry is -1 and None instead.
+        """
         self.rows: list[tuple[int, ...]] = []
         self.reads: list[tuple[int, ...]] = []
         self.writes: list[tuple[int, int]] = []
         self.written_forward: dict[str, int] = {}
         self.outputs: tuple[int, ...] = ()
         self.deferred: list[tuple[_Node, int, _Node]] | None = None
-        """Inside of an nvFuser fusion, the copies, which are written at its end: destination, content, and result."""
+        """In-place copies of the current fusion of nvFuser, to be applied at its end. None outside of such a fusion.
+
+        Each entry is the destination, the number of the new content, and the node of the copy's result.
+        """
         self.row = -1
         self.arguments = self._arguments()
         self._run()
@@ -175,7 +186,7 @@ class ValueNumbering:
                 if storage >= 0:
                     by_storage[storage] = node
             elif whole.kind == kind:
-                # Two arguments are the same tensor.
+                # Two arguments are the same tensor, so they have the same content.
                 node = _Node(number, kind, whole.storage, 0, whole, (("argument",), (None,), 0))
             else:
                 node = _Node(number, kind, whole.storage, 0, whole, (("argument", name), (None,), 0))
@@ -219,7 +230,7 @@ class ValueNumbering:
                 continue
             scope = self.nodes if parent < 0 else local
             if not text:
-                # The computation of this statement is unknown, so give its outputs new numbers.
+                # No text says what the statement computes, so give its outputs numbers that no other value has.
                 for value in given:
                     scope[value] = self._new_node(self.number(object()), kind_of(graph, value))
                 self.rows.append(tuple(scope[value].number for value in given))
@@ -240,13 +251,13 @@ class ValueNumbering:
             self._end_forward()
 
     def _node(self, value: int, scope: dict[int, _Node]) -> _Node:
-        """Return the node of a value that is read; if the value was not made in `scope`, make a node."""
+        """Return the node of a value that a statement reads. Add a node to `scope` if the value has none there."""
         node = scope.get(value)
         if node is None:
             values = self.graph.values
             made = values.producer[value] >= 0 or values.flags[value] & ValueFlag.TENSOR
             name = values.name[value]
-            # A tensor of unknown origin gets a new number, so it equals no value of any graph.
+            # A tensor of unknown origin gets a new number, which no other value has.
             number = self.number(object() if made else ("number", name))
             node = scope[value] = self._new_node(number, kind_of(self.graph, value))
         return node
@@ -256,7 +267,7 @@ class ValueNumbering:
         return _Node(number, kind, self.storages)
 
     def _end_forward(self) -> None:
-        """Record outputs and writes of the forward. Of its values, keep only those that it passes to the backward."""
+        """At the end of the forward, record its outputs and writes, and forget values that the backward cannot read."""
         ends = self.graph.ends
         self.outputs = tuple(self._end(v) for v in ends.outputs if v >= 0)
         self.written_forward = self._written_arguments()
@@ -272,9 +283,10 @@ class ValueNumbering:
         self.nodes = received
 
     def _number_cotangent(self, inputs: Sequence[int], results: Sequence[int], request_counts: dict[int, int]) -> None:
-        """Number the gradient of an output, which `get_grad` requests in a joint graph.
+        """Number the result of `get_grad`. In a joint graph, this result is the gradient of an output of the program.
 
-        If the output is returned several times, each request is for the next return.
+        If the program returns a value several times, the first `get_grad` of this value is the gradient of the first
+        return, and so on.
         """
         output, outputs = inputs[0], self.graph.ends.outputs
         places = [i for i, value in enumerate(outputs) if value == output]
@@ -297,7 +309,10 @@ class ValueNumbering:
         }
 
     def _end_fusion(self, row: int, local: dict[int, _Node], outputs: Sequence[int]) -> None:
-        """Write the fusion's copies, and make its outputs; the fusion's own text tells which memory they share."""
+        """At the end of a fusion, apply its in-place copies, and add nodes for its outputs.
+
+        The fusion's text says which outputs share memory with which operands.
+        """
         deferred, self.deferred = self.deferred, None
         self.row = row
         ((step,), _) = self.terms.steps(self.graph.statements.computes[row])
@@ -307,7 +322,7 @@ class ValueNumbering:
         for value, share in zip(outputs, step.shares, strict=True):
             node = self._node(value, local)
             if deferred is not None:
-                # Outputs are new tensors, except for in-place copies and forwarded inputs.
+                # An output is a new tensor, except for the result of an in-place copy and an input that is returned.
                 node = copied.get(id(node), node) if share >= 0 else self._new_node(node.number, node.kind)
             self.nodes[value] = node
         self.rows[row] = tuple(self.nodes[value].number for value in outputs)
@@ -325,7 +340,7 @@ class ValueNumbering:
         return node.number
 
     def _content_of_view(self, view: Any, content: int) -> int:
-        """Return the number of a view, given the number `content` of its base."""
+        """Return the number of a view's content, if its base has the content with the number `content`."""
         call, numbers, place = view
         last = self.structure.get(content)
         if call == ("argument",):
@@ -367,7 +382,7 @@ class ValueNumbering:
             reads += numbers
             action = step.action
             if action == PLAIN and not flag & (_RANDOM | UNTOLD):
-                # Handle the most frequent case here, without further calls, because it must be fast.
+                # Handle the most frequent action here, because a function call for each step would take too much time.
                 term = (step.call, *numbers)
                 number = ids.get(term)
                 if number is None:
@@ -383,7 +398,7 @@ class ValueNumbering:
         return made
 
     def _outputs(self, step: ParsedLine, operands: list[_Node], numbers: list[int], number: int) -> list[_Node]:
-        """Return the nodes of a step's outputs, given the number of the first output."""
+        """Return the nodes of a step's outputs; `number` is the number of the first output."""
         found: list[_Node] = []
         for i, share in enumerate(step.shares):
             own = number if i == 0 else self.number(("output", number, i))
@@ -404,7 +419,7 @@ class ValueNumbering:
         return found
 
     def _alias_or_copy(self, step: ParsedLine, i: int, node: _Node, number: int) -> _Node:
-        """Return the node of an output that equals an operand: the operand itself, or a copy in new memory."""
+        """Return the node of an output that equals an operand: the operand's node, or a node with new memory."""
         return node if step.shares[i] >= 0 else self._new_node(number, step.made[i])
 
     def _apply(self, rule: str, number: int) -> None:
@@ -429,7 +444,7 @@ class ValueNumbering:
         if action in _STRUCTURED:
             return _STRUCTURED[action](self, step, operands, numbers)
         term: tuple[Any, ...] = (step.call, *numbers)
-        # Philox is a function of a seed and an offset, which are inputs, so it does not count as a draw.
+        # Philox is not a draw from a generator: its seed and offset are inputs of the step.
         draws = (action == DRAW or flag & _RANDOM) and "philox" not in step.symbol
         if draws:
             term = ("draw", len(self.draws), *term)
@@ -444,7 +459,10 @@ class ValueNumbering:
         return found
 
     def _move(self, step: ParsedLine, node: _Node, number: int) -> list[_Node]:
-        """Return the nodes of outputs that only select elements of one operand. Equal selections have equal numbers."""
+        """Return the nodes of a step's outputs if the step only selects elements of an operand.
+
+        Equal selections get equal numbers, whatever operators select the elements.
+        """
         found = []
         state = self.version.get(node.storage)
         for move, share, kind in zip(step.moves, step.shares, step.made, strict=True):
@@ -488,7 +506,7 @@ class ValueNumbering:
         if source.kind != destination.kind:
             number = self.number(("copy_", destination.kind, number))
         if self.deferred is not None:
-            # Write at the end of the fusion, because nvFuser reads inputs before it writes.
+            # Apply the copy at the end of the fusion, because an nvFuser fusion reads all inputs before it writes.
             earlier = (to for to, _, result in self.deferred if result is destination)
             result = self._new_node(number, destination.kind)
             self.deferred.append((next(earlier, destination), number, result))
@@ -584,7 +602,7 @@ class ValueNumbering:
     def _arrive(self, step: ParsedLine, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         found = self._outputs(step, operands, numbers, self.number((step.call, *numbers)))
         coming = [self.structure.get(number, ("",)) for number in numbers]
-        # The event is stored in the first of the tensors that are reloaded together, so this tensor must come first.
+        # Tensors that are reloaded together share one CUDA event. Only the first of them has it, so it must be first.
         if len(found) != len(numbers) or coming[0][0] != "coming" or coming[0][2] != 0:
             return found
         for node, known in zip(found, coming, strict=True):

@@ -1,1 +1,1 @@
-"""Save, recompute or offload under a memory budget."""
+"""Choose for each saved storage whether to save, recompute or offload it, under a limit of the peak."""

@@ -1,10 +1,13 @@
 """Find which storages to save, recompute and offload for the least time under a limit of the peak.
 
-The method combines linear programs with exact predictions of memory. Each storage that the forward saves is a variable:
-saved, recomputed or offloaded. Recomputation costs the time of the statements that run again. Offloading costs the time
-of transfers that compute does not hide. A linear program models how many bytes each choice frees at each statement. An
-exact prediction shows at which statements the memory exceeds the limit; rows for these statements are added, and the
+The method combines linear programs with exact predictions of memory. Each storage that the forward saves is saved,
+recomputed or offloaded. Recomputation costs the time of the statements that run again. Offloading costs the time of
+transfers that do not overlap with compute. A linear program models how many bytes each choice frees at each statement.
+An exact prediction shows at which statements the memory exceeds the limit. Rows for these statements are added, and the
 program is solved again, until no statement exceeds the limit. Finally, storages that still fit are saved again.
+
+A choice is to recompute or to offload one storage. Options are the choices for all storages together. A position is the
+number of a statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`.
 """
 
 from __future__ import annotations
@@ -32,35 +35,40 @@ from workbench.analysis.memory.recompute_set import Recomputer
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
 _NODES = 1000
-"""Limit of the nodes that the solver searches in an integer program."""
+"""Maximum number of nodes that the solver searches in an integer program."""
 GUIDE_NODES = 1
-"""Limit of the nodes for a guide. The root node is enough, because the result of a guide is approximate."""
+"""Maximum number of nodes for a guide (see `Chooser`). One node is enough, because a guide's result is approximate."""
 _PLANS_TO_SAVE_AGAIN = 4
-"""Smallest limit of the number of plans that are made to improve a result, if each evaluation needs a plan."""
+"""Number of plans that may be computed to improve the result for a large program, if each evaluation needs a plan."""
 _PLANNED_TO_SAVE_AGAIN = 8_000
-"""Limit of the statements in all these plans together. A small program may have more plans."""
+"""For a small program, more plans may be computed: this number, divided by the number of the program's statements."""
 _WORTH = 1e-4
-"""Share of a step that a recomputation must save to be tried if all storages could be saved. Also the share of a step
-by which a result may exceed the bound without further search.
+"""Share of a step's time that is worth a further search.
+
+A recomputation that may make a step faster is tried only if it may save more than this share. The search ends if the
+time of its result exceeds the lower bound by at most this share.
 """
 _AIMS = 8
-"""Number of attempts with one guide; each attempt needs a plan."""
+"""Number of results of one guide that are evaluated exactly; each evaluation needs a plan."""
 _NEAR = 0.01
-"""A result of a guide is close enough if its peak is at most this share of the limit below the limit, or if its time is
-at most this share of a step above the bound.
+"""Share within which the result of a guide is close enough, so that the guide is not asked again.
+
+The result is close enough if its peak is at most this share below the limit. After the first guide, no further guide
+is asked if the time exceeds the lower bound by at most this share of a step.
 """
 _TURNS = (40, 400)
-"""Smallest and largest number of single changes that are evaluated to improve a result."""
+"""Smallest and largest number of changes of one storage's option that are evaluated to improve a result."""
 _TURNED = 400_000
-"""Limit of the statements in all these evaluations together. It determines a number between the two in `_TURNS`."""
+"""The number of changes is this number divided by the number of the program's statements, but within `_TURNS`."""
 _ALONE = 1_000_000
-"""Largest product of statements and variables for which the effect of each single choice is predicted exactly. For a
-larger product, an upper bound of the effect is used.
+"""Largest product of statements and choices for which the bytes that each single choice frees are predicted exactly.
+
+For a larger product, an upper bound of these bytes is used.
 """
 
 
 class Chooser:
-    """Chooses options for the storages of one joint graph.
+    """Searches for options for the storages of one joint graph.
 
     Parameters
     ----------
@@ -68,30 +76,30 @@ class Chooser:
     positions : PeakPositions
     rates : OptionRates
     weigh : callable
-        Returns the exact memory under options, which map storages that are not saved to their options.
+        Returns the exact memory under the given options, a map from each storage that is not saved to its option.
     quick : bool
         Whether `weigh` takes only milliseconds, so that it can be called for each storage.
     free : mapping of int to collection of str
-        Maps a storage that can be chosen for to its legal options except `SAVE`.
+        Maps each storage that has a choice to its legal options except `SAVE`.
     fixed : mapping of int to str
-        Maps all other storages that are not saved to their options.
+        Maps each storage that has no choice and is not saved to its option.
     along, gather, ahead
         See `JointGraphMemory`.
     go_on : callable, optional
-        Is called while a linear program is solved. An exception from `go_on` ends the search.
+        Called repeatedly while a linear program is solved. An exception from `go_on` ends the search.
     guides : sequence of callable, optional
-        Each returns a guide: a chooser that evaluates options approximately, in milliseconds. This chooser evaluates
-        the results of a guide exactly, and corrects the predictions of the guide by the difference.
+        Each callable returns a guide: a chooser that evaluates options approximately, in milliseconds. This chooser
+        evaluates the results of a guide exactly, and adds the difference to later predictions of the guide.
     remade : collection of int
-        Storages that fusions recompute even without any choice. If a recomputation reads such a storage, the storage
-        must be recomputed, too, because it would otherwise be saved.
+        Storages that fusions recompute even if no choice is made. If the recomputation of another storage reads such a
+        storage, recomputation must be chosen for it, too, because it would otherwise be saved.
     dragged : collection of int
-        Storages in `fixed` whose statements run again only if a recomputation of a chosen storage reads them.
+        Storages in `fixed` that are recomputed only if the recomputation of a chosen storage reads them.
     stands_for : callable, optional
-        For a guide with other storages than the chooser that it guides: converts options of the guide to equivalent
-        options of that chooser.
+        Set if this chooser is a guide, and if its storages differ from those of the chooser that uses it. Converts
+        options of the guide to equivalent options of that chooser.
     nodes : int, optional
-        Limit of the nodes that the solver searches in an integer program.
+        Maximum number of nodes that the solver searches in an integer program.
     """
 
     def __init__(
@@ -153,7 +161,7 @@ class Chooser:
         )
 
     def with_correction(self, more: NDArray[np.int64]) -> Chooser:
-        """Return a chooser whose predictions are higher by `more` bytes at each place, for all options."""
+        """Return a copy of this chooser whose predicted peak at each position is higher by `more` bytes."""
         other = copy.copy(self)
         other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
         other.stock, other._stock_peaks = other._evaluate({})
@@ -166,28 +174,28 @@ class Chooser:
         return self._evaluate(options)[0]
 
     def alone_s(self, storage: int, option: str) -> float:
-        """Return the seconds that one choice adds if it is the only one, and if compute hides no transfer."""
+        """Return the seconds that a choice adds if it is the only choice, and if compute hides no transfer."""
         if option == RECOMPUTE:
             return self._chain_s(storage)
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
     def hoped_s(self, limit_bytes: int) -> float:
-        """Estimate the seconds that options within a limit add, from the bound of the first guide, without a plan."""
+        """Estimate, without a plan, the seconds that options within a limit add: the lower bound of the first guide."""
         if not self._guides:
             return self.bound(limit_bytes).added_s
         guide = self._guides[0]()
         return guide.with_correction(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
 
     def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> OptionCost | None:
-        """Return the fastest options that the search finds with a peak within a limit; None if it finds none.
+        """Search for the fastest options within a limit. Return the best options found; None if none were found.
 
         Parameters
         ----------
         limit_bytes : int
         gap : float
-            The search may end if the result is at most this share of a step slower than the bound.
+            The search may end if the added time exceeds its lower bound by at most this share of a step.
         below_s : float
-            Only options that add less than this are needed, so the search may omit attempts that would add more.
+            The caller needs only options that add fewer seconds. The search may skip attempts that add more.
         """
         if self.stock.peak_bytes <= limit_bytes:
             self._fastest_time_saver()
@@ -212,11 +220,11 @@ class Chooser:
         return self.fastest_known(limit_bytes)
 
     def _fastest_time_saver(self) -> OptionCost:
-        """Return the fastest options among recomputations that may save time; without such, everything is saved.
+        """Choose all recomputations that make a step faster, and return the resulting options; empty if there are none.
 
-        A recomputation inside of a fusion may take less time than to write and read the value. Storages for which the
-        lower bound of the cost is negative are tried; storages of equal layers are tried together. A plan shows whether
-        a step is faster.
+        Inside of a fusion, it may take less time to recompute a value than to write it and read it again. A storage is
+        tried if the lower bound of its recomputation's time is negative enough. Storages of equal size and equal bound,
+        as in equal layers, are tried together. A plan shows whether they make a step faster.
         """
         if self._spared is not None:
             return self._spared
@@ -240,9 +248,12 @@ class Chooser:
         return self._spared
 
     def _fit_by_guides(self, limit_bytes: int, below_s: float) -> OptionCost | None:
-        """Evaluate results of the guides, and return the fastest options that are then known within a limit."""
+        """Evaluate results of the guides exactly, and return the fastest known options within a limit.
+
+        Return None if there are no guides, or if no options within the limit are known.
+        """
         for number, guide in enumerate(self._guides):
-            # The first guide predicts plans best. The other guides reach lower peaks, but need many more plans.
+            # The first guide predicts plans most exactly. The others reach lower peaks, but need many more plans.
             if self._closing.is_near_bound(limit_bytes, _NEAR if number else _WORTH):
                 break
             if self._ask(guide(), limit_bytes, below_s) and self._plan_budget() == _PLANS_TO_SAVE_AGAIN:
@@ -250,9 +261,10 @@ class Chooser:
         return self.fastest_known(limit_bytes) if self._guides else None
 
     def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
-        """Make plans under the options of a guide, and return whether any of them is within the limit.
+        """Compute plans under the options that a guide finds. Return whether at least one plan is within the limit.
 
-        After each plan, the guide searches again, with the difference between the plan and its prediction added.
+        After each plan, the difference between the plan's peaks and the guide's prediction is added to the predictions
+        of the guide, and the guide searches again.
         """
         fits = False
         more = self._stock_peaks - guide._stock_peaks
@@ -273,7 +285,7 @@ class Chooser:
             seen = peaks - guide._evaluate(point.options)[1]
             over = found.peak_bytes > limit_bytes and nearer.fastest_known(limit_bytes) is not None
             more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
-        # If nothing fits, try other options that the guide has evaluated.
+        # If no plan is within the limit, try other options that the guide has evaluated.
         for point in nearer.evaluated_points(limit_bytes)[:_AIMS]:
             if fits:
                 break
@@ -281,7 +293,7 @@ class Chooser:
         return fits
 
     def _from_guide(self, guide: Chooser, point: OptionCost) -> OptionCost:
-        """Return the exact cost of a guide's options, with storages that recomputed statements read added."""
+        """Extend a guide's options by `_add_values_read`, and return their exact cost."""
         if guide.stands_for is not None:
             return self.point(self._add_values_read(guide.stands_for(point.options), self._remade))
         return self.point(
@@ -289,7 +301,7 @@ class Chooser:
         )
 
     def _add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
-        """Return `base_options`, and also recompute each of `candidates` that recomputed statements read."""
+        """Return `base_options`, and recomputation for those `candidates` that recomputed statements read."""
         graph, options = self._work.graph, dict(base_options)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
@@ -300,7 +312,7 @@ class Chooser:
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
 
     def _plan_budget(self) -> int:
-        """Return the number of plans that may be made to improve a result, if each evaluation needs a plan."""
+        """Return the number of plans that may be computed to improve a result, if each evaluation needs a plan."""
         return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
     def evaluated_points(self, limit_bytes: int) -> list[OptionCost]:
@@ -309,20 +321,27 @@ class Chooser:
         return sorted(within, key=fastest_first)
 
     def fastest_known(self, limit_bytes: int) -> OptionCost | None:
-        """Return the fastest evaluated options within a limit, also if they were found for a different limit.
+        """Return the fastest evaluated options within a limit. They may have been found for another limit.
 
-        Of equally fast options, return those with the lowest peak. Return None if there are none.
+        If several options are equally fast, return the options with the lowest peak. Return None if no evaluated
+        options are within the limit.
         """
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
         return min(within, key=fastest_first, default=None)
 
     def lowest_known(self, limit_s: float, before_s: float) -> OptionCost:
-        """Return the evaluated options with the lowest peak with which a step of `before_s` takes at most `limit_s`."""
+        """Return, among the evaluated options with a step time of at most `limit_s`, those with the lowest peak.
+
+        `before_s` is the step time if everything is saved.
+        """
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
         return min(within, key=lowest_first, default=self.stock)
 
     def helpful_choices(self, point: OptionCost, position: int) -> list[tuple[int, str]]:
-        """Return choices that free bytes at a place and can be added to options, in order of seconds per byte."""
+        """Return the choices that free bytes at a position, for storages that `point` saves.
+
+        The choices are sorted by added seconds per freed byte, lowest first.
+        """
         costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
         freed = self._bytes_freed(position)
         open_ = [
@@ -333,7 +352,7 @@ class Chooser:
         return [self._variables[n] for n in sorted(open_, key=lambda n: (costs[n] + 1e-12) / freed[n])]
 
     def added_s(self, options: Mapping[int, str]) -> float:
-        """Return the seconds that options add to a step. Memory is not evaluated."""
+        """Return the predicted seconds that options add to a step, without evaluating their memory."""
         return sum(self._added_seconds(options))
 
     def least(self) -> OptionCost:
@@ -344,7 +363,10 @@ class Chooser:
         return min((point for point, _ in self._known.values()), key=lowest_first)
 
     def _lowest(self) -> None:
-        """Search for options with the least peak, until no lower peak is possible or nothing better is found."""
+        """Search for options with the least peak.
+
+        The search ends if the lower bound of the peak is reached, or if a round does not lower the peak.
+        """
         floor_bytes = self._relaxation.floor_bytes
         for make in self._guides:
             self._ask_lowest(make(), floor_bytes)
@@ -359,7 +381,7 @@ class Chooser:
                 freed = self._bytes_freed(place)
                 rows.append(freed)
                 limits.append(float(peaks[place]) + float(freed @ x))
-            # Minimize z. For each statement with a row, its bytes minus the freed bytes must be at most z.
+            # Minimize the peak z. At each position with a row, the bytes minus the freed bytes must be at most z.
             count = len(self._variables)
             if not count:
                 break
@@ -379,7 +401,7 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
-                break  # even the model has no lower peak than the lowest known one
+                break  # the least peak of the linear program is not below the lowest known peak
             x = np.round(solved.x[:-1])
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
@@ -387,15 +409,16 @@ class Chooser:
             self._lower_peak(away)
 
     def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
-        """Make plans under the options for which a guide predicts the least peak.
+        """Compute plans under the options for which a guide predicts the least peak.
 
-        After each plan, the guide searches again, with the difference between the plan and its prediction added. This
-        ends when the corrected guide allows no lower peak than the lowest known one.
+        After each plan, the difference between the plan's peaks and the guide's prediction is added to the predictions
+        of the guide, and the guide searches again. The search ends when the guide's lower bound of the peak is not
+        below the lowest known peak.
         """
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
-            # Without a correction, the guide's bounds do not hold for plans, so make at least one plan.
+            # Without a correction, the guide's bound does not hold for plans. Use it only after the first plan.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.with_correction(more)
@@ -413,16 +436,16 @@ class Chooser:
                 more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
     def _lower_peak(self, point: OptionCost) -> None:
-        """Change the option of one storage after the other, and keep a change if the peak falls.
+        """Change the option of one storage at a time. Always make the best change, until no change lowers the peak.
 
-        The linear model may not find such changes.
+        This finds improvements that the linear program misses, because it does not model how choices interact.
         """
         left = self._change_budget()
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
             helps = self._relaxation.most_bytes_freed(place)
-            # Begin with the choices that may free most bytes at the peak; a large program has too many for all.
+            # A large program has too many choices to try all. Begin with those that may free most bytes at the peak.
             for number in np.argsort(-helps, kind="stable").tolist():
                 storage, option = self._variables[number]
                 if len(turns) == left:
@@ -438,16 +461,16 @@ class Chooser:
             point = lower
 
     def _change_budget(self) -> int:
-        """Return the number of single changes to evaluate, if evaluations need no plan."""
+        """Return the number of changes of one storage's option that may be evaluated, if evaluations need no plan."""
         least, most = _TURNS
         return max(least, min(most, _TURNED // max(1, self._places.count)))
 
     def bound(self, limit_bytes: int) -> Bound:
-        """Return the best known lower bound on the cost of all options within a limit."""
+        """Return the highest known lower bound on the time of all options within a limit."""
         return self._closing.bound(limit_bytes)
 
     def gap(self, point: OptionCost, limit_bytes: int) -> float:
-        """Return by how much options may be slower than the best options within a limit, as a share of the step."""
+        """Return by which share of its step time `point` may be slower than the best options within a limit."""
         return self._closing.gap(point, limit_bytes)
 
     def _build_relaxation(self) -> Relaxation:
@@ -488,22 +511,23 @@ class Chooser:
         )
 
     def _spread(self, start: int, end: int) -> tuple[int, int]:
-        """Return the places at which a storage frees bytes if it is absent from `start` to before `end`.
+        """Return the range of positions whose peak is lower if a storage is absent from `start` to before `end`.
 
-        With fusions, this range is extended to all places of the fusions at its beginning and end.
+        All members of a fusion have the peak of the fusion. Therefore, if the range begins or ends inside of a fusion,
+        it is extended to the complete fusion.
         """
         if self._quick or start >= end:
             return start, end
-        # The members of a fusion all have the peak of the fusion, so its places are adjacent places of equal peaks.
+        # The members of a fusion are at adjacent positions with equal peaks.
         steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
         ends = np.append(steps[1:], len(self._stock_peaks))
         first = steps[np.searchsorted(steps, start, side="right") - 1]
         return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
 
     def _evaluate(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
-        """Return the exact cost of options, and the peak at each place.
+        """Return the exact cost of options, and the peak at each position.
 
-        Only options that can all be chosen are recorded as known results.
+        Only options that consist of legal choices are added to the known options.
         """
         key = frozenset(options.items())
         if key not in self._known:
@@ -535,7 +559,7 @@ class Chooser:
         return point, weighed.peaks
 
     def _added_seconds(self, options: Mapping[int, str]) -> tuple[float, float]:
-        """Return the seconds of statements that run again, and of transfers that compute does not hide."""
+        """Return the seconds of repeated statements, and the seconds of transfers that do not overlap with compute."""
         chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
         again = self._work.rows_rerun(chosen, along=self._along, gather=self._gather)
         if self._dragged:
@@ -554,31 +578,34 @@ class Chooser:
         return frozenset(self._work.rows_rerun(options, along=self._along, gather=self._gather))
 
     def _chain_s(self, storage: int) -> float:
-        """Return the seconds that the recomputation of a storage adds if it is the only one."""
-        # The current plan may recompute a storage that is no variable here.
+        """Return the seconds that the recomputation of a storage adds if no other storage is recomputed."""
+        # `_chains` contains only storages with a choice, but the current plan may recompute other storages.
         chain = self._chains[storage] if storage in self._chains else self._chain(storage)
         return float(self._again.seconds[sorted(chain)].sum()) + self._seconds_of_each((storage,))
 
     # The linear model.
 
     def _bytes_freed(self, position: int) -> NDArray[np.float64]:
-        """Return the bytes that each variable frees at a place if it is the only choice, or an upper bound of them."""
+        """Return the bytes that each choice frees at a position if it is the only choice, or an upper bound of them."""
         return self._relaxation.most_bytes_freed(position) if self._alone is None else self._alone[:, position]
 
     def _bytes_freed_alone(self) -> NDArray[np.float64]:
-        """Return the exact number of bytes that each variable frees at each place if it is the only choice."""
+        """Return, for each choice, the exact bytes that it frees at each position if it is the only choice."""
         found = np.zeros((len(self._variables), len(self._stock_peaks)))
         for number, (storage, option) in enumerate(self._variables):
             found[number] = self._stock_peaks - self._evaluate({storage: option})[1]
         return found
 
     def _costs(self) -> NDArray[np.float64]:
-        """Return the seconds that the recomputation of each variable adds by itself; 0 for an offload."""
+        """Return, for each choice, the seconds that it adds if it is the only recomputation; 0 for an offload."""
         found = [self._chain_s(storage) if option == RECOMPUTE else 0.0 for storage, option in self._variables]
         return np.asarray(found, float)
 
     def _transfers(self) -> tuple[NDArray[np.float64], tuple[float, float]]:
-        """Return the seconds of each variable's transfer, and the seconds that forward and backward can hide."""
+        """Return the seconds of each choice's transfer, and the seconds of transfers that can overlap with compute.
+
+        The latter are two numbers: for the forward and for the backward.
+        """
         seconds = np.asarray(
             [
                 float(self._bytes[storage]) / self._rates.offload_bytes_per_s if option == OFFLOAD else 0.0
@@ -589,7 +616,7 @@ class Chooser:
         return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
 
     def _exclusive_pairs(self) -> list[list[int]]:
-        """Return the two variables of each storage for which both recomputation and offloading are legal."""
+        """Return the numbers of both choices of each storage that can be recomputed or offloaded."""
         numbers: dict[int, list[int]] = {}
         for number, (storage, _) in enumerate(self._variables):
             numbers.setdefault(storage, []).append(number)
@@ -611,15 +638,15 @@ class Chooser:
 
     @staticmethod
     def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
-        """Return the places that exceed a limit, highest first; at most `_CUTS_PER_ROUND`."""
+        """Return the positions that exceed a limit, highest first; at most `_CUTS_PER_ROUND`."""
         over = np.flatnonzero(peaks > limit_bytes)
         highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
         return highest
 
     def _save_what_fits(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Return options in which storages are saved again that fit into the free bytes at each place.
+        """Save storages again if the free bytes at all their positions suffice, and return the resulting options.
 
-        This makes a few plans, each of which saves several storages again.
+        Several storages are saved again at once, so this computes only a few plans.
         """
         numbers = {chosen: number for number, chosen in enumerate(self._variables)}
         share = 1.0
@@ -647,7 +674,10 @@ class Chooser:
         return point
 
     def _save_more(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Return options in which single storages are saved again, or have their other option, if this fits."""
+        """Try for each storage to save it again, or to change its option. Return the resulting options.
+
+        A change is kept if the result is within the limit and not slower.
+        """
         tries_left = min(len(point.options) * 2, self._change_budget()) if self._quick else self._plan_budget()
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))

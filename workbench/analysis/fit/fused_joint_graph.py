@@ -1,9 +1,10 @@
-"""A joint graph with the storages of its execution graph, from which plans are predicted approximately.
+"""A joint graph whose storages are replaced by those of its execution graph, to predict the memory of plans quickly.
 
-A value that only members of the same fusion read takes no memory. A part of a tensor that a fusion outputs has a
-storage of its own. The saved storages are those of the execution graph, even if the joint graph saves values that are
-computed from them. For example, a fusion may recompute a product in bfloat16 from an activation that is saved in
-float32. To recompute such a storage, recomputation is chosen for all values that are computed from it.
+A value that only members of the same fusion read takes no memory. If a fusion outputs only a part of a tensor, this
+part has its own storage. The execution graph and the joint graph may save different storages; those of the execution
+graph are used. For example, the joint graph saves a product in bfloat16. A fusion of the backward recomputes this
+product from an activation in float32, so the execution graph saves the activation and not the product. To recompute the
+activation in the execution graph, recomputation must be chosen for the product in the joint graph.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from workbench.analysis.memory.recompute_set import Recomputer
 from workbench.core.graph import Graph, Storages, ValueFlag
 
 _WITHIN, _APART = -2, -3
-"""Numbers for values without a storage in the execution graph: values inside of a fusion, and all other values."""
+"""Markers for values without a storage in the execution graph: `_WITHIN` if inside of a fusion, else `_APART`."""
 
 
 class FusedJointGraph:
-    """The joint graph of a program with the storages that its execution graph saves.
+    """The joint graph of a program, with storages that are replaced by those of its execution graph.
 
     Parameters
     ----------
@@ -32,20 +33,20 @@ class FusedJointGraph:
     plan : Graph
         The execution graph with everything saved.
     free : mapping of int to sequence of str
-        Maps a storage of the joint graph that can be chosen for to its legal options.
+        Maps each storage of the joint graph that has a choice to its legal options.
     remade : collection of int
-        Storages of the joint graph that fusions recompute without any choice.
+        Storages of the joint graph that fusions recompute even if no choice is made.
     along, gather : bool
         See `Recomputer.edit`.
 
     Attributes
     ----------
     work : Recomputer
-        Recomputer of the joint graph with the storages of the execution graph. A storage that both graphs save has the
-        number that it has in the joint graph.
+        Recomputer of the joint graph with replaced storages. A storage that both graphs save keeps its number in the
+        joint graph.
     free : dict of int to sequence of str
-        Maps a storage of this graph that can be chosen for to its legal options. Plans under these options have nearly
-        the memory that `work` predicts.
+        Maps each storage of `work.graph` that has a choice to its legal options. An option is left out
+        if `work` would predict its memory wrongly.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class FusedJointGraph:
         graph, kept = _graph_with_memory(work, plan)
         self.work = Recomputer(graph, by_tag=work.by_tag, also_saved=kept)
         storages, values, statements = graph.values.storage, work.graph.values, work.graph.statements
-        # Storages that only the execution graph saves. In the joint graph, a recomputation passes through them.
+        # Storages that only the execution graph saves. A recomputation in the joint graph recomputes them, too.
         more = {int(storages[value]) for value in kept}
 
         remade = frozenset(storage for storage in remade if storage in free)
@@ -83,7 +84,8 @@ class FusedJointGraph:
             rows = self.work.rows_rerun((storage,), along=along, gather=gather)
             for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
                 self._of.setdefault(read, []).append(storage)
-        # False if a fusion outputs only a part of a tensor: an offload would move the whole tensor.
+        # False for a storage of which a fusion outputs only a part. It must not be offloaded, because an offload would
+        # move the complete tensor.
         whole = graph.storages.bytes[: len(work.graph.storages)] >= work.graph.storages.bytes
         self.free: dict[int, Sequence[str]] = {}
         for storage, options in free.items():
@@ -96,13 +98,13 @@ class FusedJointGraph:
         self._joint = frozenset(free)
 
     def joint_options(self, options: Mapping[int, str]) -> dict[int, str]:
-        """Return equivalent options for storages of the joint graph."""
+        """Convert options for storages of `work.graph` to equivalent options for storages of the joint graph."""
         made = {made for storage in options for made in self._of.get(storage, ())}
         found = {
             **{storage: option for storage, option in options.items() if storage in self._joint},
             **dict.fromkeys(sorted(made), RECOMPUTE),
         }
-        # Also recompute storages that the recomputed statements make in any case.
+        # Also choose recomputation for storages that the recomputed statements write anyway.
         chosen = {*(storage for storage, option in options.items() if option == RECOMPUTE), *made}
         rows = self.work.rows_rerun(chosen, along=self._along, gather=self._gather)
         for storage, legal in self.free.items():
@@ -114,7 +116,7 @@ class FusedJointGraph:
 
 
 def _graph_with_memory(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]:
-    """Return a joint graph with the storages of its execution graph, and the values that only the latter saves."""
+    """Return the joint graph with replaced storages, and the values that only the execution graph saves."""
     joint, values = work.graph, work.graph.values
     handed: dict[str, int] = {}
     for row in np.flatnonzero(plan.statements.parent < 0).tolist():
@@ -137,7 +139,7 @@ def _graph_with_memory(work: Recomputer, plan: Graph) -> tuple[Graph, list[int]]
         return any(values.name[value] in saved_there for value in members), not saved.isdisjoint(members)
 
     for storage, of in parts.items():
-        # The part that the execution graph saves gets the number of the storage in the joint graph.
+        # If the execution graph saves a part of the storage, this part keeps the storage's number in the joint graph.
         first = max(of.items(), key=lambda item: rank(item[1]))[0]
         for part, members in of.items():
             size = {_WITHIN: 0, _APART: int(joint.storages.bytes[storage])}.get(part, int(plan.storages.bytes[part]))

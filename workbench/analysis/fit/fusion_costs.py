@@ -1,8 +1,8 @@
-"""Predict the time to recompute storages that fusions make, and a lower bound of this time.
+"""Predict the time to recompute storages that fusions of the forward write, and a lower bound of this time.
 
-A recomputed statement of a fusion becomes a member of a fusion in the backward. It launches no kernel of its own, and
-its results do not go through memory if only the same fusion reads them. The fusion must read values that are in memory:
-saved values, arguments, and results of unfused statements. It must write values that an unfused statement reads.
+If a statement of a fusion is recomputed, it becomes a member of a fusion in the backward, and launches no separate
+kernel. If only the same fusion reads its results, they are not written to memory. The fusion must read saved values,
+arguments, and results of unfused statements from memory. It must write values that unfused statements read.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class RecomputeCost:
     Attributes
     ----------
     seconds : (statements,) float64
-        Seconds of each statement of the joint graph if it runs again. They count once, even if several storages need
-        the statement.
+        Seconds of each statement of the joint graph if it runs again. A statement runs again at most once, even if
+        several recomputed storages need it.
     each_s : mapping of int to float
-        Maps a storage to the seconds of its recomputation in addition to the statements. They are negative if the
-        recomputation may save memory traffic.
+        Maps a storage to seconds that its recomputation adds in addition to the statements' seconds, for example to
+        write the storage. They are negative if the recomputation may save memory traffic.
     """
 
     seconds: NDArray[np.float64]
@@ -38,9 +38,9 @@ class RecomputeCost:
 
 
 def fused_statements(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
-    """Find the statements of a joint graph whose results no unfused statement of its execution graph makes.
+    """Find the statements of a joint graph whose results no unfused statement of its execution graph outputs.
 
-    Such a statement is a member of a fusion, or a fusion makes it unnecessary.
+    The fusions of the execution graph contain these statements, or make them unnecessary.
 
     Parameters
     ----------
@@ -88,13 +88,14 @@ def recompute_costs(
     seconds : (statements,) float64
         Seconds of each statement of the joint graph if it runs by itself.
     inner : collection of int
-        Storages that the joint graph saves, but that fusions recompute without any choice; see `storages_remade`.
+        Storages that the joint graph saves, but that fusions recompute even if no choice is made; see
+        `storages_remade`.
 
     Returns
     -------
     tuple of RecomputeCost
-        The prediction and the lower bound. In the lower bound, a recomputed storage may save the time of its writes and
-        reads.
+        The prediction and the lower bound. The lower bound subtracts the time to write and read each recomputed
+        storage, as far as the recomputation may make these transfers unnecessary.
     """
     joint = work.graph
     inside = fused_statements(joint, plan)
@@ -104,7 +105,7 @@ def recompute_costs(
     statements, values = joint.statements, joint.values
     predicted, certain = seconds.copy(), seconds.copy()
     rows = np.flatnonzero(inside)
-    # In the lower bound, a fused statement takes no time: its operations may run while the fusion waits for memory.
+    # The lower bound counts no time for a fused statement: its operations may run while the fusion waits for memory.
     certain[rows] = 0.0
     by, read = statements.inputs.pairs(rows)
     lives = values.storage[read]
@@ -144,12 +145,12 @@ def _storage_of(joint: Graph) -> dict[str, int]:
 
 
 class _Uses:
-    """Which statements of an execution graph make and read the storages of its joint graph.
+    """Sorts the storages of a joint graph by the statements of its execution graph that write and read them.
 
     Attributes
     ----------
     by_fusion : set of int
-        Storages that a fusion of the forward makes.
+        Storages that a fusion of the forward writes.
     read_alone : set of int
         Storages that an unfused statement of the backward reads.
     """
@@ -180,6 +181,6 @@ class _Uses:
                 self.read_alone |= read
 
     def transfers_spared(self, storage: int) -> int:
-        """Return how many writes and reads of a storage a recomputation may save."""
+        """Return an upper bound of the number of times that a recomputation saves writing or reading a storage."""
         for_backward = storage not in self._read_forward and storage not in self._returned
         return for_backward + self._fusions_of.get(storage, 0)

@@ -1,11 +1,14 @@
-"""Symmetry reduction of a linear program: merge equal choices of equal layers into one column with a multiplicity.
+"""Symmetry reduction of a linear program: merge equal choices of equal layers into one column.
 
-Columns with equal entries in all rows except memory rows are merged into one column. Equal rows are added up. In a
-memory row, the columns of different layers have different coefficients. There, a merged column with the value k frees
-at most the sum of its k largest coefficients. Each solution of the original program is also a solution of the merged
-program with the same cost or a lower one, so the merged program gives a lower bound. A program of two thousand choices
-has a few hundred merged columns. Merged columns need not be exactly equal: the smallest cost, and the smallest
-coefficient in each row, are used for all of them.
+A column is a choice, such as to recompute one storage. The merged column has the sum of the merged variables as its
+value. Columns are merged if they have equal entries in all rows except memory rows. A memory row limits the bytes at
+one statement. In a memory row, the columns of different layers may have different coefficients: if a merged column has
+the value k, it frees at most the sum of its k largest coefficients. Equal rows are added up.
+
+Each solution of the original program gives a solution of the merged program whose cost is not higher. Therefore, the
+least cost of the merged program is a lower bound. A program of two thousand choices has a few hundred merged columns.
+Columns that differ by rounding errors are merged, too. The merged column then has their smallest cost and, in each row,
+their smallest coefficient.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class LinearProgram:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoldedProgram:
-    """A program with merged columns and rows.
+    """A linear program after equal columns and equal rows were merged.
 
     Attributes
     ----------
@@ -56,15 +59,15 @@ class FoldedProgram:
 
 
 def merge_equal_columns(program: LinearProgram, memory_row_count: int, sizes: NDArray[np.float64]) -> FoldedProgram:
-    """Return the program with equal columns and rows merged.
+    """Merge the equal columns and the equal rows of a program.
 
     Parameters
     ----------
     program : LinearProgram
     memory_row_count : int
-        Number of leading rows, the memory rows, in which equal columns may have different entries.
+        Number of memory rows. They are the first rows. Columns count as equal even if they differ in these rows.
     sizes : (columns,) float64
-        Size of each column. Only columns of equal size are merged.
+        Bytes of the storage of each column's choice. Only columns of equal size are merged.
     """
     columns, rows = _equal_columns(program, memory_row_count, sizes)
     count = int(columns.max(initial=-1)) + 1
@@ -92,7 +95,13 @@ def merge_equal_columns(program: LinearProgram, memory_row_count: int, sizes: ND
 def _equal_columns(
     program: LinearProgram, memory_row_count: int, sizes: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the class of each column, and of each row after the memory rows. Equal ones have equal classes."""
+    """Return the class of each column, and the class of each row after the memory rows.
+
+    Equal columns have equal classes, and so have equal rows. Columns start in one class if their costs, bounds and
+    sizes are equal. Then classes of rows and of columns are computed by turns: a class is split if its
+    columns have entries in rows of different classes. This ends when the number of classes stays the same. A class is
+    represented by a hash.
+    """
     entries = program.matrix[memory_row_count:].tocoo()
     of_row, of_column, items = entries.row, entries.col, _rounded_keys(entries.data)
     limits = _rounded_keys(program.limits[memory_row_count:])
@@ -112,21 +121,21 @@ def _equal_columns(
 
 
 def _rounded_keys(items: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return a number for each item. Items that differ only by rounding errors have equal numbers."""
+    """Return a hash of each item. Items that differ only by rounding errors mostly have equal hashes."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(items), items, -1.0))
     digits = np.round(mantissa * 2.0**30).astype(np.int64).view(np.uint64)
     return _hash_numbers(_hash_numbers(digits) + exponent.astype(np.int64).view(np.uint64))
 
 
 def _hash_numbers(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return hashes of numbers, by the finalizer of MurmurHash3. Sums of different hashes are equal only by chance."""
+    """Return hashes of numbers, by the finalizer of MurmurHash3. Sums of such hashes are equal only by chance."""
     numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return numbers ^ (numbers >> np.uint64(33))
 
 
 def _number_classes(kinds: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the classes renumbered from 0, in the order in which they first appear."""
+    """Replace each class by a number from 0. Classes are numbered in the order in which they first appear."""
     _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
     numbers = np.empty(len(first), np.int64)
     numbers[np.argsort(first)] = np.arange(len(first))
@@ -140,7 +149,7 @@ def _sum_equal_rows(
     rows: NDArray[np.int64],
     members: NDArray[np.int64],
 ) -> tuple[csr_array, NDArray[np.float64]]:
-    """Return the rows after the memory rows, with equal rows added up and merged columns, and their limits."""
+    """Return the rows after the memory rows, with merged columns and with equal rows added up, and their limits."""
     count, height = len(members), int(rows.max(initial=-1)) + 1
     entries = program.matrix[memory_row_count:].tocoo()
     each = csr_array(coo_array((entries.data, (rows[entries.row], entries.col)), shape=(height, len(columns)))).tocoo()
@@ -160,7 +169,8 @@ def _memory_rows(
 ) -> tuple[Rows, list[float]]:
     """Return the memory rows with merged columns, and the upper bounds of additional columns.
 
-    Further rows connect the additional columns with merged columns.
+    If only some members of a merged column have an entry in a row, an additional column counts these members. Further
+    rows keep its value at or below the value of the merged column.
     """
     starts, numbers, items = (
         program.matrix.indptr.tolist(),
@@ -169,7 +179,7 @@ def _memory_rows(
     )
     kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
     rows = Rows()
-    # If only some columns of a class are in a row, they have an additional column, for all rows with these columns.
+    # Maps the members that have an entry in a row to their additional column. Rows with the same members share it.
     parts: dict[tuple[int, ...], int] = {}
     most: list[float] = []
     for row in range(memory_row_count):

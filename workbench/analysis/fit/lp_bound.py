@@ -1,11 +1,16 @@
-"""Lower bound on the step time under all choices of storages to save, by a linear program.
+"""Lower bound on the step time of all options that meet a limit of the peak, by a linear program.
 
-The bound is never too high: the program counts every byte that a choice could free, and only the certain part of a
-choice's time. A statement that several choices recompute runs once. Two kinds of rows make the bound tighter. A storage
-must be in memory when the recomputation of another storage reads it (see `residency`). An offloaded storage is in
-memory a few statements before its first use. A memory row limits the bytes at one statement. Memory rows are added only
-if a solution breaks them, so a program of thousands of statements is solved with dozens of rows. With fractional
-choices, a solution takes milliseconds; with integer choices, the bound is tighter.
+A choice is to recompute or to offload one storage; each choice is a variable from 0 to 1. A position is the number of a
+statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`. A memory row is a constraint that limits the
+bytes at one position. Memory rows are added only if a solution violates them, so a model with thousands of statements
+needs only dozens of rows. If choices may be fractions, the solver takes milliseconds. If choices must be 0 or 1, it
+takes longer, but the bound is higher and so closer to the best time.
+
+The bound is never too high. The program frees all bytes that a choice could free, and adds only the part of a choice's
+time that is certain. If several choices recompute a statement, the statement's time counts once. Two kinds of rows make
+the bound higher. A row of the first kind says that a storage must be in memory when the recomputation of another
+storage reads it (see `residency`). A row of the second kind says that an offloaded storage is in memory a few
+statements before its first use.
 """
 
 from __future__ import annotations
@@ -28,25 +33,25 @@ from workbench.analysis.memory.peak_by_statement import RECOMPUTE
 
 _ROWS_AT_ONCE = 20
 _LET_GO = 1e-7
-"""Tolerance with which the solver satisfies a row."""
+"""The solver may violate a row by this tolerance."""
 _INFEASIBLE = 2
 """Status of the solver for an infeasible program."""
 _ENDED = (0, _INFEASIBLE)
-"""Status of the solver if it has finished and was not stopped by a limit."""
+"""Statuses of the solver if no limit of time or nodes stopped it: solved, or proven infeasible."""
 _TIE = 1e-7
-"""Relative weight of a penalty that prefers fewer and cheaper choices among solutions of equal cost."""
+"""Relative weight of a penalty for each choice. Among solutions of equal cost, it prefers fewer and cheaper choices."""
 _ALIKE = 0.5
-"""Equal choices are merged only if the share of different choices is smaller than this."""
+"""Choices are merged only if fewer than this share of the choices remain afterwards."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Lower bound on the time of all options within a limit.
+    """Lower bound on the step time of all options within a limit.
 
     Attributes
     ----------
     added_s : float
-        Lower bound of the seconds that options within the limit add.
+        Options within the limit make a step at least this many seconds longer than a step that saves everything.
     s_per_byte : float
         Decrease of `added_s` if the limit rises by one byte.
     """
@@ -57,16 +62,16 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IntegerFacts:
-    """Result of a program with integer choices.
+    """Result of solving a program whose choices must be 0 or 1.
 
     Attributes
     ----------
     taken : (choices,) float64 or None
-        The best solution that was found, with values close to 0 and 1; None if none was found.
+        The best solution that was found, up to rounding errors; None if no solution was found.
     proven_s : float
-        Lower bound of the seconds that integer choices add, with the current rows.
+        Lower bound of the seconds that choices of 0 and 1 add, if they satisfy the current rows.
     limited : bool
-        Whether the solver was stopped by a limit.
+        Whether a limit of time or nodes stopped the solver.
     """
 
     taken: NDArray[np.float64] | None
@@ -80,9 +85,10 @@ class Relaxation:
     Parameters
     ----------
     variables : sequence of (int, str)
-        The choices: a storage, and `RECOMPUTE` or `OFFLOAD`. The two choices of a storage are adjacent.
+        The choices: a storage, and `RECOMPUTE` or `OFFLOAD`. If a storage has both choices, they are adjacent.
     spans : sequence of (int, int)
-        For each choice, the places at which it can free bytes: the first place, and the place after the last.
+        For each choice, the range of positions at which it can free bytes: the first position, and the position after
+        the last.
     sizes : (variables,) float64
         For each choice, the bytes of the storage.
     chains : sequence of collection of int
@@ -93,19 +99,20 @@ class Relaxation:
         For each choice, the seconds of a transfer in one direction.
     hidden : tuple of float
         Seconds of transfers that compute can hide in the forward, and in the backward.
-    peaks : (places,) int64
-        Peak at each place if everything is saved.
+    peaks : (positions,) int64
+        Peak at each position if everything is saved.
     each_s : (variables,) float64, optional
         For each choice, its seconds besides statements and transfers; negative if the choice may save time.
     joint_recomputations : mapping of int to (JointRecompute, float), optional
-        Maps a storage that may be absent while other storages are recomputed to details and its bytes.
+        Maps a storage that the recomputation of another storage recomputes, too, to its `JointRecompute` and its bytes.
+        Such a storage may be absent before this recomputation even if no choice is made for it.
     presence : Presence, optional
-        The times at which storages must be in memory, if they are known.
+        The positions at which storages must be in memory. Without it, the bound is lower, but still valid.
 
     Attributes
     ----------
     floor_s : float
-        Lower bound of the seconds that choices add, for any limit.
+        Lower bound of the seconds that choices add, whatever the limit is. It is negative if choices may save time.
     """
 
     def __init__(
@@ -154,7 +161,7 @@ class Relaxation:
         hidden: tuple[float, float],
         joint_recomputations: Mapping[int, tuple[JointRecompute, float]],
     ) -> None:
-        """Build the columns, and all rows except memory rows: ``matrix @ x <= limits``."""
+        """Build the columns, and all rows ``matrix @ x <= limits`` except memory rows."""
         count = self.count
         costs = each_s.astype(float)
         users: dict[int, list[int]] = {}
@@ -178,16 +185,19 @@ class Relaxation:
         for both in self.of_storage.values():
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
-        # Statements that several choices recompute have a column of their own, at least as large as each choice's.
+        # All statements that the same set of choices recomputes share one column: the share of them that runs again.
+        # It must be at least as large as the column of each of these choices.
         for group, within in _nest_groups(list(together)).items():
             for inside in within:
                 rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
-        # A storage is absent if it is not saved, or if it is recomputed together with another storage.
+        # For each storage, the columns whose sum is the share of the storage that is absent. A storage is absent if it
+        # is not saved, or if it is recomputed together with another storage.
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
         }
         self.excuse: dict[int, int] = {}
-        # If a joint recomputation frees a storage only after its own span, the own span needs no change.
+        # If a joint recomputation can free a storage only after the span of the storage's own choices, this span is one
+        # piece. Otherwise, the span is added below, with a column for both reasons of absence.
         own = {storage: int(self.end[next(iter(both.values()))]) for storage, both in self.of_storage.items()}
         pieces = [
             (number, self.start[number], self.end[number], self.sizes[number])
@@ -224,7 +234,7 @@ class Relaxation:
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
 
     def _most_freed(self, joint_recomputations: Mapping[int, tuple[JointRecompute, float]]) -> NDArray[np.float64]:
-        """Return an upper bound of the bytes that all choices together free at each place."""
+        """Return, for each position, an upper bound of the bytes that choices can free together."""
         freed = np.zeros(len(self.peaks) + 1)
         sizes = {storage: size for storage, (_, size) in joint_recomputations.items()}
         spans = {storage: [(found.start, found.end)] for storage, (found, _) in joint_recomputations.items()}
@@ -241,21 +251,21 @@ class Relaxation:
 
     @property
     def floor_bytes(self) -> int:
-        """Lower bound of the peak under all choices."""
+        """Lower bound of the peak, whatever the choices are."""
         return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
-        """Return a copy with a different peak at each place if everything is saved."""
+        """Return a copy with other values for the constructor's parameter `peaks`."""
         other = copy.copy(self)
         other.peaks = peaks
         return other
 
     def most_bytes_freed(self, position: int) -> NDArray[np.float64]:
-        """Return, for each choice, an upper bound of the bytes of its storage that it frees at a place."""
+        """Return, for each choice, an upper bound of the bytes that it frees at a position."""
         return np.where((self.start <= position) & (position < self.end), self.sizes, 0.0)
 
     def options(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return the options that choices with these numbers give. For a storage with two choices, the first counts."""
+        """Convert numbers of choices to options. If a storage has two choices in `numbers`, the first one is used."""
         options: dict[int, str] = {}
         for number in numbers:
             options.setdefault(*self.variables[number])
@@ -266,7 +276,7 @@ class Relaxation:
         return np.asarray([float(options.get(storage) == option) for storage, option in self.variables], float)
 
     def program_for(self, limit_bytes: int) -> LimitedProgram:
-        """Return the program for a limit, with only its first memory rows."""
+        """Return the linear program for a limit."""
         return LimitedProgram(self, limit_bytes)
 
 
@@ -280,12 +290,13 @@ class LimitedProgram:
 
     Attributes
     ----------
-    over : (places,) int64
-        Places that exceed the limit if everything is saved.
+    over : (positions,) int64
+        Positions that exceed the limit if everything is saved.
     unit : float
-        Number of bytes by which memory rows are divided.
+        Bytes by which the coefficients of memory rows are divided, so that they are close to 1.
     beyond : float
-        Additional margin of each memory row, in units. A program with a margin proves no bound.
+        Each memory row must free this margin in addition, in multiples of `unit`. A program with a margin proves no
+        bound, because choices within the limit may violate its rows.
     """
 
     def __init__(self, base: Relaxation, limit_bytes: int) -> None:
@@ -294,7 +305,7 @@ class LimitedProgram:
         self._needed = base.peaks.astype(float) - limit_bytes
         self.unit = max(1.0, float(self._needed.max(initial=0.0)))
         self._places: dict[int, None] = {}
-        # For a storage and a place, the column for how much of the storage is absent at this place and after it.
+        # Maps a storage and a position to a column: the share of the storage that is absent at this position and later.
         self._absent: dict[int, dict[int, int]] = {}
         self._because = Rows()
         self._said: set[tuple[object, ...]] = set()
@@ -309,7 +320,7 @@ class LimitedProgram:
                 self._places[place] = None
 
     def copy(self) -> LimitedProgram:
-        """Return a copy, to which rows can be added without a change to this object."""
+        """Return a copy. Rows that are added to the copy do not change this object."""
         other = copy.copy(self)
         other._places, other._said = dict(self._places), set(self._said)
         other._absent = {storage: dict(columns) for storage, columns in self._absent.items()}
@@ -318,23 +329,23 @@ class LimitedProgram:
 
     @property
     def fractions(self) -> NDArray[np.float64]:
-        """Value of each choice, from 0 to 1, in the last solution of `bound`."""
+        """Value of each choice, from 0 to 1, in the solution of the last call of `bound`."""
         return self._fractions
 
     @property
     def has_guesses(self) -> bool:
-        """Whether the program contains rows that may be invalid for some choices, so that it proves no bound."""
+        """Return whether choices within the limit may violate a row of the program, so that it proves no bound."""
         return bool(self._guesses) or self.beyond > 0
 
     @property
     def is_trivial(self) -> bool:
-        """Whether no place exceeds the limit, or there are no choices."""
+        """Return whether there is nothing to solve: no position exceeds the limit, or there are no choices."""
         return not len(self.over) or not self._base.count
 
     # Adding rows.
 
     def add_memory_row(self, position: int) -> bool:
-        """Add the memory row for a place. Return whether the row is new."""
+        """Add the memory row for a position. Return whether the row is new."""
         new = position not in self._places and self._needed[position] > 0
         if new:
             self._places[position] = None
@@ -348,20 +359,20 @@ class LimitedProgram:
         )
 
     def refuse(self, choice_vector: NDArray[np.float64]) -> None:
-        """Add a row that forbids to make all choices in `choice_vector` together."""
+        """Add a row that excludes all solutions with at least the choices of `choice_vector`."""
         numbers = np.flatnonzero(choice_vector > 0.5)
         self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
 
     def differs_from_last(self, choice_vector: NDArray[np.float64]) -> bool:
-        """Return whether `choice_vector` differs from that in the last call of this method."""
+        """Return whether `choice_vector` differs from the argument of the previous call of this method."""
         other = not np.array_equal(choice_vector, self._last)
         self._last = choice_vector
         return other
 
     def add_presence_rows(self, options: Mapping[int, str], positions: Collection[int]) -> bool:
-        """Add rows for storages that are in memory at some positions although the program treats them as absent.
+        """Add rows for storages that must be in memory under `options`, although the program counts them as absent.
 
-        Return whether a row is new.
+        `positions` are the positions to check. Return whether at least one of the rows is new.
         """
         presence, new = self._base.presence, False
         if presence is None:
@@ -382,7 +393,11 @@ class LimitedProgram:
         return new
 
     def _add_reader_rows(self, storage: int, present: Mapping[int, Present]) -> bool:
-        """Add rows for a storage that recomputations read, and for the recomputations. Return whether a row is new."""
+        """Add a row saying that `storage` is in memory when the recomputation of another storage reads it.
+
+        If the other storage is recomputed at this position only for the recomputation of a third storage, add a row for
+        the other storage, too, and so on. Return whether at least one of the rows is new.
+        """
         new, at = False, present[storage].place
         while True:
             column, reader, first = self._column(storage, at), present[storage].reader, present[storage].first
@@ -415,7 +430,7 @@ class LimitedProgram:
         return True
 
     def _column(self, storage: int, position: int) -> int:
-        """Return the column for how much of a storage is absent at a place and after it."""
+        """Return the column for the share of a storage that is absent at a position and later; add it if it is new."""
         columns = self._absent.setdefault(storage, {})
         if position not in columns:
             columns[position] = self._base.width + sum(map(len, self._absent.values()))
@@ -424,7 +439,7 @@ class LimitedProgram:
     # Solving.
 
     def _freed_bytes(self, position: int) -> dict[int, float]:
-        """Return a map from each column to the bytes that it frees at a place."""
+        """Map each column to the bytes that it frees at a position if its value is 1."""
         base = self._base
         here = np.flatnonzero((base.piece_starts <= position) & (position < base.piece_ends))
         entries = dict(zip(base.piece_columns[here].tolist(), base.piece_sizes[here].tolist(), strict=True))
@@ -439,7 +454,10 @@ class LimitedProgram:
         return entries
 
     def _program(self) -> tuple[NDArray[np.float64], NDArray[np.float64], csr_array, NDArray[np.float64]]:
-        """Return costs, upper bounds, `matrix` and `limits` of ``matrix @ x <= limits``; memory rows come first."""
+        """Return the program: costs, upper bounds of `x`, and `matrix` and `limits` of ``matrix @ x <= limits``.
+
+        Memory rows are the first rows.
+        """
         base = self._base
         more = sum(map(len, self._absent.values()))
         rows = Rows()
@@ -467,12 +485,12 @@ class LimitedProgram:
         )
 
     def bound(self, go_on: Callable[[], None] = lambda: None) -> Bound:
-        """Return the bound for fractional choices. Memory rows are added until the solution breaks none.
+        """Return the bound for choices from 0 to 1. Add memory rows until the solution violates no memory row.
 
         Parameters
         ----------
         go_on : callable, optional
-            Is called while the program is solved. An exception from `go_on` ends the search.
+            Called repeatedly while the program is solved. An exception from `go_on` ends the search.
         """
         base = self._base
         if self.is_trivial:
@@ -494,20 +512,23 @@ class LimitedProgram:
                 break
         price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
         bound = Bound(added_s=max(base.floor_s, float(solved.fun) * base.dear_s), s_per_byte=price * base.dear_s)
-        # For each choice, by how much the added time rises at least if the choice is reversed.
+        # For each choice, the least increase of the added time if the choice changes between 0 and 1 (reduced cost).
         self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
         self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
         return bound
 
     def _add_broken(self, x: NDArray[np.float64]) -> bool:
-        """Add memory rows for the places that a solution exceeds most. Return whether a row is new."""
+        """Add memory rows for the positions at which a solution exceeds the limit most.
+
+        Return whether at least one of the rows is new.
+        """
         base = self._base
         freed = np.zeros(len(base.peaks) + 1)
         absent = base.piece_sizes * x[base.piece_columns]
         np.add.at(freed, base.piece_starts, absent)
         np.add.at(freed, base.piece_ends, -absent)
         for storage, columns in self._absent.items():
-            # Subtract bytes of a storage that must be in memory from a known place on.
+            # A storage may have to be in memory again before its first use. Do not count it as freed from then on.
             numbers = list(base.of_storage[storage].values())
             size, until = base.sizes[numbers[0]], int(base.end[numbers].max())
             was = float(x[list(base.absent[storage])].sum())
@@ -531,18 +552,18 @@ class LimitedProgram:
         gap: float,
         below_s: float = np.inf,
     ) -> IntegerFacts:
-        """Find integer choices that break no current row, and a lower bound for all integer choices.
+        """Find the cheapest choices of 0 and 1 that satisfy the current rows, and a lower bound of their time.
 
         Parameters
         ----------
         go_on : callable
             See `bound`.
         nodes : int
-            Limit of the nodes that the solver searches. At the limit, the best results so far are returned.
+            Maximum number of nodes that the solver searches. At the limit, it returns its best result so far.
         gap : float
             The solver stops when its solution is at most this share above its bound.
         below_s : float
-            Only solutions that add fewer seconds are searched.
+            The solver searches only for solutions that add at most this many seconds.
         """
         base = self._base
         if self.is_trivial:
@@ -578,10 +599,11 @@ class LimitedProgram:
         return IntegerFacts(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
     def solve_merged(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> IntegerFacts | None:
-        """Solve the program as in `solve_integer`, but with equal choices merged; None if few choices are equal.
+        """Solve the program as in `solve_integer`, but with equal choices merged. Return None if few choices are equal.
 
-        The bound is valid for all choices. From a merged choice, single choices are made, first in the layers where
-        they free bytes at most places. These choices may break rows.
+        The resulting bound is also valid for the program before merging. The solution says how many members of each
+        merged choice to take. The members that free bytes at the most positions are taken first. The resulting choices
+        may violate rows.
         """
         base = self._base
         costs, upper, matrix, limits = self._program()
@@ -627,7 +649,7 @@ class LimitedProgram:
 
 
 def _nest_groups(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
-    """Return, for each group of numbers, smaller groups and single numbers that together cover it."""
+    """Map each group of numbers to a partition of it: smaller groups from `groups`, and single numbers."""
     of: dict[int, list[tuple[int, ...]]] = {}
     for group in sorted(groups, key=len):
         for number in group:

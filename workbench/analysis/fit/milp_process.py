@@ -1,4 +1,7 @@
-"""Solve linear programs in a thread, and integer programs in a process that can be ended at any time."""
+"""Solve linear programs in a thread, and integer programs in a separate process.
+
+An integer program may take long. A process can be killed at any time, a thread cannot.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from workbench.errors import PlanError
 
 _LOOK_S = 0.02
 _LONGEST_S = 120.0
-"""Longest time of the solver for one program, in seconds. It is only a safeguard: searches are limited by nodes, so
-that results are reproducible.
+"""Time limit of the solver for one program, in seconds.
+
+It is only a safeguard: normally, the number of nodes limits a search. Results with a limit of nodes are reproducible.
 """
 _IDLE_S = 5.0
 """Seconds after which an idle solver process is ended."""
@@ -53,13 +57,15 @@ class _Solving(threading.Thread):
 
 
 def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """Return ``solver(*given, **options)``, called in a thread. HiGHS releases Python's lock, so other threads run.
+    """Call ``solver(*given, **options)`` in a thread, and return its result.
+
+    The solver, HiGHS, releases the interpreter's lock, so other threads run meanwhile.
 
     Parameters
     ----------
     go_on : callable
-        Is called while the solver runs. An exception from `go_on` ends the wait; the solver's thread continues until
-        the solver returns.
+        Called repeatedly while the solver runs. An exception from `go_on` leaves this function; the solver's thread
+        continues until the solver returns.
     solver : callable
     *given, **options
         Arguments of `solver`.
@@ -76,7 +82,7 @@ def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **
 
 
 class _Process:
-    """A process that solves one program after the other. It ends when its parent process ends.
+    """A process that solves one integer program after another, and ends when its parent process ends.
 
     HiGHS sometimes prints a line to file descriptor 1, and no option prevents this. The output of the solver process is
     discarded, so that this line does not appear in the output of the user's process.
@@ -105,7 +111,7 @@ class _Process:
             there.close()
 
     def answer(self, go_on: Callable[[], None], request: Any) -> Any:
-        """Send a request, and return the answer of the process. `go_on` is called while waiting."""
+        """Send a request, and return the answer of the process. Call `go_on` repeatedly while waiting."""
         try:
             self._connection.send(request)
         except OSError:
@@ -138,19 +144,19 @@ class _Process:
         self._ending.start()
 
     def keep_on(self) -> None:
-        """Cancel `end_later`, because the process is needed."""
+        """Cancel a pending `end_later`, because the process is needed again."""
         if self._ending is not None:
             self._ending.cancel()
 
     def forget(self) -> None:
-        """Close the connection in a forked process, because the solver process belongs to the parent."""
+        """In a fork: close this process's ends of the pipes, because the solver process belongs to the parent."""
         self._connection.close()
 
 
 _lock = threading.Lock()
 _idle: list[_Process] = []
 _of_parent: list[_Process] = []
-"""In a forked process, the solver processes of its parent. They are referenced here so that they are not collected."""
+"""In a forked process, the parent's solver processes. They stay referenced, so that Python does not collect them."""
 
 
 def _end_idle(process: _Process) -> None:
@@ -187,18 +193,18 @@ def solve_whole(
     options: Mapping[str, Any] = MappingProxyType({}),
     **program: Any,
 ) -> Any:
-    """Return the result of `scipy.optimize.milp`, called in a process.
+    """Call `scipy.optimize.milp` in a separate process, and return its result.
 
-    The search is limited by nodes and not by time, so that equal programs always have equal results.
+    The search is limited by `nodes`, and not by time, so that equal programs always have equal results.
 
     Parameters
     ----------
     go_on : callable
-        Is called while the solver runs. An exception from `go_on` ends the wait and the process.
+        Called repeatedly while the solver runs. An exception from `go_on` leaves this function and ends the process.
     *given, **program
         Arguments of `milp`.
     nodes : int
-        Limit of the nodes that the solver searches. At the limit, the best results so far are returned.
+        Maximum number of nodes that the solver searches. At the limit, it returns its best result so far.
     options : mapping
         Further options of `milp`.
 

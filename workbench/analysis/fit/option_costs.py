@@ -1,4 +1,4 @@
-"""Time and memory of options for storages."""
+"""Time and memory of options for storages. An option is to save, recompute or offload a storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.analysis.fit.fusion_costs import RecomputeCost
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionRates:
-    """Rates that determine the time of options.
+    """Times of statements and the speed of transfers, from which the time of options is predicted.
 
     Attributes
     ----------
@@ -24,8 +24,8 @@ class OptionRates:
     hides : bool
         Whether transfers run at the same time as compute, as on a GPU.
     again, least : RecomputeCost, optional
-        Predicted time of recomputations, and a lower bound of this time, from which the bound of a fit is computed. By
-        default, the prediction uses `seconds`, and the lower bound is equal to the prediction.
+        Predicted time of recomputations, and a lower bound of this time. By default, the prediction uses `seconds`, and
+        the lower bound is equal to the prediction. The lower bound of a fit's step time is computed from `least`.
     """
 
     seconds: NDArray[np.float64]
@@ -37,7 +37,7 @@ class OptionRates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionCost:
-    """Options for storages, with their memory and time.
+    """Options for storages, and the predicted memory and added time of a step under these options.
 
     Attributes
     ----------
@@ -45,8 +45,9 @@ class OptionCost:
         Maps each storage that is not saved to its option.
     peak_bytes, saved_bytes : int
     recompute_s, transfer_s : float
-        Seconds added to a step by recomputed statements, and by transfers that compute does not hide. If a plan was
-        made, `recompute_s` is the compute time of the plan minus that of the stock plan, and may be negative.
+        Seconds that recomputed statements add to a step, and seconds of transfers that do not overlap with compute. If
+        the options were planned, `recompute_s` is the plan's compute time minus the stock plan's compute time. It is
+        negative if the plan is faster.
     """
 
     options: Mapping[int, str]
@@ -57,7 +58,7 @@ class OptionCost:
 
     @property
     def added_s(self) -> float:
-        """Seconds added to a step in which everything is saved."""
+        """Seconds by which a step is longer than a step that saves everything."""
         return self.recompute_s + self.transfer_s
 
 

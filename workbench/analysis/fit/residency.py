@@ -1,9 +1,13 @@
 """Find the storages that must be in memory because recomputations of other storages read them.
 
 A storage that is not saved is absent from its last use in the forward until its first use in the backward. The first
-use may be a statement of the backward, or an earlier recomputation of another storage. The storage must be reloaded or
-recomputed before its first use; if it is recomputed, the storages that its recomputation reads must be in memory, too.
-This holds for all options of all other storages, so a lower bound may use it.
+user may be an ordinary statement of the backward, or the recomputation of another storage. The storage must be reloaded
+or recomputed before its first use. If it is recomputed, the storages that its recomputation reads must be in memory
+before that. These facts hold whatever the options of the other storages are, so the solver may use them for its lower
+bound on the step time.
+
+A position is the number of a statement in the order of the step. A choice is one option, `RECOMPUTE` or `OFFLOAD`, for
+one storage.
 """
 
 from __future__ import annotations
@@ -18,14 +22,14 @@ from workbench.analysis.memory.recompute_set import Recomputer
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The storages that a recomputation reads.
+    """The storages that one recomputation reads.
 
     Attributes
     ----------
     storage, place : int
-        The recomputed storage, and the place of the recomputation.
+        The recomputed storage, and the position of the backward's statement that needs it.
     reads : frozenset of int
-        Storages that must be in memory at this place, whatever their options.
+        Storages that the recomputation reads. They must be in memory at this position, whatever their options are.
     """
 
     storage: int
@@ -35,7 +39,7 @@ class Need:
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """The place from which a storage that is not saved must be in memory, and the reason.
+    """The position from which a storage must be in memory although it is not saved, and the reason.
 
     Attributes
     ----------
@@ -43,7 +47,7 @@ class Present:
     reader : int
         The recomputed storage whose recomputation reads the storage.
     first : bool
-        Whether a statement of the backward reads `reader` at this place. If False, another recomputation reads it.
+        Whether a statement of the backward reads `reader` at this position. If False, another recomputation reads it.
     """
 
     place: int
@@ -53,18 +57,20 @@ class Present:
 
 @dataclasses.dataclass(frozen=True)
 class JointRecompute:
-    """A storage that is recomputed together with others, because one statement makes several storages.
+    """Facts on a storage that the recomputation of another storage recomputes, too.
 
-    The recomputation replaces the storage, so the old storage can be freed even if it is saved.
+    This happens if a statement of the recomputation has several outputs, and one of them is in this storage.
+    A recomputed statement allocates new storages for all its outputs, even if the storage of one output is saved. Later
+    reads use the new storage, so the saved storage can be freed before the recomputation.
 
     Attributes
     ----------
     start, end : int
-        The storage may be absent from the place `start` to before the place `end`.
+        The storage may be absent at the positions from `start` to `end`, excluding `end`.
     makers : frozenset of int
-        Storages whose recomputation also makes the storage.
+        The other storages whose recomputation also recomputes this storage.
     rows : frozenset of int
-        Statements that make the storage together with one of `makers`.
+        Statements of these recomputations that output this storage.
     """
 
     start: int
@@ -74,32 +80,32 @@ class JointRecompute:
 
 
 class Presence:
-    """Finds at which places the storages of a joint graph must be in memory.
+    """Finds at which positions the storages of a joint graph must be in memory.
 
     Parameters
     ----------
     work : Recomputer
     stock : IncrementalLiveness
     free : collection of (int, str)
-        The choices: a storage and an option.
+        The available choices; each is a storage and an option.
     along, gather : bool
         See `Recomputer.edit`.
     ahead : int
         Number of statements by which the reload of a storage precedes its first use in the backward.
     always : collection of int
-        Storages that are recomputed under any choices.
+        Storages that are recomputed whatever the choices are.
 
     Attributes
     ----------
     spans : dict of int to (int, int)
-        For each storage, the first place at which it can be absent if it is not saved, and the first later place at
-        which it cannot be absent.
+        Maps each storage to the range of positions at which it can be absent if it is not saved: the first position,
+        and the position after the last.
     beside : dict of int to JointRecompute
-        Storages that may be recomputed together with others, without a choice for them.
+        Maps a storage to its `JointRecompute` if the recomputation of another storage may recompute it, too.
     needs : tuple of Need
-        What recomputations read, in the order of places.
+        For each recomputation that may be chosen, the storages that it reads; sorted by position.
     reads : dict of int to frozenset of int
-        For each storage, the storages that its recomputation reads at any place.
+        For each storage, the storages that its recomputation always reads, wherever it happens.
     """
 
     def __init__(
@@ -149,14 +155,15 @@ class Presence:
         self, work: Recomputer, stock: IncrementalLiveness, always: Collection[int]
     ) -> dict[int, JointRecompute]:
         found: dict[int, JointRecompute] = {}
-        # If all storages are recomputed, each one is recomputed as early as it can be under any choices.
+        # A storage is recomputed earliest if all storages are recomputed.
         early = self.presence_of(dict.fromkeys(self._again, RECOMPUTE))
         for storage in self._again:
             places = self._made_at[storage] | ({early[storage].place} if storage in early else set())
             for other, rows in work.recomputable_together(storage, always).items():
                 if (span := stock.absence_of(other)) is None or not places:
                     continue
-                # If no recomputation runs before the first use of the storage, it is in memory until this use.
+                # If `storage` is recomputed only after the first use of `other`, the saved `other` is in memory until
+                # this use.
                 start = span[0] if always or min(places) < span[1] else span[1]
                 end = stock.last_touch(other) if max(places) > span[1] else span[1]
                 if start < end:
@@ -166,9 +173,10 @@ class Presence:
         return found
 
     def presence_of(self, options: Mapping[int, str]) -> dict[int, Present]:
-        """Return from which place recomputations need storages that are not saved.
+        """Map storages that are not saved to the first position at which a recomputation reads them.
 
-        Only storages for which this is before their first use by the backward itself are included.
+        A storage is included only if this position is before the first ordinary statement of the backward that reads
+        the storage.
         """
         found: dict[int, Present] = {}
         for need in self.needs:
@@ -185,10 +193,14 @@ class Presence:
         return found
 
     def recomputable_until_use(self, storage: int, position: int) -> frozenset[int] | None:
-        """Return the storages that may be recomputed between a place and the first use of an offloaded storage.
+        """Return the storages whose recomputation could delay the reload of an offloaded storage beyond a position.
 
-        The storage is reloaded `ahead` statements before its first use. If none of the returned storages is recomputed,
-        it is in memory at the place. None means that it need not be in memory at the place in any case.
+        The reload runs `ahead` statements before the first use of the offloaded storage. Recomputed statements are
+        among these statements. So each statement that is recomputed between the position and the first use moves the
+        reload to a later position. Return the storages that may be recomputed there. If no returned storage is
+        recomputed, the offloaded storage is back in memory at the position.
+
+        Return None if the storage may be absent at the position even without such recomputations.
         """
         end = self.spans[storage][1]
         if not max(self.first_backward, end - self.ahead) <= position < end:
@@ -198,6 +210,6 @@ class Presence:
         return frozenset(other for other, places in self._made_at.items() if any(position < at <= end for at in places))
 
     def is_reloaded(self, options: Mapping[int, str], storage: int, position: int) -> bool:
-        """Return whether a storage is offloaded, and certainly reloaded at a place."""
+        """Return whether a storage is offloaded, and certainly back in memory at a position."""
         near = self.recomputable_until_use(storage, position) if options.get(storage) == OFFLOAD else None
         return near is not None and not any(options.get(other) == RECOMPUTE for other in near)

@@ -1,4 +1,4 @@
-"""Find the reasons why a fusion does not contain its neighbours, from the graph alone."""
+"""Find, from the graph alone, the reasons why a fusion does not contain the statements next to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag
 
 @dataclasses.dataclass(frozen=True)
 class FusionBoundary:
-    """A neighbour of a fusion, and the reason why the fusion does not contain it.
+    """A neighbour of a fusion: a statement that makes an input of the fusion, or that reads an output of it.
 
     Attributes
     ----------
@@ -18,8 +18,10 @@ class FusionBoundary:
     before : bool
         True if the fusion reads outputs of the neighbour; False if the neighbour reads outputs of the fusion.
     reason : str
+        Why the fusion does not contain the neighbour.
     through : int
-        Row of a statement between the fusion and the neighbour that prevents their fusion; -1 if there is none.
+        Row of a statement that depends on the first of the two, and whose outputs the second reads. It prevents fusing
+        both, because the fusion and this statement would then need each other. -1 if there is no such statement.
     """
 
     statement: int
@@ -29,7 +31,9 @@ class FusionBoundary:
 
 
 def boundaries(graph: Graph, fusion: int) -> tuple[FusionBoundary, ...]:
-    """Return the neighbours of a fusion in an execution graph, first those whose outputs the fusion reads.
+    """Return the neighbours of a fusion in an execution graph, each with the reason why the fusion does not contain it.
+
+    The statements that make the fusion's inputs come first, then the statements that read its outputs.
 
     Parameters
     ----------
@@ -57,7 +61,7 @@ def _top(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph) -> dict[int, int]:
-    """Return a map from each value to the first statement that makes it; members of fusions do not count."""
+    """Map each value to the row of the first statement that outputs it; members of fusions are not considered."""
     made: dict[int, int] = {}
     for row in _top(graph):
         for value in graph.statements.outputs[row].tolist():
@@ -101,7 +105,7 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
 
 
 def _statement_between(graph: Graph, first: int, last: int) -> int:
-    """Return a statement that needs `first`, directly or indirectly, and whose outputs `last` reads; else -1."""
+    """Return the row of a statement that depends on `first` and whose outputs `last` reads; -1 if there is none."""
     statements = graph.statements
     reached = set(statements.outputs[first].tolist())
     reads = set(statements.inputs[last].tolist())

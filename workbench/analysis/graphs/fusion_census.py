@@ -1,4 +1,4 @@
-"""Count fusions, and fusions with different structures; each different structure needs one compilation."""
+"""Count fusions and their different structures. Fusions of equal structure can share one compilation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class Census:
     largest : int
         Number of statements in the largest fusion.
     forward_unique, backward_unique : int
-        Number of different structures in the forward and in the backward. A structure may occur in both.
+        Number of different structures in the forward, and in the backward. If a structure is in both, both count it.
     groups : tuple of tuple of int
-        Positions of the fusions, in one group for each structure. Groups are in the order of their first members.
+        For each structure, the positions of its fusions in the arguments of `census`. Groups are sorted by their first
+        position.
     """
 
     count: int
@@ -34,7 +35,7 @@ class Census:
     groups: tuple[tuple[int, ...], ...]
 
     def reorder(self, positions: Sequence[int]) -> Census:
-        """Return the census after a change of order. `positions` contains the old position of each fusion."""
+        """Return the census for a new order of the fusions. ``positions[i]`` is the old position of new fusion `i`."""
         place = {position: at for at, position in enumerate(positions)}
         groups = (tuple(sorted(place[position] for position in group)) for group in self.groups)
         return dataclasses.replace(self, groups=tuple(sorted(groups)))

@@ -1,4 +1,4 @@
-"""Reorder the statements of an execution graph, and find again which values each statement frees."""
+"""Reorder the statements of an execution graph, and update the list of values that each statement frees."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ Rows = NDArray[np.intp]
 
 
 def top_rows(graph: Graph) -> Rows:
-    """Return the rows of all statements that are no members of fusions, in program order."""
+    """Return the rows of all statements that are not members of fusions, in program order."""
     return np.flatnonzero(graph.statements.parent < 0)
 
 
 def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
-    """Return all rows in the order `order`, which has no members of fusions. Members follow their fusion."""
+    """Return `order` with the rows of a fusion's members inserted after each fusion.
+
+    `order` contains only rows of `top_rows`.
+    """
     top = top_rows(graph)
     size = np.diff(np.append(top, len(graph.statements)))
     chosen = np.asarray(order, np.intp)
@@ -40,8 +43,8 @@ def reorder_graph(graph: Graph, rows: Rows) -> Graph:
     Returns
     -------
     Graph
-        The graph with unchanged values and storages. A value is freed after the last statement that reads or makes it,
-        on the side on which it was freed before.
+        The graph with the same values and storages. If the old graph frees a value in the forward, the new graph frees
+        it after the last forward statement that reads or outputs it. The same holds for the backward.
     """
     statements, values = graph.statements, graph.values
     new_row = np.empty(len(rows), np.int32)
@@ -78,7 +81,7 @@ def _renumber(column: NDArray[np.int32], new_row: NDArray[np.int32]) -> NDArray[
 
 
 def _ranges(starts: Rows, lengths: NDArray[np.integer]) -> Rows:
-    """Return ``start, start + 1, …`` for each of `starts`, with as many numbers as `lengths` says."""
+    """Return the numbers ``start, …, start + length - 1`` of each range, one range after the other."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     rows: Rows = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
@@ -86,7 +89,7 @@ def _ranges(starts: Rows, lengths: NDArray[np.integer]) -> Rows:
 
 
 def _entries(ragged: Ragged) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """Return the row and the item of each entry."""
+    """Return the row number and the item of each entry of a ragged array."""
     return np.repeat(np.arange(len(ragged)), np.diff(ragged.offsets)), ragged.items
 
 
@@ -104,7 +107,8 @@ def _frees(graph: Graph, new_row: NDArray[np.int32]) -> Ragged:
     np.maximum.at(last, (backward[row].astype(np.intp), value), new_row[row])
     freed_by, freed = _entries(statements.frees)
     after = last[backward[freed_by].astype(np.intp), freed]
-    # A value that no statement of a side touches is freed at the same position as before.
+    # A value may be freed in a half of the step in which no statement reads or outputs it. Then free it at the same
+    # position as before.
     by_place = np.sort(new_row[statements.parent < 0])
     place = np.searchsorted(top_rows(graph), freed_by)
     after = np.where(after >= 0, after, by_place[place])

@@ -1,4 +1,4 @@
-"""Build the rows ``row @ x <= limit`` of a linear program with a sparse matrix, row by row."""
+"""Collect the constraints ``row @ x <= limit`` of a linear program, and return them as a sparse matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy.sparse import coo_array, csr_array
 
 
 class Rows:
-    """Rows of a sparse matrix, and their limits."""
+    """A growing list of rows of a sparse matrix, each with its upper limit."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []
@@ -18,14 +18,14 @@ class Rows:
         self.limits: list[float] = []
 
     def copy(self) -> Rows:
-        """Return a copy, to which rows can be added without a change to this object."""
+        """Return a copy. Rows that are added to the copy do not change this object."""
         other = Rows()
         other._rows, other._columns = list(self._rows), list(self._columns)
         other._items, other.limits = list(self._items), list(self.limits)
         return other
 
     def add(self, entries: Mapping[int, float], limit: float) -> None:
-        """Add a row. `entries` maps a column to its entry."""
+        """Add a row with an upper limit. `entries` maps a column to its coefficient."""
         self._rows.extend([len(self.limits)] * len(entries))
         self._columns.extend(entries)
         self._items.extend(entries.values())

@@ -1,1 +1,1 @@
-"""Liveness, peaks and allocator rounding."""
+"""Predict which storages are alive, the peak memory, and the memory that PyTorch's allocator reserves."""

@@ -1,4 +1,4 @@
-"""Bytes that PyTorch's allocators use for a storage. On CUDA, sizes are rounded up to whole blocks."""
+"""Return the bytes that PyTorch's allocators use for a storage. On CUDA, sizes are rounded up to complete blocks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ if TYPE_CHECKING:
     import torch
 
 CUDA_BLOCK_BYTES = 512
-"""Size of the smallest block of PyTorch's caching allocator, and unit of all block sizes: ``kMinBlockSize`` in
-``c10/cuda/CUDACachingAllocator.h``.
+"""Size of the smallest block of PyTorch's caching allocator. All sizes of blocks are multiples of it.
+
+It is ``kMinBlockSize`` in ``c10/cuda/CUDACachingAllocator.h``.
 """
 
 
 def allocated_bytes(nbytes: int, device_type: str) -> int:
     """Return the bytes that an allocator uses for a storage.
 
-    On CUDA, ``torch.cuda.memory_allocated`` counts these bytes. If the allocator does not split a block because too
-    little would remain, it also counts the rest of the block. On a CPU, the result is `nbytes`.
+    On CUDA, ``torch.cuda.memory_allocated`` counts these bytes. If a block is slightly too large and the allocator does
+    not split it, PyTorch also counts the unused rest of the block; this function does not. On a CPU, the result is
+    `nbytes`.
 
     Parameters
     ----------
@@ -30,5 +32,5 @@ def allocated_bytes(nbytes: int, device_type: str) -> int:
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:
-    """Return the `allocated_bytes` of a tensor's storage, on the device that the tensor names, even if it is fake."""
+    """Return the `allocated_bytes` of a tensor's storage on the tensor's device. The tensor may be fake."""
     return allocated_bytes(tensor.untyped_storage().nbytes(), tensor.device.type)

@@ -1,9 +1,13 @@
-"""Simulation of PyTorch's CUDA caching allocator: the memory that it reserves for a sequence of allocations.
+"""Simulate PyTorch's CUDA caching allocator, to predict the memory that it reserves for a sequence of allocations.
+
+A segment is memory that the allocator has reserved from the device. It is divided into blocks; each block is one
+allocation, or free. A pool contains the blocks of one stream that are either small or large. With
+``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page.
 
 The simulation follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.10, with default settings or with
-``expandable_segments``. It includes rounding, pools, best fit, splitting, merging, and the release of cached memory if
-the device is full. It does not include private pools of CUDA graphs, ``max_split_size_mb``,
-``roundup_power2_divisions``, garbage collection, and events of ``record_stream``. Segments that are created later have
+``expandable_segments``. It includes rounding, pools, best fit, splitting and merging of blocks, and the release of free
+segments if the device is full. It does not include private pools of CUDA graphs, ``max_split_size_mb``,
+``roundup_power2_divisions``, garbage collection, and events of ``record_stream``. It assumes that later segments have
 higher addresses.
 """
 
@@ -15,23 +19,24 @@ import dataclasses
 from workbench.analysis.memory.allocator import CUDA_BLOCK_BYTES, allocated_bytes
 
 SMALL_BYTES = 1 << 20
-"""Largest allocation from the pool of small blocks: ``kSmallSize``."""
+"""Largest size of an allocation from the pool of small blocks: ``kSmallSize``."""
 SMALL_SEGMENT_BYTES = 2 << 20
 """Size of a segment of small blocks, and page size of an expandable segment of small blocks: ``kSmallBuffer``."""
 LARGE_SEGMENT_BYTES = 20 << 20
-"""Size of a segment for allocations from `SMALL_BYTES` to `OWN_SEGMENT_BYTES`, and page size of an expandable segment
-of large blocks: ``kLargeBuffer``.
+"""Size of a segment for allocations from `SMALL_BYTES` to `OWN_SEGMENT_BYTES`: ``kLargeBuffer``.
+
+It is also the page size of an expandable segment of large blocks.
 """
 OWN_SEGMENT_BYTES = 10 << 20
 """Smallest allocation that gets a segment of its own size: ``kMinLargeAlloc``."""
 SEGMENT_ROUNDING_BYTES = 2 << 20
-"""Unit of the size of a segment for one such allocation: ``kRoundLarge``."""
+"""Unit to which the size of a segment for `OWN_SEGMENT_BYTES` or more is rounded up: ``kRoundLarge``."""
 _ADDRESS_SPACE_BYTES = LARGE_SEGMENT_BYTES << 36
-"""Address space of an expandable segment. It is larger than the memory of any device."""
+"""Address space of an expandable segment. It is larger than the memory of every device."""
 
 
 class OutOfMemory(Exception):
-    """The device has no memory for an allocation, even after cached memory is released.
+    """The device has too little memory for an allocation, even after free segments are released.
 
     Attributes
     ----------
@@ -60,12 +65,15 @@ class MemoryBlock:
 
     @property
     def is_split(self) -> bool:
-        """Whether the segment contains other blocks, too."""
+        """Return whether the segment contains other blocks, too."""
         return self.before is not None or self.after is not None
 
 
 class _Pool:
-    """The free blocks of one stream and one size class by size and address, and its unmapped blocks by address."""
+    """The blocks of one stream that are either small or large. Allocated blocks are not listed.
+
+    Free blocks are sorted by size, then by address. Unmapped blocks are sorted by address.
+    """
 
     def __init__(self, *, is_small: bool) -> None:
         self.is_small = is_small
@@ -94,7 +102,8 @@ class CachingAllocator:
     capacity_bytes : int, optional
         Bytes of the device that the allocator may reserve; no limit by default.
     expandable_segments : bool
-        The option of ``PYTORCH_CUDA_ALLOC_CONF``. If true, each pool has one segment, which grows page by page.
+        The option of this name in ``PYTORCH_CUDA_ALLOC_CONF``. If true, each pool has one segment, which grows page by
+        page.
 
     Attributes
     ----------
@@ -128,12 +137,12 @@ class CachingAllocator:
         nbytes : int
             Requested size, at least 1.
         stream : int
-            Number of the CUDA stream. Each stream has pools of its own.
+            Number of the CUDA stream. Each stream has its own pools.
 
         Raises
         ------
         OutOfMemory
-            If the device has no memory for the block.
+            If the device has too little memory for the block.
         """
         size = allocated_bytes(nbytes, "cuda")
         is_small = size <= SMALL_BYTES
@@ -173,13 +182,13 @@ class CachingAllocator:
         if at == len(pool.free):
             return None
         if self._expandable:
-            # Compare free blocks by the size to which they can grow: a following unmapped block counts, too.
+            # A free block can grow into the unmapped block behind it. Avoid blocks that could become large.
             while at + 1 < len(pool.free) and _growable(pool.free[at + 1][2]) < _growable(pool.free[at][2]):
                 at += 1
         return pool.free.pop(at)[2]
 
     def _grow(self, pool: _Pool, size: int) -> MemoryBlock | None:
-        """Reserve memory of the device, and return it as a block; None if the device has not enough."""
+        """Reserve memory of the device, and return it as a block. Return None if the device has too little memory."""
         if self._expandable:
             return self._grow_segment(pool, size)
         if pool.is_small:
@@ -195,7 +204,10 @@ class CachingAllocator:
         return block
 
     def _grow_segment(self, pool: _Pool, size: int) -> MemoryBlock | None:
-        """Map pages at the lowest address with enough adjacent free and unmapped blocks, and return them as a block."""
+        """Find the lowest address at which adjacent free and unmapped blocks have `size` bytes, and map them to memory.
+
+        Return them as one block; None if the device has too little memory.
+        """
         found = next((first for _, each in pool.unmapped if _room(first := _first(each)) >= size), None)
         if found is None:
             found = MemoryBlock(pool, self._end, _ADDRESS_SPACE_BYTES, mapped=False)
@@ -211,7 +223,7 @@ class CachingAllocator:
         return found
 
     def _map(self, block: MemoryBlock, size: int) -> MemoryBlock | None:
-        """Map the start of an unmapped block to memory, join it with a free neighbour, and return the result."""
+        """Map the start of an unmapped block to memory, join it with free neighbours, and return the result."""
         pool = block.pool
         mapped = min(_rounded(size, pool.page_bytes), block.size)
         if not self._reserve(mapped):
@@ -225,7 +237,7 @@ class CachingAllocator:
         return block
 
     def _unmap_pages(self, block: MemoryBlock) -> None:
-        """Give all pages that are inside of a free block back to the device."""
+        """Give all complete pages inside of a free block back to the device."""
         pool = block.pool
         start = _rounded(block.address, pool.page_bytes)
         end = (block.address + block.size) // pool.page_bytes * pool.page_bytes
@@ -258,7 +270,10 @@ class CachingAllocator:
         return rest
 
     def _join(self, block: MemoryBlock) -> None:
-        """Join a block with the neighbours that are not allocated and equally mapped. The block must be in no list."""
+        """Join a free block with its free neighbours, or an unmapped block with its unmapped neighbours.
+
+        The block itself must not be in a list of its pool.
+        """
         for each in (block.before, block.after):
             if each is None or each.allocated or each.mapped != block.mapped:
                 continue
@@ -283,7 +298,7 @@ def _growable(block: MemoryBlock) -> int:
 
 
 def _first(unmapped: MemoryBlock) -> MemoryBlock:
-    """Return the free block right before an unmapped block; if there is none, return the unmapped block."""
+    """Return the free block right before an unmapped block. If there is no such block, return the unmapped block."""
     before = unmapped.before
     return before if before is not None and not before.allocated else unmapped
 

@@ -1,8 +1,9 @@
-"""Exact memory of a joint graph with recomputed or offloaded storages, computed as a change to the stock schedule.
+"""Compute the exact memory of a joint graph with recomputed or offloaded storages, from that of the stock schedule.
 
-`Predictor` goes over all statements for each schedule. This module goes only over the statements that a recomputation
-or offload affects, which takes milliseconds even for a long program. There is no result if a recomputed storage belongs
-to the backward, or if a recomputation would move a gradient to a different storage. These cases need the `Predictor`.
+`Predictor` visits all statements for each schedule. This module visits only the statements that a recomputation or an
+offload affects. This takes milliseconds, even for a long program. The module gives no result if a statement of the
+backward makes a recomputed storage, or if a recomputation would move a gradient to a different storage. Then the
+`Predictor` must be used.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from workbench.core.graph import ValueFlag
 class IncrementalLiveness:
     """Computes the memory of a schedule after recomputations and offloads.
 
-    A place is a position among the statements that run under the stock schedule.
+    A position is the number of a statement among the statements that run under the stock schedule. A clone is a
+    statement of the forward that runs again in the backward.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ class IncrementalLiveness:
         self._graph, self._bytes = graph, graph.storages.bytes
         found = predictor.predict(stock)
         self.rows: list[int] = stock.order[found.entries].tolist()
-        """The statement at each place."""
+        """The statement at each position."""
         self.first_backward, self._count = found.first_backward, len(self.rows)
         self._transient = graph.statements.transient_bytes
         self._inputs: list[list[int]] = graph.statements.inputs.lists()
@@ -56,7 +58,8 @@ class IncrementalLiveness:
         self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
         self._saved = {self._storage[value] for value in found.saved.tolist()} - self._argument - {-1}
         self._start, self._end, self._last_forward, self._touches = self._spans()
-        # For each statement, the place of the next backward statement that runs; a clone before it is inserted there.
+        # A clone may have to run before a statement that is dead code, and so has no position. Maps each statement to
+        # the position of the next statement of the backward that runs.
         self._next: dict[int, int] = {}
         place = self._count
         place_of = {row: place for place, row in enumerate(self.rows)}
@@ -72,7 +75,10 @@ class IncrementalLiveness:
         return frozenset(self._storage[value] for value in np.flatnonzero(self._graph.values.flags & flag).tolist())
 
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, int], dict[int, list[int]]]:
-        """Return the places of each storage: its first, its last, its last in the forward, and all in the backward."""
+        """Return when each storage is used: its first, its last, its last forward, and all its backward positions.
+
+        If a storage is alive at the end of the step, its last position is the number of positions.
+        """
         count, storages = self._count, len(self._bytes)
         start, end = np.full(storages, count, np.int64), np.full(storages, -1, np.int64)
         last: dict[int, int] = {}
@@ -95,7 +101,7 @@ class IncrementalLiveness:
         return start, end, last, touches
 
     def position_of(self, row: int) -> int:
-        """Return the place at which a clone before statement `row` is inserted."""
+        """Return the position before which a clone runs if statement `row` needs it."""
         return self._next[row]
 
     def runs_in_backward(self, row: int) -> bool:
@@ -103,16 +109,16 @@ class IncrementalLiveness:
         return row in self._runs
 
     def absence_of(self, storage: int, reader: int | None = None) -> tuple[int, int] | None:
-        """Return between which places a storage need not be alive.
+        """Return the range of positions at which a storage need not be alive.
 
-        They are the place after its last use in the forward, and the place of its first use in the backward. None if
-        forward or backward do not use it.
+        It begins right after the last use in the forward, and ends before the first use in the backward. The second
+        number is the position of this first use. Return None if the forward or the backward does not use the storage.
 
         Parameters
         ----------
         storage : int
         reader : int, optional
-            A statement of the backward right before which clones read the storage.
+            A statement of the backward. Clones that run before it read the storage, too.
         """
         touches = self._touches.get(storage, [])[:1] + ([] if reader is None else [self.position_of(reader)])
         if storage not in self._last_forward or not touches:
@@ -120,13 +126,13 @@ class IncrementalLiveness:
         return self._last_forward[storage] + 1, min(touches)
 
     def last_touch(self, storage: int) -> int:
-        """Return the last place in the backward that uses a storage."""
+        """Return the last position in the backward that uses a storage."""
         return self._touches[storage][-1]
 
     def __call__(
         self, reruns: Mapping[int, Sequence[int]], offloaded_storages: Collection[int], ahead: int
     ) -> tuple[int, int, NDArray[np.int64]] | None:
-        """Return the memory under recomputations and offloads; None if this needs the `Predictor`.
+        """Return the memory under recomputations and offloads; None if only the `Predictor` can compute it.
 
         Parameters
         ----------
@@ -141,8 +147,8 @@ class IncrementalLiveness:
         -------
         int, int
             Peak bytes and saved bytes.
-        (places + 1,) int64
-            Most bytes alive at each place, and after the last place.
+        (positions + 1,) int64
+            Most bytes alive at each position, and after the last position.
         """
         again = _RerunReads(self, reruns)
         if not again.known:
@@ -154,7 +160,8 @@ class IncrementalLiveness:
         position = np.arange(count) + shift
         at = dict(zip(running, (places + np.arange(added)).tolist(), strict=True))
         length = count + added
-        # The entry before the last is for storages that are alive at the end, and the last one is for the place -1.
+        # `start` and `end` also contain two special positions. `count` stands for the time after the last statement,
+        # and -1 for the time before the first.
         moved = np.concatenate([position, [length, -1]])
         start, end = moved[self._start], moved[self._end]
         # Cotangents are alive at the first statement of the backward, even if it does not use them.
@@ -222,7 +229,10 @@ class IncrementalLiveness:
         end: NDArray[np.int64],
         length: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the spans and bytes of reloaded storages, and end their earlier spans in `end`."""
+        """Return the first positions, last positions and bytes of the reloaded storages.
+
+        Set their entries in `end` to their last use in the forward, after which they are offloaded.
+        """
         begins, ends, sizes = [], [], []
         for storage in offloaded_storages:
             touches = () if storage in reruns.storages else self._touches.get(storage, ())
@@ -237,17 +247,18 @@ class IncrementalLiveness:
 
 
 class _Clone:
-    """A statement that is run again.
+    """A statement of the forward that runs again in the backward.
 
     Attributes
     ----------
     row, place : int
+        The statement, and the position before which it runs.
     touched : list of (int, bool)
         Each storage that the clone reads (with False) or makes (with True).
     reads : list of int
-        Numbers of the clones that make values that this clone reads.
+        Numbers of the earlier clones whose results this clone reads.
     saved : set of int
-        Storages of values of the forward that the clone reads.
+        Storages of those values of the forward that the clone reads.
     """
 
     __slots__ = ("place", "reads", "row", "saved", "touched")
@@ -265,17 +276,18 @@ class _RerunReads:
     Attributes
     ----------
     known : bool
-        False if there are accesses that this class cannot describe.
+        False if the memory cannot be computed by this module, and the `Predictor` must be used.
     storages : set of int
         Storages that are recomputed.
     clones : list of _Clone
         The clones in the order in which they run.
     fresh : list of int
-        For each storage that a clone makes, the original storage, which has the same size.
+        For each new storage of a clone, the original storage of the forward. Both have the same size.
     touched : dict of int to list of (int, bool)
-        Maps a place to accesses of its statement to `storages` and to storages of clones, as in `_Clone.touched`.
+        Maps a position to the recomputed storages, or their replacements, that its statement reads or makes; see
+        `_Clone.touched`.
     still_saved : set of int
-        Recomputed storages of which the backward still reads a value that the forward has made.
+        Recomputed storages that must be saved nevertheless, because the backward reads another value in them.
     """
 
     def __init__(self, stock: IncrementalLiveness, reruns: Mapping[int, Sequence[int]]) -> None:
@@ -326,10 +338,10 @@ class _RerunReads:
         self.clones.append(clone)
 
     def _record_read(self, value: int, reads: list[int] | set[int], saved: set[int]) -> int:
-        """Return the storage from which a value is read.
+        """Return the storage from which a value is read, and record where the value comes from.
 
-        If a clone makes the value, add the number of the clone to `reads`; if the forward made it, add its storage to
-        `saved`.
+        If a clone has made the value, add the number of the clone to `reads`. If the forward has made it, add its
+        storage to `saved`.
         """
         stock = self._stock
         if value in self._made:
@@ -363,13 +375,13 @@ class _RerunReads:
                 lives = shared.get(original, original)
                 if lives != original:
                     self._lives[value] = lives
-                    # The gradient would be in a different storage.
+                    # A gradient would move to a different storage.
                     if original in stock._ends:
                         self.known = False
                 touched.append((lives, True))
 
     def needed_clones(self) -> list[int]:
-        """Return the numbers of the clones that gradients need, in order."""
+        """Return the numbers of the clones that the backward needs, in order. All other clones are dead code."""
         needed = set(self._needed)
         for number in range(len(self.clones) - 1, -1, -1):
             if number in needed:

@@ -1,10 +1,12 @@
-"""Memory over a step, by arithmetic on a graph: live storages, the peak, and the effect of a different schedule.
+"""Compute the memory over a step from a graph: live storages, the peak, and the effect of a different schedule.
 
 A storage is alive from the statement that makes its first value until its last value is freed. Arguments are alive
-throughout. Cotangents are alive from the start of the backward. Outputs and gradients are alive until the end. After
-the last statement, autograd accumulates the gradients in leaves, one after the other; leaves are assumed to have no
-gradient before. Autograd copies a gradient that it cannot keep itself, because it is expanded or transposed, or because
-two arguments share it. Later work, such as the backward of code that made the inputs, does not count.
+during the complete step. Cotangents are the gradients of outputs; the backward receives them, and they are alive from
+its start. Outputs and gradients are alive until the end.
+
+After the last statement, autograd accumulates the gradients in leaves, one after the other. Leaves are assumed to have
+no gradient before. Autograd copies a gradient if it is expanded or transposed, or if two arguments share it. Otherwise,
+the leaf holds the gradient itself. Later work, such as the backward of code that computed the inputs, is not included.
 """
 
 from __future__ import annotations
@@ -30,15 +32,16 @@ class Timeline:
     Attributes
     ----------
     live_bytes : (statements,) int64
-        Bytes alive right after each statement and its frees. Members of a fusion have the figure of the fusion.
+        Bytes alive after each statement and after the frees that follow it. Members of a fusion have the figure of the
+        fusion.
     statement_peak_bytes : (statements,) int64
         Most bytes alive during each statement, including its inputs, its outputs and its transient memory. Members of a
         fusion have the figure of the fusion.
     peak_bytes : int
-        Most bytes alive at any time in the step; at least `baseline_bytes`.
+        Most bytes alive at once in the step; at least `baseline_bytes`.
     peak_statement : int
-        The first statement that reaches the peak. The number of statements means that the peak is after the last
-        statement; -1 means that the peak is the baseline.
+        The first statement that reaches the peak. If it is the number of statements, the peak is after the last
+        statement. If it is -1, the peak is `baseline_bytes`.
     baseline_bytes : int
         Bytes of the arguments: parameters, buffers and inputs.
     after_bytes : int
@@ -55,7 +58,7 @@ class Timeline:
 
 @dataclasses.dataclass(frozen=True)
 class AliveValue:
-    """A storage that is alive at a statement, with the first value that is alive in it.
+    """A storage that is alive at a statement. It is described by the first of its values that are alive.
 
     Attributes
     ----------
@@ -66,7 +69,7 @@ class AliveValue:
     producer : int
         The statement that makes the value; -1 if there is none.
     origin : int
-        The origin of the producer; -1 if there is none.
+        Index of the producer's origin in `Graph.origins`; -1 if there is none.
     source : str
         The line of the origin, as ``file.py:12``; empty if unknown.
     """
@@ -88,9 +91,9 @@ class GradientCopy(NamedTuple):
     storage : int
         The storage of the gradient that is copied.
     copied_bytes, copying_bytes : int
-        Bytes of the copy, and the most bytes that are allocated while it is made.
+        Bytes of the copy, and the most bytes that are allocated at once during the copying.
     frees : bool
-        Whether the storage is freed afterwards.
+        Whether the storage is freed after the copy.
     """
 
     storage: int
@@ -106,10 +109,10 @@ class StatementSchedule:
     Attributes
     ----------
     order : (entries,) int32
-        Indices of statements that are no members of fusions. A recomputed statement appears twice.
+        Indices of statements that are not members of fusions. A recomputed statement appears twice.
     clone : (entries,) bool
-        True for the second appearance of a statement. It computes new values in the backward, which replace the
-        original values in all later backward entries.
+        True for the second appearance of a statement, in the backward. All later entries of the backward read its
+        outputs in place of the original values.
     """
 
     order: NDArray[np.int32]
@@ -117,7 +120,7 @@ class StatementSchedule:
 
     @classmethod
     def of(cls, rows: Sequence[int], reruns: Mapping[int, Sequence[int]]) -> StatementSchedule:
-        """Return the schedule of the statements `rows` in which ``reruns[row]`` run again right before ``row``."""
+        """Return the schedule of the statements `rows`, in which ``reruns[row]`` run again right before `row`."""
         order: list[int] = []
         clone: list[bool] = []
         for row in rows:
@@ -136,15 +139,16 @@ class Prediction:
     peak_bytes, baseline_bytes : int
         See `Timeline`.
     saved_bytes : int
-        Bytes of the storages that the forward passes to the backward, without arguments.
+        Bytes of the storages that the forward passes to the backward, without storages of arguments.
     saved_tensors : int
-        Number of tensors in Thunder's list of saved tensors, including arguments.
+        Number of tensors in Thunder's list of saved tensors. This list includes arguments.
     saved : (saved_tensors,) int32
         The values in this list.
     flops : int
         Floating point operations of all entries that run.
     entries : (running,) int32
-        Entries of the schedule that run, first those of the forward. All other entries are dead code.
+        Numbers of the schedule's entries that run: first those in the forward, then those in the backward. All other
+        entries are dead code.
     first_backward : int
         Number of forward entries in `entries`.
     timeline : Timeline
@@ -163,12 +167,12 @@ class Prediction:
 
 
 def timeline(graph: Graph) -> Timeline:
-    """Compute memory over an execution graph from the values that its statements free.
+    """Compute the memory over the statements of an execution graph.
 
     Parameters
     ----------
     graph : Graph
-        An execution graph: forward statements, then backward statements, with `frees`.
+        An execution graph: first the statements of the forward, then those of the backward. `frees` must be filled.
 
     Returns
     -------
@@ -207,14 +211,14 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
     Returns
     -------
     tuple of AliveValue
-        One entry for each storage. The sum of all bytes and of the transient bytes of the statement is the
-        statement's peak. After the last statement, autograd's copies replace the transient bytes.
+        One entry for each storage. The statement's peak is the sum of all their bytes and of the statement's transient
+        bytes. After the last statement, the bytes of autograd's copies take the place of the transient bytes.
     """
     return describe_storages(graph, alive_storages(graph, statement))
 
 
 def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
-    """Return, for each storage that is alive at a statement, its first value that is alive; see `alive_at`.
+    """Return, for each storage that is alive at a statement, the first of its values that are alive.
 
     Returns
     -------
@@ -260,15 +264,15 @@ def describe_storages(graph: Graph, rows: NDArray[np.intp]) -> tuple[AliveValue,
 
 
 class Predictor:
-    """Predicts memory for schedules of one joint graph, each in milliseconds.
+    """Predicts memory for schedules of one joint graph. A prediction takes milliseconds.
 
-    `predict` repeats what Thunder does with a joint trace: it removes dead code, puts the statements that the outputs
-    need into the forward and all other statements into the backward, and frees values after their last use.
+    `predict` does the same as Thunder does with a joint trace. It removes dead code. It puts the statements that the
+    outputs need into the forward, and all other statements into the backward. It frees values after their last use.
 
     Parameters
     ----------
     graph : Graph
-        A joint graph, whose values have flags for argument, output, gradient and cotangent. `frees` are not used.
+        A joint graph. The flags of its values tell arguments, outputs, gradients and cotangents. `frees` are not used.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -285,7 +289,7 @@ class Predictor:
         self._outcomes = _values_with(graph, ValueFlag.OUTPUT)
         self._gradients = _values_with(graph, ValueFlag.GRADIENT)
         self._cotangents = _values_with(graph, ValueFlag.COTANGENT)
-        # The backward gives all cotangents that it ignores the same name, so only the last one stays alive to the end.
+        # Cotangents that no statement makes. They are alive until the end, even if no statement reads them.
         self._ignored = self._cotangents - {value for row in self._outputs for value in row}
         self._argument_storages = {self._storage[value] for value in self._arguments}
         self._baseline_bytes = _baseline(graph)
@@ -300,8 +304,8 @@ class Predictor:
         schedule : StatementSchedule, optional
             By default the order of the joint graph.
         offloaded_storages : collection of int, optional
-            Storages that are offloaded. An offloaded storage is not alive between its last use in the forward and the
-            reload, and does not count as saved.
+            Storages that are offloaded. An offloaded storage is not alive between its last use in the forward and its
+            reload. `saved_bytes` does not contain it.
         ahead : int
             Number of statements by which the reload of a storage precedes its first use in the backward.
 
@@ -369,7 +373,7 @@ class Predictor:
         storage: list[int],
         spans: tuple[list[int], list[int], list[int]],
     ) -> None:
-        """End the spans of offloaded storages in the forward, and append spans for the reloaded storages."""
+        """Let the spans of offloaded storages end in the forward, and append spans for the reloaded storages."""
         start, end, sizes = spans
         last: dict[int, int] = {}
         first: dict[int, int] = {}
@@ -390,18 +394,18 @@ class Predictor:
                 end[index] = last[index]
 
     def _split_forward(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
-        """Split the entries as Thunder does.
+        """Split the entries into forward and backward, as Thunder does.
 
         Returns
         -------
         set of int
-            Values of the forward, including arguments, which the backward can read.
+            Values that the backward can read: arguments and values of the forward.
         set of int
             Entries of the forward.
         """
         available = set(self._outcomes) | self._arguments
         if not self._gradients and not self._cotangents:
-            # Without a backward, all entries are in the forward, also in-place writes that no statement reads.
+            # Without a backward, all entries are in the forward, even in-place writes whose results no statement reads.
             return available, set(running)
         forward = set()
         for entry in reversed(running):
@@ -424,9 +428,10 @@ class Predictor:
     def _stand_ins(
         self, rows: list[int], clones: list[bool], backward: list[int], storage: list[int], sizes: list[int]
     ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """Return the inputs and the outputs of each backward entry, after values are replaced by those of clones.
+        """Return the inputs and the outputs of each backward entry, after clones have replaced values.
 
-        The new values and their storages are added to `storage` and `sizes`.
+        A clone is the second appearance of a statement. Its outputs are new values, and later entries read these
+        instead of the originals. Add the new values to `storage`, and the bytes of their storages to `sizes`.
         """
         stand_in: dict[int, int] = {}
         reads: dict[int, list[int]] = {}
@@ -440,7 +445,7 @@ class Predictor:
                 for value, fresh in zip(self._inputs[row], reads[entry], strict=True)
             }
             if not clones[entry]:
-                # A view of a replaced value is now in the storage of the replacement.
+                # A view of a replaced value is now a view of the replacement, and so is in its storage.
                 for value in self._outputs[row]:
                     storage[value] = shared.get(storage[value], storage[value])
                 continue
@@ -458,7 +463,7 @@ class Predictor:
     def _needed_entries(
         self, rows: list[int], backward: list[int], reads: dict[int, list[int]], makes: dict[int, list[int]]
     ) -> list[int]:
-        """Return the backward entries that gradients need or that write in place."""
+        """Return the backward entries that write in place, and those that a gradient or an in-place write needs."""
         needed = set(self._gradients)
         alive = []
         for entry in reversed(backward):
@@ -544,7 +549,7 @@ def gradient_copies(graph: Graph, storage: Sequence[int]) -> Iterator[GradientCo
     """
     ends = graph.ends
     others = np.flatnonzero(graph.values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
-    # A gradient that does not go to a leaf is passed to a different backward.
+    # Autograd passes a gradient that it does not accumulate in a leaf to another node of its graph.
     passed_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
     kept = {storage[value] for value in (*others, *passed_on)}
     waiting = Counter(storage[value] for value in ends.accumulated)
@@ -560,7 +565,7 @@ def gradient_copies(graph: Graph, storage: Sequence[int]) -> Iterator[GradientCo
 def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return, for each value, the first and the last statement at which it is alive.
 
-    For a value that exists only inside of fusions, the first statement is the number of statements.
+    A value inside of a fusion is never alive: its first statement is the number of statements.
     """
     statements, flags = graph.statements, graph.values.flags
     count = len(statements)
@@ -583,8 +588,8 @@ def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def storage_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first and the last statement at which each storage is alive.
 
-    -1 means before the first statement, and the number of statements means after the last one. For a storage that is
-    never alive, the first statement is later than the last.
+    The statement -1 stands for the time before the first statement. The number of statements stands for the time after
+    the last statement. If a storage is never alive, its first statement is later than its last statement.
     """
     return _storage_spans(graph, *_value_spans(graph))
 
@@ -613,7 +618,7 @@ def _timeline(
 ) -> Timeline:
     """Return the timeline of storages that are alive from `start` to `end`, inclusive.
 
-    There are `count` statements. Only the statements `rows`, which are no members of fusions, can have the peak.
+    There are `count` statements. `rows` are those that are not members of fusions; only they can have the peak.
     """
     alive = start <= end
     made = np.zeros(count + 1, np.int64)

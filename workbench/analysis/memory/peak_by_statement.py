@@ -1,4 +1,7 @@
-"""Exact memory under options for storages, at each place. Places are the joint graph's statements in stock order."""
+"""Compute the memory under options for storages, at each statement of the joint graph.
+
+An option is to save, recompute or offload a storage.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ SAVE, RECOMPUTE, OFFLOAD = "save", "recompute", "offload"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExactMemory:
-    """Exact memory under options for storages.
+    """The memory of a step under options for storages.
 
     Attributes
     ----------
     peak_bytes, saved_bytes : int
-    peaks : (places + 1,) int64
-        Most bytes alive at each place of `PeakPositions`, and after the last statement.
+    peaks : (positions + 1,) int64
+        Most bytes alive at each position of `PeakPositions`, and after the last statement.
     compute_s : float or None
-        Seconds of a step's compute, without transfers; None if only the added time is known.
+        Seconds of a step's compute, without transfers; None if no plan was computed, so that they are not known.
     """
 
     peak_bytes: int
@@ -36,7 +39,10 @@ class ExactMemory:
 
 
 class PeakPositions:
-    """The places at which peaks are compared under all choices: the joint graph's statements in stock order.
+    """The positions at which the peaks of different plans can be compared.
+
+    A position is the number of a statement among those statements of the joint graph that run, in stock order. Other
+    plans have other statements, so their peaks are assigned to these positions.
 
     Parameters
     ----------
@@ -52,16 +58,16 @@ class PeakPositions:
         self.count = len(self.of_row)
 
     def positions_ahead(self, plan: Graph, ahead: int) -> int:
-        """Return how many backward places correspond to `ahead` statements of an execution graph.
+        """Return how many backward positions correspond to `ahead` statements of an execution graph.
 
-        A fusion is one statement of the execution graph, and several places.
+        A fusion is one statement of the execution graph, but its members have several positions.
         """
         statements = plan.statements
         planned = int(((statements.parent < 0) & (statements.side == BACKWARD)).sum())
         return round(ahead * max(1.0, (self.count - self.first_backward) / max(1, planned)))
 
     def peaks_of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
-        """Return the peak at each place, from the peaks of an execution graph.
+        """Assign the peaks of an execution graph's statements to positions, and return the peak at each position.
 
         All members of a fusion have the peak of the fusion.
 
@@ -81,7 +87,7 @@ class PeakPositions:
             top = row if statements.parent[row] < 0 else int(statements.parent[row])
             for value in statements.outputs[row].tolist():
                 place = self.of_row.get(producer.get(plan.values.name[value], -1), -1)
-                # Ignore recomputations: values of the forward that the backward makes.
+                # Ignore recomputations: statements of the backward that make values of the forward.
                 if (place >= self.first_backward) == (statements.side[top] == BACKWARD):
                     reached[top] = max(reached.get(top, -1), place)
         found = np.zeros(self.count + 1, np.int64)
@@ -97,7 +103,9 @@ class PeakPositions:
 
 
 class JointGraphMemory:
-    """Computes the memory under options from the joint graph alone, in milliseconds. Exact if nothing is fused.
+    """Computes the memory under options from the joint graph, without a plan. This takes milliseconds.
+
+    The result is exact if the executors fuse no statements.
 
     Parameters
     ----------
@@ -105,7 +113,7 @@ class JointGraphMemory:
     predictor : Predictor
     positions : PeakPositions
     fixed : mapping of int to str
-        Options of storages for which there is no choice.
+        Options of storages whose option does not change.
     along, gather : bool
         See `Recomputer.edit`.
     ahead : int
@@ -127,7 +135,7 @@ class JointGraphMemory:
         self._along, self._gather, self._ahead = along, gather, ahead
 
     def __call__(self, options: Mapping[int, str]) -> ExactMemory:
-        """Return the memory under `options`, which maps storages to options."""
+        """Return the memory under `options`, a map from storages to their options."""
         chosen = {**self._fixed, **options}
         again = [storage for storage, option in chosen.items() if option == RECOMPUTE]
         away = [storage for storage, option in chosen.items() if option == OFFLOAD]
@@ -143,7 +151,7 @@ class JointGraphMemory:
         found = self._predictor.predict(schedule, offloaded_storages=offloaded_storages, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
         place = self._places.count
-        # Go backward, so that a clone counts at the place of the statement before which it is inserted.
+        # A repeated statement has no position, so it gets that of the next entry. Therefore, begin with the last entry.
         for entry in range(len(found.entries) - 1, -1, -1):
             number = int(found.entries[entry])
             if not schedule.clone[number]:

@@ -1,4 +1,4 @@
-"""Find the statements that the backward repeats if storages are recomputed, and their positions in the joint graph."""
+"""Find the statements that the backward repeats if storages are recomputed, and where it repeats them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 @dataclasses.dataclass(frozen=True)
 class Recompute:
-    """Recomputations in a joint trace.
+    """The statements of a joint trace that run again in the backward.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Recompute:
     before: dict[int, tuple[int, ...]]
 
     def schedule(self, graph: Graph) -> StatementSchedule:
-        """Return the schedule of the joint graph's statements with the repeated statements inserted."""
+        """Return the order in which the statements of the joint graph run, including the repeated statements."""
         order: list[int] = []
         clone: list[bool] = []
         for row in np.flatnonzero(graph.statements.parent < 0).tolist():
@@ -38,8 +38,8 @@ class Recompute:
 def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
     """Find the statements of a joint graph that Thunder's split puts into the forward.
 
-    The split does not use tags: a statement whose outputs only the backward reads runs in the backward, even if it
-    belongs to the program's forward.
+    The split does not use Thunder's tags, which mark the statements of the backward. If only the backward reads a
+    statement's outputs, the split puts it into the backward, even if it belongs to the program's forward.
     """
     statements, values = graph.statements, graph.values
     needed = np.asarray((values.flags & ValueFlag.OUTPUT) != 0)
@@ -58,7 +58,7 @@ def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
 
 
 def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the values of a joint graph that the forward would pass to the backward, without arguments."""
+    """Return the values of a joint graph that the forward would save for the backward, except arguments."""
     statements, values = graph.statements, graph.values
     reads = (statements.parent < 0) & ~forward & (statements.kind != Kind.GET_GRAD)
     read, made = np.zeros(len(values), bool), np.zeros(len(values), bool)
@@ -69,7 +69,7 @@ def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def backward_rows(graph: Graph, *, by_tag: bool) -> NDArray[np.bool_]:
-    """Find the statements that run in the backward: by Thunder's tags if `by_tag`, else as `needed_by_forward`."""
+    """Find the statements that run in the backward: by Thunder's tags if `by_tag`, else by `needed_by_forward`."""
     if by_tag:
         return np.asarray(graph.statements.side == BACKWARD)
     return ~needed_by_forward(graph) & (graph.statements.parent < 0)
@@ -79,14 +79,14 @@ _RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 
 
 class Recomputer:
-    """Finds recomputations in a joint graph.
+    """Finds the statements that run again if storages of a joint graph are recomputed.
 
     Parameters
     ----------
     graph : Graph
         Graph of the joint trace.
     by_tag : bool
-        Whether tags determine which statements run in the backward, because a fusion pass uses tags.
+        Whether Thunder's tags determine which statements run in the backward. This is so if a pass fuses statements.
     also_saved : collection of int, optional
         Values that are saved although the backward does not read them. Recomputations can start from these values.
     """
@@ -105,7 +105,7 @@ class Recomputer:
         self.argument_storage = argument
         self.last_write = self._last_writes()
         self._blocked: dict[int, str] = {}
-        # Convert columns to Python lists, because single items are read ten thousand times.
+        # Convert columns to Python lists: reading one item of an array is slow, and tens of thousands are read.
         self._inputs, self._outputs = graph.statements.inputs.lists(), graph.statements.outputs.lists()
         self._flags: list[int] = graph.statements.flags.tolist()
         self._kind: list[int] = graph.statements.kind.tolist()
@@ -123,7 +123,7 @@ class Recomputer:
         self._readers = self._backward_readers()
 
     def _backward_readers(self) -> dict[int, list[int]]:
-        """Return a map from each storage to the statements of the backward that read saved values in it."""
+        """Map each storage to the statements of the backward that read its saved values."""
         saved = set(self.saved.tolist())
         found: dict[int, list[int]] = {}
         for row in np.flatnonzero(self.backward & (self.graph.statements.kind != Kind.GET_GRAD)).tolist():
@@ -137,13 +137,13 @@ class Recomputer:
         for row in np.flatnonzero(statements.flags & StatementFlag.INPLACE):
             storages = values.storage[statements.outputs[row]]
             if statements.kind[row] != Kind.COPY:
-                # A composite that contains copies, such as a batch norm, may write to any of its inputs.
+                # A composite that contains copies, such as a batch norm, may write to each of its inputs.
                 storages = np.union1d(storages, values.storage[statements.inputs[row]])
             last[storages[storages >= 0]] = row
         return last
 
     def storages(self) -> NDArray[np.int32]:
-        """Return the storages that the forward saves for the backward, without arguments, in program order."""
+        """Return the storages that the forward saves for the backward, except arguments, in program order."""
         storages = dict.fromkeys(self.graph.values.storage[self.saved].tolist())
         return np.array([s for s in storages if s >= 0 and not self.argument_storage[s]], np.int32)
 
@@ -156,7 +156,7 @@ class Recomputer:
         return self._readers.get(storage, [])
 
     def first_readers(self, storage: int) -> dict[int, int]:
-        """Return, for each saved value of a storage, the first statement of the backward that reads it."""
+        """Map each saved value of a storage to the first statement of the backward that reads it."""
         found: dict[int, int] = {}
         for row in self.readers_of(storage):
             for value in self._inputs[row]:
@@ -165,10 +165,10 @@ class Recomputer:
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
 
     def first_storage_reads(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
-        """Return which storages the recomputations of `always` read, and where.
+        """Map each saved storage that a recomputation of one of `always` reads to the time of its first read.
 
-        The result maps each such storage to the first statement of the backward before which it is read. It is empty if
-        no values are `also_saved`.
+        The time is a statement of the backward: the recomputation runs right before it. The result is empty if
+        `also_saved` is empty.
         """
         found: dict[int, int] = {}
         for storage in always if self.kept else ():
@@ -182,7 +182,7 @@ class Recomputer:
         return found
 
     def storages_read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
-        """Return the saved storages that the recomputation of a value reads, if only its storage is recomputed.
+        """Return the saved storages that the recomputation of a value reads, if no other storage is recomputed.
 
         Parameters
         ----------
@@ -205,18 +205,20 @@ class Recomputer:
         return frozenset(found)
 
     def recomputable_together(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
-        """Find saved storages that a recomputation of `storage` computes too, because one statement makes both.
+        """Find other saved storages that a recomputation of `storage` recomputes, too.
+
+        This happens if a statement that runs again has several outputs in different storages.
 
         Parameters
         ----------
         storage : int
         always : collection of int
-            Storages that are recomputed under any choices.
+            Storages that are recomputed whatever the choices are.
 
         Returns
         -------
         dict of int to frozenset of int
-            Maps each such storage to the statements that make it together with another storage.
+            Maps each found storage to the repeated statements that make it.
         """
         saved = self._saved_on
         queue, seen = list(saved.get(storage, ())), set()
@@ -231,14 +233,14 @@ class Recomputer:
                 found[other] = found.get(other, frozenset()) | {producer}
             for read in self._inputs[producer]:
                 lives = self._storage[read]
-                # Stop at a saved value of another storage, which has a choice of its own.
+                # Stop at a saved value of another storage: whether it is recomputed is a choice of its own.
                 left = lives != storage and lives not in always and read in saved.get(lives, ())
                 if self._made_by_forward[read] and not left:
                     queue.append(read)
         return found
 
     def why_no_recompute(self, storage: int) -> str:
-        """Return the reason why a storage cannot be recomputed; an empty text means that it can."""
+        """Return the reason why a storage cannot be recomputed; empty if it can be."""
         if self._last_write[storage] >= 0:
             return "it is written in place: the backward reads the new content, which recomputing would not give"
         queue = self.values_on(storage).tolist()
@@ -250,18 +252,18 @@ class Recomputer:
             seen.add(row)
             if reason := self._why_no_rerun(row):
                 return reason
-            # For a view, its base in the same storage is recomputed, too.
+            # If a view is recomputed, its base in the same storage is recomputed, too.
             queue += [v for v in self._inputs[row] if self._storage[v] == storage]
         return ""
 
     def is_gathered_argument(self, storage: int) -> bool:
-        """Return whether a storage is the result of a gather of an argument, so that it can be gathered again."""
+        """Return whether a storage is the result of an all-gather of an argument. Such a gather can be repeated."""
         graph = self.graph
         makers = graph.values.producer[np.flatnonzero(graph.values.storage == storage)]
         return any(graph.statements.kind[row] == Kind.COLLECTIVE and self._gathers_argument(row) for row in makers)
 
     def _gathers_argument(self, row: int) -> bool:
-        """Return whether a statement gathers an argument, or waits for such a gather."""
+        """Return whether a statement is an all-gather of an argument, or the wait for such an all-gather."""
         statements, values = self.graph.statements, self.graph.values
         sent = statements.inputs[row][:1]
         if statements.kind[row] == Kind.WAIT:
@@ -269,7 +271,7 @@ class Recomputer:
         return "all_gather" in statements.name[row] and bool(self.argument_storage[values.storage[sent]].all())
 
     def why_no_offload(self, storage: int) -> str:
-        """Return the reason why a storage cannot be offloaded; an empty text means that it can."""
+        """Return the reason why a storage cannot be offloaded; empty if it can be."""
         if self.last_write[storage] >= 0:
             return "it is written in place: a copy from before the write would be out of date"
         return ""
@@ -299,7 +301,10 @@ class Recomputer:
         return reason
 
     def _repeats(self, chosen: frozenset[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
-        """Return a function that says whether a value that is needed again is recomputed, if `chosen` are."""
+        """Return a function that takes a value, and returns whether a recomputation that reads it recomputes it, too.
+
+        `chosen` are the storages for which recomputation is chosen.
+        """
         storages, producers, made, held = self._storage, self._producer, self._made_by_forward, self._held
 
         def is_rerun(value: int) -> bool:
@@ -316,7 +321,7 @@ class Recomputer:
         return is_rerun
 
     def rows_rerun(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
-        """Return the rows of all statements that run again in `edit` with these parameters."""
+        """Return the rows of all statements that run again under the result of `edit` with the same parameters."""
         repeats = self._repeats(frozenset(chosen), along=along, gather=gather)
         queue = [value for storage in chosen for value in self._saved_on.get(storage, ())]
         rows: set[int] = set()
@@ -328,17 +333,17 @@ class Recomputer:
         return frozenset(rows)
 
     def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
-        """Return the recomputations in the backward of the storages `chosen`.
+        """Return the statements that run again in the backward if the storages `chosen` are recomputed.
 
         Parameters
         ----------
         chosen : collection of int
             Storages to recompute; `why_no_recompute` of each must be empty.
         along : bool
-            Whether inputs of recomputed statements are recomputed, too, where this is legal, back to saved values. If
-            False, the inputs are saved.
+            If True, the inputs of recomputed statements are recomputed, too, where this is legal, and so are their
+            inputs, until saved values are reached. If False, the inputs are saved.
         gather : bool
-            Whether inputs that are gathered arguments may be gathered again, too.
+            Whether an all-gather of an argument may be repeated to recompute an input.
         """
         chosen_set = frozenset(chosen)
         again = self._repeats(chosen_set, along=along, gather=gather)

@@ -1,10 +1,10 @@
-"""Predict the memory that PyTorch reserves on a GPU for a plan, with a simulation of PyTorch's allocator.
+"""Predict the memory that PyTorch reserves on a GPU for a plan, by a simulation of PyTorch's caching allocator.
 
-The sequence of allocations and frees is that of `workbench.analysis.memory.liveness.timeline`. Parameters, buffers and
-inputs are allocated first. Each statement allocates its outputs and its transient memory, and frees storages that no
-later statement uses. Reloaded storages are allocated from the pools of a second stream. Two training steps are
-simulated, because the second step starts with the segments that the first step has reserved. Workspaces that PyTorch
-allocates once for libraries such as cuBLAS are not part of a plan, and are not included.
+The simulated allocations and frees follow `workbench.analysis.memory.liveness.timeline`. Parameters, buffers and inputs
+are allocated first. Each statement allocates its outputs and its transient memory, and frees storages that no later
+statement uses. Reloaded storages are allocated from the pools of a second CUDA stream. Two training steps are
+simulated, because the second step starts with the segments of memory that the first step has reserved. The prediction
+does not include workspaces that PyTorch allocates once for libraries such as cuBLAS.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIDE_STREAM = 1
 
 @dataclasses.dataclass(frozen=True)
 class ReservedMemory:
-    """Predicted memory of the allocator.
+    """Predicted figures of PyTorch's caching allocator.
 
     Attributes
     ----------
@@ -33,12 +33,13 @@ class ReservedMemory:
     allocated_bytes : int
         Maximum of ``torch.cuda.memory_allocated``.
     fragmented_bytes : int
-        Bytes that are reserved and not allocated, at the time of the most allocated bytes.
+        Bytes that are reserved but not allocated, at the time of the most allocated bytes.
     statement : int
-        Statement at which the allocator reserves memory for the last time. -1 means the arguments; the number of
-        statements means autograd's copies after the last statement.
+        The last statement that makes the allocator reserve more memory than before. -1 stands for the allocation of the
+        arguments. The number of statements stands for autograd's copies after the last statement.
     refused_bytes : int
-        Size of the first allocation for which the device has no memory, at `statement`; 0 if there is none.
+        Size of the first allocation for which the device has too little memory; 0 if all allocations succeed. The
+        allocation belongs to `statement`.
     """
 
     reserved_bytes: int
@@ -49,12 +50,12 @@ class ReservedMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether the device has memory for all allocations."""
+        """Return whether the device has enough memory for all allocations."""
         return not self.refused_bytes
 
 
 class _Step:
-    """Passes the allocations and frees of a plan to an allocator, and records the largest figures."""
+    """Simulates the allocations and frees of a step with an allocator, and records the allocator's maxima."""
 
     def __init__(self, graph: Graph, allocator: CachingAllocator) -> None:
         self.graph, self.allocator = graph, allocator
@@ -131,7 +132,7 @@ def predict_reserved(
     capacity_bytes : int, optional
         Bytes of the device that PyTorch may reserve; no limit by default.
     expandable_segments : bool
-        The option of ``PYTORCH_CUDA_ALLOC_CONF``.
+        The option of this name in ``PYTORCH_CUDA_ALLOC_CONF``.
 
     Returns
     -------

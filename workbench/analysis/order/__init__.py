@@ -1,1 +1,1 @@
-"""Orders of statements and collectives."""
+"""Search for orders of statements and of collectives."""

@@ -1,4 +1,7 @@
-"""Simulate many orders of collectives, and find the best one under a limit on the bytes in flight."""
+"""Simulate many orders of collectives, and find the best order within a limit of the bytes in flight.
+
+Bytes in flight are the bytes of results of collectives that are issued and not yet waited for.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,26 @@ from workbench.analysis.cost.machines import Machine
 from workbench.errors import PlanError
 
 CLOSE = 1e-4
-"""Step times that differ by less than this share count as equal. Of two orders with equal step times, the one with
-fewer bytes in flight is better.
+"""Step times that differ by less than this share count as equal.
+
+If two orders have equal step times, the order with fewer bytes in flight is better.
 """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulatedOrder:
-    """An order that was simulated.
+    """An order of collectives, with the figures of its simulation.
 
     Attributes
     ----------
     choices : mapping of str to str
         The choices that give this order.
     step_s, exposed_communication_s, lower_bound_s : float
-        Simulated times, and a lower bound of the step time for all orders of these collectives.
+        Simulated step time, simulated exposed communication, and a lower bound of the step time for all orders of these
+        collectives.
     in_flight_peak_bytes : int
-        Most bytes in flight at once, counting only results that a statement reads later. Returned values do not count,
-        because they are held in any case.
+        Most bytes in flight at once. Only results that a statement reads later count. Returned values do not count,
+        because they stay alive in every order.
     """
 
     choices: Mapping[str, str]
@@ -49,7 +54,7 @@ class Search:
     Attributes
     ----------
     best, now : SimulatedOrder
-        The best order within the limit, and the current order.
+        The best order within the limit, and the order before the search.
     tried : tuple of SimulatedOrder
         All orders that were simulated, fastest first.
     machine : Machine
@@ -64,7 +69,7 @@ class Search:
 
     @property
     def choices(self) -> dict[str, str]:
-        """The choices that give the best order, as an argument for `Workbench.choose`."""
+        """The choices that lead to the best order, as an argument for `Workbench.choose`."""
         return dict(self.best.choices)
 
     @property
@@ -74,7 +79,7 @@ class Search:
 
     @property
     def over_bound(self) -> float:
-        """Step time of the best order divided by the lower bound, minus one."""
+        """Share by which the step time of the best order exceeds the lower bound; 0 if they are equal."""
         return self.best.step_s / self.lower_bound_s - 1
 
     def to_json(self) -> dict[str, Any]:
@@ -102,14 +107,14 @@ def search_orders(
     Parameters
     ----------
     candidates : iterable of mapping of str to str
-        Sets of choices, each of which gives an order.
+        Sets of choices. Each set leads to one order.
     simulate : callable
-        Returns the simulation under a set of choices, and the lower bound of the step time in seconds.
+        Takes a set of choices, and returns the simulation and the lower bound of the step time in seconds.
     current : SimulatedOrder
-        The current order.
+        The order before the search.
     machine : Machine
     limit_bytes : int, optional
-        Limit for the bytes of results that are in flight and that a statement will read.
+        Limit of `SimulatedOrder.in_flight_peak_bytes`.
 
     Raises
     ------

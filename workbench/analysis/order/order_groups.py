@@ -1,4 +1,4 @@
-"""Groups of statements of a forward or backward that the lever `order` can move separately."""
+"""Find groups of statements that the lever `order` can move separately, within the forward or the backward."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
 def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
-    """Return a map from each layer to its statements that the backward recomputes.
+    """Map each layer to those statements of the backward that recompute statements of this layer.
 
-    A statement outside of layers belongs to its module.
+    Statements outside of layers are listed under their module instead.
     """
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, clone in enumerate(half.clones):
@@ -25,14 +25,14 @@ def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[in
 
 
 def gradient_statements(graph: Graph, half: HalfStep) -> list[int]:
-    """Return the statements whose results are used only for one returned gradient."""
+    """Return the statements that contribute to exactly one returned gradient, and to no other result."""
     flags, makes = graph.values.flags, graph.statements.outputs
     gives = [bool((flags[makes[row]] & ValueFlag.GRADIENT).any()) for row in half.rows]
     return [place for place, ends in enumerate(_ends(graph, half)) if len(ends) == 1 and gives[min(ends)]]
 
 
 def update_statements(graph: Graph, half: HalfStep) -> list[int]:
-    """Return the statements whose results are used only for in-place writes into arguments."""
+    """Return the statements that contribute only to in-place writes into arguments."""
     written = _writers(graph, half)
     return [place for place, ends in enumerate(_ends(graph, half)) if ends and ends <= written]
 
@@ -49,9 +49,9 @@ def _writers(graph: Graph, half: HalfStep) -> set[int]:
 
 
 def _ends(graph: Graph, half: HalfStep) -> list[set[int]]:
-    """Return, for each statement, the final statements that use its results, directly or indirectly, including itself.
+    """Return, for each statement, the final statements that depend on it. A final statement depends on itself.
 
-    A statement is final if it makes an output, a gradient or a saved value, or if it writes into an argument.
+    A statement is final if it returns an output, a gradient or a saved value, or if it writes into an argument.
     """
     flags, statements, written = graph.values.flags, graph.statements, _writers(graph, half)
     readers: defaultdict[int, list[int]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Choices that fit a memory budget, and the ranking of choices."""
+"""Search for choices within a limit of memory, time or compilations, and rank single choices by their effect."""

@@ -1,4 +1,4 @@
-"""`Background`: a cancellable computation in a thread that reports progress."""
+"""`Background`: a computation in a thread that can be cancelled and that reports its progress."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class _TaskCancelled(Exception):
 
 
 class Background:
-    """A cancellable computation in a thread. The computation does not change the bench.
+    """Base class of computations in a thread that can be cancelled. They do not change the bench.
 
     Attributes
     ----------
     error : WorkbenchError or None
-        The error that ended the computation; a `DefectError` for an exception that the workbench did not expect.
+        The error that ended the computation; None if there was no error. An exception that is not a `WorkbenchError`
+        becomes a `DefectError`.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Background:
         self._observers.append(callback)
 
     def cancel(self) -> None:
-        """Stop the computation; its results so far stay available."""
+        """Stop the computation. The results so far stay available."""
         self._stop.set()
 
     def wait(self, timeout_s: float | None = None) -> Self:
@@ -65,7 +66,7 @@ class Background:
         return self
 
     def _start(self, name: str, find: Callable[[], None], on_end: Callable[[], None] = lambda: None) -> None:
-        """Start the thread, which calls `find`; `on_end` is called when the final state is set."""
+        """Start a thread that calls `find`. After the state is final, the thread calls `on_end`, then the observers."""
 
         def work() -> None:
             try:
@@ -89,13 +90,13 @@ class Background:
         self._thread.start()
 
     def _go_on(self) -> None:
-        """Raise an exception in the computation's thread if the computation was cancelled; do nothing otherwise."""
+        """Raise an exception if the computation was cancelled. The thread calls this between steps of its work."""
         if self._stop.is_set() and threading.current_thread() is self._thread:
             raise _TaskCancelled
 
     def _notify(self) -> None:
         for callback in tuple(self._observers):
-            # A failing observer ends neither the computation nor the calls of other observers. An observer may cancel
-            # the computation.
+            # If an observer fails, the computation and the other observers go on. An observer may cancel the
+            # computation.
             with contextlib.suppress(_TaskCancelled):
                 callbacks.call(callback, subject=self._thread.name, passes=_TaskCancelled)

@@ -1,4 +1,7 @@
-"""`CutSearchTask`: a cancellable search for cuts between fusions in the background, with the best results so far."""
+"""`CutSearchTask`: a search for cuts between fusions in a thread. It can be cancelled, and has the best results so far.
+
+A cut is the set of values that one fusion passes to another.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CutSearchTask(Background):
-    """A thread that makes a table of cuts and changes no choice. `Workbench.weigh_cuts` returns it.
+    """A thread that computes a table of cuts. It changes no choice. `Workbench.weigh_cuts` returns it.
 
     Parameters
     ----------
@@ -26,7 +29,7 @@ class CutSearchTask(Background):
     ----------
     machine : Machine
     pinned : dict of str to str
-        Choices made by hand, to which the cuts are added.
+        The choices made by hand. They are part of all plans of the table.
     """
 
     def __init__(self, bench: Workbench, machine: Machine) -> None:
@@ -43,7 +46,7 @@ class CutSearchTask(Background):
 
     @property
     def most(self) -> int:
-        """Maximum number of plans; the search ends earlier if further plans improve nothing."""
+        """Maximum number of plans. The search ends earlier if further plans improve no figure."""
         return 0 if self._cutter is None else self._cutter.most
 
     @property

@@ -1,4 +1,4 @@
-"""Preset orders of statements and of collectives, which a fit may choose in addition to storages."""
+"""Preset orders of statements and of collectives. A fit may choose them in addition to options of storages."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _AT_ONCE = ("order.gradients", "order.updates")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PresetPlan(OptionCost):
-    """Options of storages together with choices for sites other than storages.
+    """Options of storages and choices for other sites, with the memory and time of their plan.
 
     Attributes
     ----------
     beside : mapping of str to str
-        Choices of the order of statements, of the order of collectives, and of cuts.
+        Choices for sites other than storages: the order of statements, the order of collectives, and cuts between
+        fusions.
     planned_bytes : int
         Peak of the plan. It equals `peak_bytes` if nothing is fused and `beside` is empty.
     waiting_s : float
@@ -40,15 +41,15 @@ class PresetPlan(OptionCost):
 
     @property
     def whole_s(self) -> float:
-        """Seconds that a step takes longer than its compute alone with everything saved."""
+        """Seconds that a step takes in addition to the compute of a step that saves everything."""
         return self.added_s + self.waiting_s
 
 
 def orders_to_try(plan: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:
-    """Return choices for the orders of statements to try in addition to storages.
+    """Return the orders of statements that a fit tries. Each order is a set of choices.
 
-    If collectives may be moved, the first order is the present order of statements. If a choice for the order of
-    statements was made by hand, no other order is tried.
+    If the fit may move collectives, the first order is the present one, without choices. If the user has made a choice
+    for the order of statements, no other order is tried.
     """
     found: list[dict[str, str]] = [{}] if may_move_waits(plan, using, pinned) else []
     if ORDER in using and not any(id.startswith(("order.", "order:")) for id in pinned):
@@ -59,7 +60,7 @@ def orders_to_try(plan: Plan, using: Collection[str], pinned: Collection[str]) -
 
 
 def may_share(plan: Plan, pinned: Collection[str]) -> bool:
-    """Return whether identical fusions may be compiled once."""
+    """Return whether a search may choose that identical fusions are compiled once."""
     return "sharing.identical" in plan.site_of and "sharing.identical" not in pinned
 
 
@@ -72,9 +73,9 @@ def may_move_waits(plan: Plan, using: Collection[str], pinned: Collection[str]) 
 def wait_orders(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
-    """Yield orders of collectives in addition to other choices.
+    """For each preset order of collectives, yield its choices, the peak, and the time in which compute waits.
 
-    For each order, yield its choices, the plan's peak in bytes, and the seconds in which compute waits.
+    The peak is in bytes, and the time in seconds of a simulated step. All other choices stay the same.
     """
     from workbench.levers import reorder_collectives as known
 

@@ -1,4 +1,4 @@
-"""A bench as one HTML page, to attach to an issue: the page that `Workbench.report` writes, and the commands in it."""
+"""Write a bench as one HTML page, for example to attach to an issue, with the commands that plan and run it again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ BEGIN = b"<!doctype html><!-- thunder-workbench report -->"
 
 
 def commands(bench: Workbench) -> list[str]:
-    """Return command lines that plan and run the bench's program again; empty if the program's name cannot be typed.
+    """Return command lines that plan and run the bench's program again.
+
+    The list is empty if the program has no name that the command line accepts.
 
     Examples
     --------

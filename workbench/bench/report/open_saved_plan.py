@@ -1,4 +1,4 @@
-"""A saved plan, opened without its program, without a GPU and without Thunder.
+"""`SavedPlan`: a saved plan, opened without its program, without a GPU and without Thunder.
 
 The plan can be inspected and compared. A choice is checked against the saved list of legal options. The effect of a
 choice on memory is predicted if arithmetic on the saved graph suffices; otherwise a message says what is needed.
@@ -44,8 +44,7 @@ class MemoryEstimate:
     ----------
     peak_bytes, saved_bytes : int
     exact : bool
-        Whether the plan of the program's owner has the same figures, to the byte. If False, its figures may differ
-        slightly.
+        Whether a plan made from the program would have exactly these bytes. If False, its bytes may differ slightly.
     """
 
     peak_bytes: int
@@ -70,7 +69,11 @@ class SavedPlan:
 
     @cached_property
     def graph(self) -> Graph:
-        """The plan's graph. If an order of statements was chosen here and can be predicted, it is in that order."""
+        """The plan's graph.
+
+        If an order of statements was chosen here and can be predicted, the graph has this order. Otherwise it has the
+        saved order.
+        """
         saved = Graph.from_json(json.dumps(self.document["graph"]))
         way = _WAYS.get(self.changed.get(_ORDER, ""))
         if way is None or not self.has_statements:
@@ -86,7 +89,7 @@ class SavedPlan:
 
     @cached_property
     def unpredicted(self) -> dict[str, str]:
-        """The choices made here whose effect arithmetic on the saved graphs cannot predict, each with the reason."""
+        """Choices made here whose effect cannot be computed from the saved graphs, each with the reason."""
         return {id: reason for id, option in self.changed.items() if (reason := self._why_unpredicted(id, option))}
 
     def _why_unpredicted(self, id: str, option: str) -> str:
@@ -113,13 +116,13 @@ class SavedPlan:
 
     @cached_property
     def _joint(self) -> Recomputer | None:
-        """Recomputation analysis of the graph before the split; None if the document has no such graph."""
+        """Recomputation analysis of the joint graph; None if the document has no joint graph."""
         found = self.document.get("joint")
         return None if found is None else Recomputer(Graph.from_json(json.dumps(found)), by_tag=False)
 
     @cached_property
     def _storages(self) -> dict[str, int]:
-        """For each site that controls a storage, the storage of the joint graph; -1 if there is no joint graph."""
+        """Index, in the joint graph, of each site's storage, by the site's id; -1 if there is no joint graph."""
         of_saved = {
             tuple(s["values"]): s["id"] for s in self.document["sites"] if s["lever"] == "saved" and s["values"]
         }
@@ -155,7 +158,7 @@ class SavedPlan:
         )
 
     def _weigh(self, changed: Mapping[str, str]) -> Prediction:
-        """Return the memory of the joint graph under the saved choices together with `changed`."""
+        """Return the memory of the joint graph under the saved choices and the choices `changed`."""
         joint, chosen = self._joint, {site["id"]: site["choice"] for site in self.document["sites"]} | dict(changed)
         assert joint is not None
         again = [storage for id, storage in self._storages.items() if chosen[id] == "recompute"]
@@ -188,7 +191,7 @@ class SavedPlan:
 
     @property
     def has_statements(self) -> bool:
-        """Return whether `graph` and `timeline` include the choices made here."""
+        """Whether `graph` and `timeline` include the choices made here."""
         return not self.unpredicted and not set(self.changed) - {_ORDER}
 
     @property
@@ -206,7 +209,7 @@ class SavedPlan:
         return alive_at(self.graph, self.timeline.peak_statement)
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
-        """Return all sites of the plan, or those of one lever, under the choices made here."""
+        """Return the plan's sites under the choices made here; with `lever`, only the sites of this lever."""
         names = {field.name for field in dataclasses.fields(Site)} - {"effect", "choice"}
         found = []
         for site in self.document["sites"]:
@@ -235,7 +238,10 @@ class SavedPlan:
         return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
 
     def compare(self, saved: SavedPlan) -> dict[str, tuple[Any, Any]]:
-        """Return the figures and choices that differ from those of `saved`: two values each; None if one is missing."""
+        """Return the figures and choices in which this plan and `saved` differ.
+
+        Each entry has two values: of this plan, and of `saved`. A missing value is None.
+        """
         mine, others = self._comparable_figures(), saved._comparable_figures()
         names = dict.fromkeys((*mine, *others))
         return {n: (mine.get(n), others.get(n)) for n in names if mine.get(n) != others.get(n)}
@@ -254,15 +260,12 @@ class SavedPlan:
 
     @property
     def config(self) -> Config:
-        """Return all choices, for the program's owner to replay."""
+        """A config with all choices. Someone who has the program can replay it."""
         names = ("program", "executor", "device", "settings", "versions", "ranks", "parallel", "capture", "modes")
         return Config(**{name: self.document[name] for name in names}, choices=self.choices)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the config, as `Workbench.export` does.
-
-        If the owner of the program replays the config, the plan is also proven.
-        """
+        """Write the config, as `Workbench.export` does. The plan is proven only when the config is replayed."""
         return self.config.write(path, overwrite=overwrite)
 
     def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -1,4 +1,4 @@
-"""A gate against regressions: figures of a plan are compared with a baseline, and may grow by a given amount."""
+"""Regression check: compare the figures of a plan with a baseline. Each figure may grow by a given amount."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "thunder-workbench baseline"
 FORMAT_VERSION = 1
-"""Version of a baseline's form. It increases with each change after which an old reader would misread a baseline."""
+"""Version of the file format. Increase it with each change that makes an older version misread a baseline."""
 MOST_BYTES = 1 << 20
 """Maximum size of a baseline file."""
 
@@ -30,7 +30,7 @@ _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|[KMG]i?B|B)?")
 
 @dataclasses.dataclass(frozen=True)
 class CheckedKind:
-    """A checked figure, and its description.
+    """Key, name and unit of a checked figure.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class CheckedKind:
 
     @property
     def in_bytes(self) -> bool:
-        """Return whether the figure is a number of bytes."""
+        """Whether the figure is a number of bytes."""
         return self.name.endswith("_bytes")
 
     def text(self, value: int) -> str:
@@ -70,7 +70,7 @@ FIGURES = (
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """Maximum growth of a figure.
+    """Maximum allowed growth of a figure.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Growth:
         return cls(text.strip(), amount=math.floor(float(found[1]) * _SUFFIXES[unit]))
 
     def limit(self, baseline: int) -> int:
-        """Return the largest value that the figure may have."""
+        """Return the largest allowed value for a figure whose baseline value is `baseline`."""
         return baseline + self.amount + math.floor(baseline * self.share)
 
 
@@ -126,7 +126,7 @@ class CheckedFigure:
 
     @property
     def ok(self) -> bool:
-        """Return whether the figure is within its limit; a figure without a baseline always is."""
+        """Whether the figure is within its limit. A figure without a baseline is always within its limit."""
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:
@@ -160,7 +160,7 @@ class CheckedFigure:
 
 
 def figures_of_plan(bench: Workbench) -> dict[str, int | None]:
-    """Return the figures of the current plan."""
+    """Return the checked figures of the current plan, by name."""
     plan, overlap = bench.plan, bench.overlap()
     return {
         "peak_bytes": plan.peak_bytes,
@@ -196,7 +196,7 @@ def compare_with_baseline(
 
 
 def differences(bench: Workbench, baseline: Mapping[str, Any]) -> list[str]:
-    """Describe what else has changed since the baseline was written, because it may explain changed figures."""
+    """Describe what changed in the program and its environment since the baseline, to explain changed figures."""
     here = baseline_document(bench)
     found = [
         f"{name} was {short_repr(baseline.get(name))}, is {short_repr(here[name])}"

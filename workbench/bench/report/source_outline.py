@@ -1,4 +1,4 @@
-"""Outline of the program's source, module by module and line by line, with the cost of each part."""
+"""Outline of the program's source, module by module and line by line, with the memory and time of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_WORK = (Kind.ARGUMENT, Kind.GET_GRAD, Kind.RETURN)
 
 @dataclasses.dataclass(kw_only=True)
 class OutlineNode:
-    """A module, a line of a module, or a statement of a line. Its figures include all parts inside it.
+    """A module, a line of a module, or a statement of a line. Its figures include all nodes inside it.
 
     Attributes
     ----------
@@ -32,18 +32,18 @@ class OutlineNode:
     label, source : str
         The module's path, the line's text or the statement's name; for a line ``file.py:12``.
     depth, parent : int
-        Depth, 0 at the top; and index of the enclosing part, -1 at the top.
+        Depth, 0 at the top; and index of the enclosing node, -1 at the top.
     statement : int
-        The first of the graph's statements in this part, or -1.
+        Index of the first of the graph's statements in this node; -1 if unknown.
     backward : bool
-        Whether this part is a statement of the backward.
+        Whether this node is a statement of the backward.
     saved_bytes, peak_bytes : int
-        Bytes made in this part that are saved for the backward, and bytes made in it that are alive at the predicted
-        peak.
+        Bytes of the tensors that are made in this node and saved for the backward; and bytes of the tensors that are
+        made in this node and alive at the predicted peak.
     step_s : float
-        Predicted time of this part in a step.
+        Predicted time of this node in a step.
     sites : list of str
-        Ids of the sites in this part.
+        Ids of the sites in this node.
     """
 
     key: str
@@ -61,7 +61,7 @@ class OutlineNode:
 
 
 def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[OutlineNode, ...]:
-    """Return the parts of a program in the order of the program, each part before the parts inside it.
+    """Return the nodes of a program's outline in the order of the program, each node before the nodes inside it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Out
 
 
 def _rows(graph: Graph) -> list[int]:
-    """Return the statements that compute something: the members of a fusion, but not the fusion itself."""
+    """Return the statements that compute something. For a fusion, return its members instead of the fusion."""
     statements = graph.statements
     fused = np.unique(statements.parent[statements.parent >= 0])
     works = ~np.isin(statements.kind, _NO_WORK) & (statements.origin >= 0)
@@ -102,7 +102,7 @@ def _rows(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph, rows: list[int]) -> dict[int, int]:
-    """Return, for each value, the statement in `rows` that makes it."""
+    """Return the index of the statement in `rows` that makes each value, by the value's index."""
     starts, made = graph.statements.outputs.offsets.tolist(), graph.statements.outputs.items.tolist()
     maker: dict[int, int] = {}
     for row in rows:
@@ -122,7 +122,7 @@ def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _OutlineTree:
-    """The parts of an outline, found by their keys. A part is made when it is first requested."""
+    """The nodes of an outline, found by their keys. A node is made when it is first requested."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -132,7 +132,7 @@ class _OutlineTree:
         self._inside: dict[int, list[int]] = {}
 
     def statement(self, row: int) -> int:
-        """Return the index of a statement's part."""
+        """Return the index of a statement's node."""
         statements = self._graph.statements
         line = self._line(int(statements.origin[row]))
         name = statements.name[row].rpartition(".")[2]
@@ -145,7 +145,7 @@ class _OutlineTree:
         return number
 
     def add(self, number: int, *, saved_bytes: int = 0, peak_bytes: int = 0, step_s: float = 0.0) -> None:
-        """Add a figure to a part and to all parts that contain it."""
+        """Add figures to a node and to all nodes that contain it."""
         while number >= 0:
             part = self._parts[number]
             part.saved_bytes += saved_bytes
@@ -154,7 +154,10 @@ class _OutlineTree:
             number = part.parent
 
     def site(self, site: Site) -> None:
-        """Add a site's id to its line, or to the nearest existing module around it, and to all enclosing parts."""
+        """Add a site's id to the node of its line and to all enclosing nodes.
+
+        If the line has no node, use the innermost module that has a node.
+        """
         scope = site.id.partition(":")[2].rpartition("/")[0].partition("/")[0]
         number = self._number.get(f"{scope}|{site.source.partition(' ')[0]}", -1)
         while number < 0 and scope:
@@ -165,7 +168,7 @@ class _OutlineTree:
             number = self._parts[number].parent
 
     def parts_in_order(self) -> tuple[OutlineNode, ...]:
-        """Return all parts, each before the parts inside it. If a module contains only a module, the two are merged."""
+        """Return all nodes, each before the nodes inside it. If a module contains only a module, the two are merged."""
         found: list[OutlineNode] = []
 
         def add_in_order(number: int, parent: int, depth: int) -> None:
@@ -185,7 +188,7 @@ class _OutlineTree:
         return tuple(found)
 
     def _line(self, origin: int) -> int:
-        """Return the index of the part for the source line with index `origin`."""
+        """Return the index of the node for the source line with index `origin`."""
         if origin not in self._line_of:
             source = self._graph.origins[origin]
             place, text = f"{source.file}:{source.line}" if source.file else "", source.text.strip()
@@ -210,7 +213,7 @@ class _OutlineTree:
 
 
 def count_turns(sites: Sequence[Site]) -> dict[str, int]:
-    """Return, for each option of the sites and for ``'stock'``, how many choices `choices_to_turn` returns."""
+    """Return, for each option of the sites and for ``'stock'``, how many choices `choices_to_turn` would return."""
     found = dict.fromkeys((option for site in sites for option in site.options), 0)
     found["stock"] = 0
     for site in sites:

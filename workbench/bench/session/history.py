@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping
 
 _STAMPS = itertools.count()
-"""Source of sequence numbers for changes. They are unique across all programs."""
+"""Sequence numbers for states. They are unique in the process, so changes of several parts can be ordered."""
 
 
 class History:
@@ -27,7 +27,7 @@ class History:
         self._made = [dict(choices)]
         self._stamps = [next(_STAMPS)]
         self._found: list[frozenset[str]] = [frozenset()]
-        """For each change, the sites whose choices a search made."""
+        """For each state, the sites whose choices a search made."""
         self.at = 0
 
     @property
@@ -41,14 +41,15 @@ class History:
         return {id: option for id, option in self.choices.items() if id not in self._found[self.at]}
 
     def make(self, choices: Mapping[str, str], by_hand: Collection[str] = (), found: Collection[str] = ()) -> None:
-        """Make choices current. If they differ from the current ones, this clears the redo history.
+        """Make `choices` the current state. If they differ from the current choices, drop all states after them.
 
         Parameters
         ----------
         choices : mapping of str to str
             All choices.
         by_hand, found : collection of str
-            Sites whose choices the user, or a search, makes now. The other sites stay as they were.
+            Sites whose choices are made now: by the user (`by_hand`), or by a search (`found`). For all other choices,
+            the history still knows whether the user or a search made them.
         """
         searched = (self._found[self.at] - set(by_hand) | set(found)) & choices.keys()
         if choices != self._made[self.at]:
@@ -69,5 +70,5 @@ class History:
         self.at += steps
 
     def stamp(self, steps: int) -> int:
-        """Return the sequence number of the change that a step forward would redo, or a step back would undo."""
+        """Return the sequence number of the change that would be redone (`steps` is 1) or undone (`steps` is -1)."""
         return self._stamps[self.at + max(steps, 0)]

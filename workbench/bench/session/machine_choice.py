@@ -28,7 +28,10 @@ def resolve_machine(machine: str | Machine, ranks: int) -> Machine:
 
 
 def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine:
-    """Return the machine model `machine`. By default, return this machine on the CPU, else `Workbench.machine`.
+    """Return the machine model for time estimates of a bench.
+
+    If `machine` is None, return the model of this computer's CPU for a CPU program, and `Workbench.machine` for other
+    programs.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Effect of a change of choices on the plan: after minus before."""
+"""Differences between two plans: the effect of a change of choices."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PlanDiff:
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops, fusions, unique_fusions, largest_fusion : int
-        Change of each figure of the plan; ``largest_fusion`` counts operations.
+        Change of each figure of the plan. ``largest_fusion`` is the number of operations in the largest fusion.
     counts : mapping of str to int
-        Changes of the plan's `counts`, without those that did not change.
+        Changes of the plan's `counts`, without counts that did not change.
     changed : tuple of str
         Ids of all sites whose choice, outcome or legality changed, and of added and removed sites.
     overlap : OverlapChange or None
@@ -62,7 +62,7 @@ class Effects(dict[str, Effect]):
 
 
 def change_rows(change: PlanDiff | Effect) -> list[tuple[str, str]]:
-    """Return the name and the change of each figure that changes; if no figure changes, one row says so."""
+    """Return one row (name, change) for each figure that changes. If no figure changes, the only row says so."""
     named = (
         ("predicted peak", change.peak_bytes, human_bytes),
         ("saved", change.saved_bytes, human_bytes),
@@ -89,7 +89,7 @@ def _signed_text(difference: float, write: Callable[[Any], str]) -> str:
 
 
 def diff(old_plan: Plan, new_plan: Plan, machine: Machine = H100) -> PlanDiff:
-    """Return the change from one plan to another; times are simulated on `machine`."""
+    """Return the change from one plan to another. The overlap of collectives is simulated on `machine`."""
     return PlanDiff(
         peak_bytes=new_plan.peak_bytes - old_plan.peak_bytes,
         saved_bytes=new_plan.saved_bytes - old_plan.saved_bytes,
@@ -107,13 +107,15 @@ def diff(old_plan: Plan, new_plan: Plan, machine: Machine = H100) -> PlanDiff:
 def effect_of(
     current: Prediction | Plan, changed: Prediction | Plan, chosen: Collection[str], machine: Machine
 ) -> Effect:
-    """Return the change of the whole plan: new minus current. It has figures other than bytes only for two plans.
+    """Return the change of the plan's figures: `changed` minus `current`.
+
+    Changes of fusions, counts, sites and overlap are included only if both arguments are plans.
 
     Parameters
     ----------
     current, changed : Prediction or Plan
     chosen : collection of str
-        Ids of the sites for which choices were made; they are left out of the sites that change as a consequence.
+        Ids of the sites for which choices were made. `Effect.changed` does not list them.
     machine : Machine
         Machine on which collectives are simulated.
     """
@@ -154,6 +156,6 @@ def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
 
 
 def changed_counts(old_plan: Plan, new_plan: Plan) -> dict[str, int]:
-    """Return the differences of the two plans' counts, without those that are equal."""
+    """Return the differences of the two plans' counts, without counts that are equal."""
     moved = {name: new_plan.counts[name] - old_plan.counts[name] for name in new_plan.counts}
     return {name: by for name, by in moved.items() if by}

@@ -1,4 +1,4 @@
-"""Planning without holding the bench's lock: one plan is made at a time, and a newer choice stops the planning."""
+"""`Planner`: make one plan at a time, without holding the bench's lock. A newer choice stops the current planning."""
 
 from __future__ import annotations
 
@@ -16,14 +16,22 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Capture, Plan
 
 PLANS_KEPT = 16
-"""Number of cached plans. With them, undoing and comparing effects takes no time."""
+"""Number of cached plans. Undo, redo and comparisons of effects then need no planning."""
 
 
 @dataclasses.dataclass(eq=False)
 class ChoiceRequest:
-    """Choices that wait to be made, and later their result: the effect on the plan, or the reason for a refusal.
+    """Requested choices, and their result when it is known.
 
-    `found` says whether a search made them, and not the user.
+    Attributes
+    ----------
+    choices : mapping of str to str
+    found : bool
+        Whether a search, and not the user, requested the choices.
+    done : PlanDiff or None
+        The effect on the plan, after the choices were made.
+    error : WorkbenchError or None
+        The reason why the choices were refused.
     """
 
     choices: Mapping[str, str]
@@ -33,7 +41,7 @@ class ChoiceRequest:
 
     @property
     def is_answered(self) -> bool:
-        """Return whether the result is known."""
+        """Whether the result is known."""
         return self.done is not None or self.error is not None
 
     @property
@@ -43,7 +51,7 @@ class ChoiceRequest:
         Raises
         ------
         WorkbenchError
-            The reason why the choices are not made.
+            The reason why the choices were refused.
         """
         if self.error is not None:
             raise self.error
@@ -67,14 +75,14 @@ class Planner:
         self._one_at_a_time = threading.RLock()
 
     def plan(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Return the plan under `choices`; requests that arrive meanwhile are planned first.
+        """Return the plan under `choices`. If the user makes a choice during planning, that choice is planned first.
 
         `keep` says whether to cache the plan.
 
         Raises
         ------
         ChoiceError, PlanError
-            As `workbench.compiler.api.plan`.
+            As in `workbench.compiler.api.plan`.
         """
         from workbench.util.planning_lock import Superseded
 
@@ -86,16 +94,16 @@ class Planner:
                     self._changed.wait_for(lambda: not self._waiting)
 
     def plan_unless_newer(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Return the plan under `choices`, unless a request arrives during planning.
+        """Return the plan under `choices`, unless the user makes another choice during planning.
 
-        `keep` says whether to cache the plan; plans to which nobody goes back need no caching.
+        `keep` says whether to cache the plan. A plan that will not be needed again should not be cached.
 
         Raises
         ------
         Superseded
-            If a request arrived during planning.
+            If the user made another choice during planning.
         ChoiceError, PlanError
-            As `workbench.compiler.api.plan`.
+            As in `workbench.compiler.api.plan`.
         """
         from workbench.compiler import api
 
@@ -115,7 +123,7 @@ class Planner:
         return made
 
     def split_by_fit(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the choices that fit the program, and the reason for each choice that does not fit."""
+        """Return the choices that fit the program; and, by site, the reason why each other choice does not fit."""
         fitting, unmatched = dict(choices), {}
         known = self.plan({}).site_of
         for id, option in choices.items():
@@ -146,30 +154,31 @@ class Planner:
     def ask(
         self, choices: Mapping[str, str], make: Callable[[list[ChoiceRequest]], None], *, found: bool = False
     ) -> tuple[PlanDiff, bool]:
-        """Request that choices are made, and wait for the result.
+        """Request choices, and wait until they are made or refused.
 
-        If a newer request arrives during planning, planning stops, and both requests are planned together. The newer
-        request then does not wait for a plan that nobody would see.
+        If a newer request arrives during planning, planning stops, and both requests are planned together. Otherwise,
+        the newer request would wait for a plan that is outdated at once.
 
         Parameters
         ----------
         choices : mapping of str to str
         make : callable
-            Fulfils requests, all in one plan, and answers them. May raise `Superseded`.
+            Makes the choices of all given requests in one plan, and sets `ChoiceRequest.done` of each. May raise
+            `Superseded`.
         found : bool
-            Whether a search made the choices.
+            Whether a search, and not the user, requested the choices.
 
         Returns
         -------
         PlanDiff
-            Effect on the plan of the choices, together with the choices of other requests that were made with them.
+            Effect on the plan. It includes the effect of other requests that were planned together with this request.
         bool
-            Whether this call made any choices.
+            Whether this call made choices, either its own or choices of other requests.
 
         Raises
         ------
         WorkbenchError
-            The reason why the choices are not made.
+            The reason why the choices were refused.
         """
         request, made_here = ChoiceRequest(dict(choices), found), False
         with self._changed:
@@ -180,7 +189,10 @@ class Planner:
         return request.result, made_here
 
     def _take_turn(self, own: ChoiceRequest, make: Callable[[list[ChoiceRequest]], None]) -> bool:
-        """Fulfil all waiting requests, unless another thread has answered `own`; return whether any was fulfilled."""
+        """Make the choices of all waiting requests, unless another thread has already answered `own`.
+
+        Return whether this call made choices.
+        """
         from workbench.util.planning_lock import Superseded
 
         if own.is_answered:
@@ -200,7 +212,10 @@ class Planner:
                 self._waiting[:0] = [each for each in taken if not each.is_answered]
 
     def _serve(self, requests: list[ChoiceRequest], make: Callable[[list[ChoiceRequest]], None]) -> bool:
-        """Fulfil requests together or, if that is refused, one after another; return whether any was fulfilled."""
+        """Make the choices of all requests together. If one of the choices is refused, make them request by request.
+
+        Return whether this call made choices.
+        """
         if len(requests) > 1:
             try:
                 make(requests)

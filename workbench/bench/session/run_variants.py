@@ -1,4 +1,4 @@
-"""Configs of a run's variants, which are timed interleaved with the run under the current choices."""
+"""Configs of a run's variants. A run interleaves steps of its variants with steps under the current choices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Config | None]) -> dict[str, str | None]:
-    """Return the text of a config for each variant, None for unmodified Thunder; see `Workbench.run`.
+    """Return the config of each variant as text, or None for unmodified Thunder; see `Workbench.run`.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Capture, cache and jit: the steps behind `workbench.compiler.api`."""
+"""Capture of programs, the disk cache of captured programs, and jit. `workbench.compiler.api` calls these functions."""

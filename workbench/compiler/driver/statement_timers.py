@@ -1,8 +1,8 @@
 """Measure the time of each statement: insert clocks between the statements of a jitted callable, without recompiling.
 
-A tick is a statement that prints as ``wb_tick_7 = wb_now()``. It calls one C function, without a Python frame. The time
-is in a local variable until the trace ends; the trace then passes on all times at once. A tick ends one statement and
-starts the next statement.
+A tick is an inserted statement that reads the clock. It prints as ``wb_tick_7 = wb_now()``, and calls one C function
+without a Python frame. A tick marks the end of one statement and the start of the next statement. The times stay in
+local variables until a last inserted statement stores all times at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TimedStatement:
     side : int
         `workbench.core.graph.FORWARD` or ``BACKWARD``.
     outputs : tuple of str
-        Names of the values that it computes.
+        Names of the values that the statement computes.
     source : str
         ``file.py:12``, or empty if unknown.
     """
@@ -57,7 +57,7 @@ class TimedStatement:
 
 @dataclasses.dataclass(frozen=True)
 class Tick:
-    """A tick, with the event that it ends.
+    """A tick, with the interval that it ends.
 
     Attributes
     ----------
@@ -75,14 +75,15 @@ class StatementClocks:
     """Clocks for the traces of a jitted callable that has been called.
 
     Times are in `times_ns` in the order of `ticks`. The forward appends its times when it ends, and then the backward
-    appends its times. If `start` was called for one side only, a step has only the times of this side.
+    appends its times. A program has two sides, the forward and the backward. If `start` was called for one side only, a
+    step has only the times of this side.
 
     Parameters
     ----------
     jitted : callable
         Result of `thunder.jit`. Only its latest specialization gets clocks.
     clock : callable
-        Returns nanoseconds. Almost all the time that a tick takes is the time of this call.
+        Returns nanoseconds. A tick takes hardly more time than a call of this function.
     frees : bool
         Whether the deletions after a statement have a tick of their own. If not, their time counts as time of the
         statement, and there are half as many ticks.
@@ -96,8 +97,8 @@ class StatementClocks:
     times_ns : list of int
         Times of the steps since `clear`. Call `clear` before each step.
     addresses : dict of int to tuple of int
-        Maps the index of a statement to the addresses of its outputs, right after it ran in the last step. The address
-        of an output that is no tensor is 0. Empty if `frees` is false.
+        Maps the index of a statement to the addresses of its outputs, right after the statement ran in the last step.
+        The address is 0 for an output that is not a strided tensor. Empty if `frees` is false.
     """
 
     def __init__(self, jitted: Any, clock: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
@@ -117,11 +118,11 @@ class StatementClocks:
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """Return the sides of the program: the forward, and the backward if the program has one."""
+        """Sides of the program: the forward, and the backward if the program has one."""
         return tuple(self._changes)
 
     def start(self, *sides: int) -> None:
-        """Make the next calls record times, on the named sides; without arguments, on all sides."""
+        """Make the next calls record times on the given sides. Without arguments, record times on all sides."""
         changes = [self._changes[side] for side in sides or self.sides]
         self._cache[-1] = self._without._replace(**functools.reduce(operator.or_, changes))
 
@@ -135,9 +136,9 @@ class StatementClocks:
         return self.ticks[slice(*of[side])] if side in of else ()
 
     def complete(self, *sides: int) -> bool:
-        """Return whether the last step has recorded all ticks of the named sides; without arguments, of all sides.
+        """Return whether the last step has recorded all ticks of the given sides. Without arguments, check all sides.
 
-        If it has not, Thunder has run a different specialization.
+        If ticks are missing, Thunder has run a different specialization, which has no clocks.
         """
         return len(self.times_ns) == sum(len(self.ticks_of(side)) for side in sides or self.sides)
 
@@ -196,7 +197,7 @@ def _address(output: Any) -> int:
 
 
 def _outputs(bsym: BoundSymbol) -> list[Proxy]:
-    """Return the outputs of a statement that are no inputs, without repetitions."""
+    """Return the outputs of a statement that are not also inputs, each once."""
     given = {arg.name for arg in bsym.flat_proxy_args}
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in given}.values())
 

@@ -1,12 +1,12 @@
 """Faster renaming of values that are written in place. The resulting traces are traces that Thunder can make.
 
 Each write gives new names to all views of the written memory. For each reader of a value, Thunder follows the value's
-names from the first to the last. For a loop that writes row by row, Thunder's time therefore grows with the cube of the
-number of rows. Here each name stores the first and the last name of its value.
+names from the first to the last. Therefore, for a loop that writes row by row, Thunder's time grows with the cube of
+the number of rows. Here, tables map each name directly to the first and the latest name of its value.
 
-Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Thunder's names therefore differ
-between processes, and between layers with equal writes. Here views are named in order of their first appearance in the
-program, which is one of Thunder's possible orders.
+Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Therefore Thunder's names differ
+between processes, and between layers with equal writes. Here, views are named in order of their first appearance in the
+program. Thunder may use this order, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from workbench.compiler.trace.bsym_memo import names_in
 
 
 class _CurrentNames:
-    """Current and original names of values."""
+    """Tables of the current and the original names of values."""
 
     def __init__(self) -> None:
         self._next: dict[str, Any] = {}
@@ -40,7 +40,7 @@ class _CurrentNames:
         self._variables: dict[str, Any] = {}
 
     def current(self, proxy: Any) -> Any:
-        """Return the current replacement of a value."""
+        """Return the latest replacement of a value; the value itself if it was not replaced."""
         passed = []
         while proxy.name in self._next:
             passed.append(proxy.name)
@@ -75,9 +75,9 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
 
 
 def _arguments_by_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
-    """Return `groups`, the arguments that share memory, without empty tensors.
+    """Return the groups of arguments that share memory, without empty tensors.
 
-    Thunder compares addresses, and all empty tensors have the null address.
+    Thunder groups arguments by address, and all empty tensors have the null address although they share no memory.
     """
     arguments, _ = tree_flatten((trace.args, trace.kwargs))
     empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
@@ -85,7 +85,7 @@ def _arguments_by_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]
 
 
 def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list[int]]) -> Any:
-    """Rename values that are written in place, as Thunder's function of this name does."""
+    """Return the trace with new names for values after in-place writes, as Thunder's function of the same name does."""
     in_place, makes_view = update_aliases._is_inplace_op, update_aliases._is_view_creation_op
     if not any(map(in_place, computation_trace.bound_symbols)):
         return computation_trace
@@ -136,7 +136,10 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
 
 
 def _group_by_memory(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
-    """Return groups of values that share memory. Only views that Thunder follows are recognized."""
+    """Add views and written values to the groups that share their memory.
+
+    A view is added only if Thunder knows that its operator makes views.
+    """
     for bsym in trace.bound_symbols:
         writes = update_aliases._is_inplace_op(bsym)
         if not writes and not update_aliases._is_view_creation_op(bsym):
@@ -153,7 +156,7 @@ def _group_by_memory(trace: Any, groups: list[set[Any]]) -> list[set[Any]]:
 
 
 def _inplace_results(groups: Sequence[set[Any]], trace: Any) -> list[set[Any]]:
-    """Return the groups with a value that is written in place."""
+    """Return the groups in which at least one value is written in place."""
     written = {variableify(b.flat_proxy_args[0]) for b in trace.bound_symbols if update_aliases._is_inplace_op(b)}
     return [group for group in groups if group.intersection(written)]
 

@@ -1,6 +1,6 @@
-"""Templates of statements. A template flattens its statement once, and then makes equal statements with other values.
+"""Templates of statements: flatten a statement once, then instantiate it repeatedly with other values.
 
-To make a statement, the template looks up the names of all arguments in a map of the new values.
+To instantiate a statement, a template looks up the name of each argument in a map of new values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.compiler.trace.bsym_memo import CLEAN, STRUCTURE, identity, struc
 from workbench.compiler.trace.dead_code import is_clean
 
 Mark = tuple[set[Any], Any, Any]
-"""Metadata of a statement: its tags, source file and positions."""
+"""Metadata of a statement: its tags, its source file, and positions in the file."""
 
 _FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
 _FIELDS = tuple(field.name for field in dataclasses.fields(BoundSymbol))
@@ -23,7 +23,7 @@ _Get = Callable[[Mapping[Hashable, Any]], Any]
 
 
 class TemplateValues(dict[Hashable, Any]):
-    """Maps leaves of statements to their replacements.
+    """Map from leaves of statements to their replacements.
 
     The key of a tensor is its name. The key of any other leaf is its identity, and such a leaf replaces itself.
 
@@ -32,7 +32,7 @@ class TemplateValues(dict[Hashable, Any]):
     leaves : mapping
         Leaves of the statements; see `BsymTemplates`.
     make : callable
-        Makes the replacement of a tensor that has no replacement yet.
+        Makes the replacement of a tensor proxy that has no replacement yet.
     pairs : iterable of (str, Proxy), optional
         Names of tensors, each with its initial replacement.
     """
@@ -50,7 +50,7 @@ class TemplateValues(dict[Hashable, Any]):
 
 
 class BsymTemplates:
-    """Templates of a group of statements.
+    """Templates of several statements that share leaves.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class BsymTemplates:
     leaves : dict
         Leaves of the statements. The key of a tensor is its name. The key of any other leaf is its identity.
     marks : list of Mark
-        Distinct marks of the statements.
+        Marks of the statements, without repetitions.
     """
 
     def __init__(self, check: Callable[[Any], None]) -> None:
@@ -92,7 +92,7 @@ class BsymTemplates:
         return at
 
     def tree_template(self, tree: Any) -> _Get:
-        """Return a function that builds arguments or results from values."""
+        """Return a function that builds a tree with the structure of `tree` from a map of new leaves."""
         kind = type(tree)
         if kind is dict:
             gets = {name: self.tree_template(each) for name, each in tree.items()}
@@ -152,7 +152,7 @@ class BsymTemplate:
         self._base, self._gets, self._inside, self._mark, self._clean = base, gets, inside, mark, clean
 
     def instantiate(self, values: Mapping[Hashable, Any], marks: Sequence[Mark]) -> Any:
-        """Return the statement with other values and the same structure.
+        """Return a new statement with the given values and marks.
 
         Parameters
         ----------

@@ -1,10 +1,10 @@
 """Memo of Thunder's operations: record the statements of a call once, replay them for equal arguments.
 
 A composite operation or a gradient rule is Python code that records statements. A second call with the same shapes,
-types and constants records the same statements with different names. Equal layers, and most statements within one
+types and constants records the same statements with different names. Repeated layers, and many statements within one
 layer, make such calls. The trace stores the statements of the first call, and later calls in this trace replay these
-statements. A call with inputs or results other than tensors and constants runs each time. A call without a result, such
-as `torch.set_grad_enabled`, also runs each time, for its side effect.
+statements. A call runs each time if its inputs or results are not only tensors and constants. A call without a result,
+such as `torch.set_grad_enabled`, also runs each time, because of its side effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.compiler.trace.bsym_memo import Structure, identity
 from workbench.compiler.trace.proxy_traits import TRAITS
 
 Place = tuple[Any, Any]
-"""Source of a statement: a file and positions in it."""
+"""Source location of a statement: a file, and positions in the file."""
 
 _TEMPLATES = "_workbench_templates"
 _NUMBERS = (bool, int, complex, str, type(None), slice, type(...))
@@ -37,7 +37,7 @@ _stock_make_name = TraceCtx.make_name
 
 
 class _NotTemplatableError(Exception):
-    """The call or a leaf cannot be stored in a template."""
+    """The call cannot be stored as a template."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +47,19 @@ class _RecordedCall:
     Attributes
     ----------
     names : tuple of (str, str or None)
-        Names that the call made, each with its prefix, in order.
+        Names that the call requested from the trace, each with its prefix, in order.
     given : tuple of str
-        Names of the call's input values.
+        Names of the tensors among the call's arguments.
     recipes : BsymTemplates
+        Leaves and marks of the recorded statements.
     statements : tuple of BsymTemplate
     result : callable
         Function from values to the result.
     structure : Structure
         Structure of the call's statement, shared by all equal calls.
     alive : object
-        Objects whose addresses are in the key. They stay alive, so that no other object gets such an address.
+        Objects whose addresses are in the key of the call. While they are alive, no other object can get such an
+        address.
     """
 
     names: tuple[tuple[str, str | None], ...]
@@ -77,17 +79,17 @@ def record_or_replay(
     kwargs: Any,
     make: Callable[[], Any],
 ) -> tuple[Any, Structure | None]:
-    """Return the result of a call. Replay an equal earlier call if there is one; otherwise, call `make`.
+    """Return the result of a call. Replay an equal earlier call if the trace has one, or else call `make`.
 
-    Also return the structure of the call's statement if all equal calls share this structure, or None otherwise.
+    Also return the structure that the statements of all equal calls share; None if the call cannot be replayed.
 
     Parameters
     ----------
     trace : TraceCtx
     scope : list of BoundSymbol
-        List that receives the statements.
+        List to which the statements of the call are appended.
     function : object
-        Called object; compared by identity.
+        The called object. Equal calls have the identical object.
     args, kwargs : tuple, mapping
         Arguments of the call.
     make : callable
@@ -153,9 +155,9 @@ def _record(
 
 
 def _argument_key(tree: Any, inputs: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
-    """Return a key of arguments.
+    """Return a key that is equal for arguments with which a call records the same statements, except for names.
 
-    The key contains the attributes of each tensor except its name, and says which arguments are the same tensor.
+    The key contains the attributes of each tensor except its name. It also tells which arguments are the same tensor.
     """
     kind = type(tree)
     if kind is TensorProxy:
@@ -201,8 +203,8 @@ _STATE = {
     "_name", "_has_weak_name", "history", "_tags", "_shape", "_device", "_dtype", "_true_dtype", "_numel", "_ndim",
     "_requires_grad", "_grad", "_distparallel_type", "_thunder_fsdp_padding_size",
 }  # fmt: skip
-"""All attributes of a tensor proxy. The history is not in the key, because the history is the source of an input and
-does not affect computation.
+"""Attributes that a tensor proxy may have. The history is not in the key of a call: it describes where an input comes
+from, and does not affect the computation.
 """
 
 
@@ -211,11 +213,11 @@ def _is_equal(first: Any, second: Any) -> bool:
 
 
 _NAMED = "\0named"
-"""Marker in place of the prefix, for a name that the caller chose."""
+"""Marker that is recorded instead of a prefix if the caller chose the complete name."""
 
 
 def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) -> str:
-    """Make a name as Thunder does. While a call is recorded, record the name too."""
+    """Return a new name, as Thunder does. If a call is being recorded, record the name."""
     made = _stock_make_name(self, name, prefix=prefix)
     for notes in self.__dict__.get(_NOTES, ()):
         notes.append((made, _NAMED if name is not None else prefix))
@@ -230,7 +232,7 @@ OF_TRACING = frozenset((_TEMPLATES, _NOTES))
 
 @contextmanager
 def _record_names(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
-    """Context that records the names that a trace makes."""
+    """Yield a list to which the trace adds each name that it makes inside this context."""
     all_notes = trace.__dict__.setdefault(_NOTES, [])
     notes: list[tuple[str, str | None]] = []
     all_notes.append(notes)
@@ -253,7 +255,7 @@ def rename_proxy(proxy: Any, name: str) -> Any:
 
 
 def _check_statement(bsym: Any, location: Place) -> None:
-    """Check that a statement comes from `location`, and that it is no fusion and has no header or postprocessing."""
+    """Check that a statement comes from `location`, is not a fusion, and has no header and no postprocessing."""
     if (
         (bsym.source_filename, bsym.source_positions) != location
         or bsym.header
@@ -266,9 +268,9 @@ def _check_statement(bsym: Any, location: Place) -> None:
 
 
 def _keep_values(recipes: BsymTemplates, inputs: Collection[str], new_names: set[str]) -> None:
-    """Copy the values that the call made, because Thunder tags the original values later.
+    """Replace each value that the call made by a copy, because Thunder later adds tags to the original value.
 
-    Raise an error if a value is neither an input nor made by the call, or if a made value holds a gradient.
+    Raise `_NotTemplatableError` if a value is neither an input nor made by the call, or if it was made with a gradient.
     """
     for name, proxy in recipes.leaves.items():
         if type(name) is str and name not in inputs:
@@ -283,19 +285,19 @@ def _check_leaf(leaf: Any) -> None:
 
 
 def _is_plain(leaf: Any) -> bool:
-    """Return whether a leaf cannot contain values."""
+    """Return whether a leaf is not a container, and so cannot contain values of the trace."""
     return not isinstance(leaf, list | tuple | dict | set) and not dataclasses.is_dataclass(leaf)
 
 
 def has_settled_context() -> bool:
-    """Return whether no setting that may change within a program, such as `no_grad` or autocast, affects recording."""
+    """Return whether gradients are enabled, autocast is off, and values are not symbolic."""
     data = compile_data.get_compile_data()
     plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
     return plain and not compile_data.using_symbolic_values()
 
 
 def memoize_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a gradient rule of Thunder so that calls with equal arguments replay the recorded statements."""
+    """Return a function like the gradient rule `rule` that replays the recorded statements of an equal earlier call."""
 
     def apply(*args: Any, **named: Any) -> Any:
         trace = get_tracectx()

@@ -2,7 +2,7 @@
 
 For each plan, Thunder queries its executors about each statement, traces views again, and copies every statement that
 it keeps. The outcome for a statement depends only on the statement, the free names, and the replacements of its inputs.
-Later plans therefore reuse the outcome. The resulting trace equals that of Thunder's pass, names included.
+Therefore later plans of a program reuse the outcome. The resulting trace equals that of Thunder's pass, names included.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from workbench.compiler.trace.bsym_memo import PlanMemo, identity, ids, names_in
 
 
 def claim_operators(trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo | None) -> TraceCtx:
-    """Return the trace with each statement in its executed form.
+    """Return the trace in which each statement is replaced by the statements that its executor runs.
 
     Parameters
     ----------
     trace : TraceCtx
         Claimed and fused trace.
     executors : sequence of Executor
-        Executors for statements that no other executor runs.
+        Executors that are tried in order for statements that were not claimed before.
     memo : PlanMemo or None
         Memo of earlier plans of the program. Without a memo, or if a statement is unsupported, Thunder's own pass runs.
     """
@@ -59,17 +59,17 @@ class _UnsupportedStatementError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class _TracedStatement:
-    """Traced form of a statement: the statements that its function records, and their values."""
+    """The statements that an executor's function records in place of a statement, and their values."""
 
     bsyms: tuple[BoundSymbol, ...]
     given: tuple[Any, ...]
-    """Replacement of each of the statement's outputs."""
+    """For each output of the original statement, the value that replaces it."""
     made: tuple[Any, ...]
     """Intermediate values and outputs, in order of creation."""
 
 
 class _ClaimWalk:
-    """One pass over a trace."""
+    """One pass over the statements of a trace."""
 
     def __init__(self, trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo) -> None:
         self._trace, self._executors, self._kept = trace, executors, memo
@@ -77,7 +77,7 @@ class _ClaimWalk:
         self._instead: dict[str, tuple[Any, Any]] = {}
 
     def new_trace(self) -> TraceCtx:
-        """Return the new trace."""
+        """Return the trace in which each statement is replaced by the statements that its executor runs."""
         left = list(reversed(self._trace.bound_symbols))
         with tracectx(self._new):
             while left:
@@ -98,7 +98,11 @@ class _ClaimWalk:
         return self._new
 
     def _executed_form(self, bsym: BoundSymbol) -> tuple[str, Any]:
-        """Return how a statement is executed: unchanged, as the trace of a function, or as its subsymbols."""
+        """Return how a statement is executed, and a function or None.
+
+        A statement is executed as it is (`_KEPT`), as its subsymbols (`_INSIDE`), or as the statements that the
+        function records (`_TRACED`).
+        """
         if any(isinstance(a, CollectionProxy) for a in bsym.flat_proxy_args):
             raise _UnsupportedStatementError
         if bsym.sym.python_impl is not None or bsym.sym.id == prims.PrimIDs.GET_GRAD:
@@ -116,7 +120,7 @@ class _ClaimWalk:
         return _INSIDE, None
 
     def _traced_form(self, bsym: BoundSymbol, function: Any) -> _TracedStatement:
-        """Trace `function` for a statement; return the traced form with the next free names."""
+        """Return the statements that `function` records for a statement, with the next free names of the new trace."""
         new = self._new
         first: list[_TracedStatement] = []
 
@@ -130,7 +134,7 @@ class _ClaimWalk:
         names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
         if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
             return known
-        # Rename the values, because Thunder would use other names in this plan.
+        # Rename the values to the names that Thunder's pass would use in this plan.
         key = ("renamed", identity(bsym), tuple(names))
         return self._kept.get_or_make(key, bsym, lambda: _rename(known, names))
 
@@ -145,7 +149,7 @@ class _ClaimWalk:
         outs, given = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
         ours = {a.name for a in bsym.flat_proxy_args}
         made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in ours}
-        # Names can be changed only if they are consecutive and belong to known values.
+        # A later plan can rename the values only if the function took no other names from the trace.
         named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
         plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
         if not (bsyms and named and plain and len(outs) == len(given)):
@@ -162,7 +166,7 @@ class _ClaimWalk:
             self._append(each)
 
     def _append(self, bsym: BoundSymbol) -> None:
-        """Append a statement, with the replacements of its values."""
+        """Append a statement. Values in it that have replacements are replaced."""
         if not self._instead.keys().isdisjoint(names_in(bsym)):
             concerned = [self._instead[name] for name in names_in(bsym) if name in self._instead]
             news = [new for _, new in concerned]
@@ -188,9 +192,10 @@ def _proxies(bsyms: Iterable[BoundSymbol]) -> Iterator[Any]:
 
 
 def _rename(statement: _TracedStatement, names: Sequence[str]) -> _TracedStatement:
-    """Return the same traced form with other names."""
+    """Return the recorded statements with `names` for the values in `made`."""
     if not {proxy.name for proxy in statement.made}.isdisjoint(names):
-        # Thunder's swap follows chains: if t2 becomes t1 and t1 becomes t0, t2 becomes t0. So rename in two steps.
+        # Thunder's swap follows chains: if t2 becomes t1 and t1 becomes t0, then t2 becomes t0. Therefore, first give
+        # all values unused names.
         statement = _rename(statement, [f"unused{at}_{name}" for at, name in enumerate(names)])
     with tracectx(TraceCtx(None)):
         made = [proxy.replace_name(name) for proxy, name in zip(statement.made, names, strict=True)]

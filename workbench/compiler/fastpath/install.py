@@ -1,12 +1,14 @@
 """Memoized replacements for hot Thunder functions. Traces do not change.
 
-Thunder's bytecode interpreter also interprets its own helpers, such as those of ``bool(x)`` and ``x in y``. To look up
-a builtin that a helper uses, the interpreter interprets four further frames. These frames are most of the code that is
-interpreted. For each statement, Thunder inspects the signature of the symbol, and searches nested arguments twice for
-dataclasses, which are rare. Before each interpretation, Thunder looks up the source of every frame on the stack, but
-needs the line of only one frame.
+The replacements avoid the following work of Thunder:
 
-Each replacement can be deleted once Thunder no longer needs it: when ``globals_lookup`` interprets nothing to find a
+- Thunder's bytecode interpreter also interprets its own helpers, such as those of ``bool(x)`` and ``x in y``. To look
+  up a builtin that a helper uses, it interprets four further frames. Most of the interpreted code is in these frames.
+- For each statement, Thunder inspects the signature of the symbol, and searches the arguments twice for dataclasses,
+although dataclasses are rare.
+- Before each interpretation, Thunder looks up the source of every frame on the stack, but uses the line of only one.
+
+Delete a replacement once Thunder avoids the repeated work itself: when ``globals_lookup`` interprets nothing to find a
 builtin, when ``Symbol.normalize`` stores signatures, when ``tree_flatten`` reads its types from a constant, and when
 ``InterpreterRuntimeCtx`` requests only one frame.
 """
@@ -36,11 +38,11 @@ from workbench.compiler.interop.thunder_api import interpreter, opcode_handlers,
 from workbench.compiler.trace.bsym_memo import identity
 
 _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplemented))
-"""Types that Thunder never replaces by a proxy, unlike numbers and tensors."""
+"""Types of global values that Thunder never replaces by a proxy. Numbers and tensors are not among them."""
 
 _known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
-"""Global values that were already found, for each interpretation. The key says whether the name was read in the
-interpreter's own module. The values include builtins.
+"""For each interpretation, the global values and builtins that were already looked up. The key of a value is its name,
+and whether a function in the interpreter's own module read this name.
 """
 
 
@@ -48,7 +50,7 @@ def _load_global_once(
     stock: Callable[..., Any], inst: Any, /, stack: Any, co: CodeType, globals_dict: Any, **kwargs: Any
 ) -> Any:
     """Look up a global as Thunder does; reuse earlier lookups of builtins and of the interpreter's own names."""
-    # The lowest bit is set if a call follows. A call needs a NULL on the stack under the function.
+    # The lowest bit of the argument is set if a call follows. A call needs a NULL on the stack under the function.
     name = co.co_names[inst.arg >> 1]
     names = interpreter.unwrap(globals_dict)
     own = names is vars(interpreter)
@@ -84,8 +86,8 @@ symbol gets the same address.
 """
 
 _MOST_SYMBOLS = 4096
-"""Number of entries at which `_of_symbols` is cleared. The table would otherwise grow, because a trace may make its own
-symbols.
+"""Number of entries at which `_of_symbols` is cleared. Without this limit, the table would grow, because a trace may
+make its own symbols.
 """
 
 
@@ -126,7 +128,7 @@ _parameters: WeakKeyDictionary[FunctionType, _Parameters] = WeakKeyDictionary()
 
 
 def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments with defaults filled in. If arguments do not match the signature, Thunder reports the error."""
+    """Return the arguments with defaults filled in. If they do not match the signature, Thunder's method raises."""
     meta, found = self.meta, None
     if type(meta) is symbol.Symbol:  # a Symbol accepts any arguments
         return args, kwargs
@@ -165,10 +167,10 @@ def _arrange(
 
 
 class _LazyStack:
-    """Replacement of `inspect.stack` that looks up a frame's source when the frame is accessed."""
+    """Replacement for the result of `inspect.stack` that looks up the source of a frame only when the frame is read."""
 
     def __init__(self, context: int = 1) -> None:
-        # Frame 2, because frame 1 is the function that dispatches by thread.
+        # Start at frame 2, because frame 1 is the function that selects the stack for its thread.
         self._innermost, self._context = sys._getframe(2), context
 
     def __getitem__(self, depth: int) -> inspect.FrameInfo:
@@ -195,7 +197,10 @@ def _gather_tags(bsym: Any) -> set[Any]:
 
 
 def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """Return the handler for global lookups. It is called most often, so it checks the thread without another call."""
+    """Return the handler for global lookups.
+
+    The handler is called very often, so it checks the thread without another function call.
+    """
     here = patches.here
 
     def load_global(inst: Any, /, **state: Any) -> Any:
@@ -205,7 +210,7 @@ def _load_global(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[
 
 
 def _inspect(stock: Any, patches: ThreadPatches) -> Any:
-    """Return a stand-in for `inspect` with which each thread sees its own caller's frames."""
+    """Return a stand-in for the module `inspect` whose `stack` is fast in the threads that we patch."""
     here = patches.here
 
     def stack(context: int = 1) -> Any:
@@ -233,7 +238,7 @@ _shipped = threading.local()
 
 
 def fast_thunder() -> contextlib.AbstractContextManager[None]:
-    """Context in which this thread runs Thunder faster."""
+    """Return a context in which this thread uses the replacements. Inside `unpatched_thunder`, it changes nothing."""
     return contextlib.nullcontext() if getattr(_shipped, "inside", 0) else _QUICK()
 
 
@@ -244,7 +249,7 @@ def is_fast() -> bool:
 
 @contextlib.contextmanager
 def unpatched_thunder() -> Iterator[None]:
-    """Context in which this thread runs Thunder without `fast_thunder`, for tests and benchmarks."""
+    """Run Thunder without the replacements in this thread inside this context, for tests and benchmarks."""
     before, _QUICK.here.value = _QUICK.here.value, None
     _shipped.inside = getattr(_shipped, "inside", 0) + 1
     try:

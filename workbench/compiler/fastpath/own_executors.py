@@ -1,8 +1,8 @@
 """Executors and gradient rules of our own statements, outside Thunder's registries.
 
-Thunder looks up an executor by name only to read a pickled symbol. Thunder looks up a gradient rule only in a
-process-wide table. Our executors and rules are in tables of this module: `gradient_rule` replaces Thunder's lookup
-while we compile.
+Thunder's registries are process-wide, so the user's own compilations would also find our entries. Our executors
+and rules are in tables of this module instead. `gradient_rule` replaces Thunder's lookup of rules while we compile.
+Thunder looks up executors by name only to read a pickled symbol, so our executors need no such replacement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _rules: dict[Any, Callable[..., Any]] = {}
 
 
 def new_executor(name: str) -> Any:
-    """Make an executor that `executor_by_name` finds."""
+    """Make and return an executor, and enter it in the table that `executor_by_name` reads."""
     made = _executors[name] = OperatorExecutor(name, version="1")
     return made
 
@@ -35,9 +35,10 @@ def register_grad(symbol: Any, rule: Callable[..., Any]) -> None:
 
 
 def gradient_rule(stock: Callable[..., Any], bsym: Any, **kwargs: Any) -> Any:
-    """Return the gradient rule of a statement and its executor.
+    """Return the gradient rule of a statement, and the executor that defines the rule or None.
 
-    Rules of executors come first, then ours, then Thunder's.
+    A rule of an executor takes precedence over ours. Our rule takes precedence over Thunder's. `stock` is Thunder's own
+    lookup.
     """
     rule, executor = stock(bsym, **kwargs)
     if executor is None:

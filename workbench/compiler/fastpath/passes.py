@@ -1,10 +1,10 @@
 """Faster versions of Thunder's passes over statements. The resulting traces are equal to those of Thunder's passes.
 
-Most of the time of Thunder's passes is repeated work. If a pass copies a statement without a change, the next pass
-flattens it again. Searches in lists compare the complete contents of statements. Dead code elimination copies every
-statement that it keeps. Here an unchanged statement stays the same object, a copy keeps the memo of the original, and
-lookups use names. Each function here replaces a Thunder function (see `PLACES`), and can be deleted once that function
-avoids the repeated work itself.
+Thunder's passes spend most of their time on repeated work. A pass copies statements that it does not change, and the
+next pass flattens the copies again. Searches in lists compare the complete contents of statements. Dead code
+elimination copies every statement that it keeps. Here, an unchanged statement stays the same object, a copy keeps the
+cached facts of the original, and lookups use names. Each function here replaces a Thunder function (see `PLACES`), and
+can be deleted once that function avoids the repeated work itself.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ outputs.
 _OF_ALL = ("_hash", NAMES, SHARED, STRUCTURE)
 
 _BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
-"""Attributes that do not belong to the identity of a statement."""
+"""Attributes that do not affect what a statement computes. A change to them keeps all cached facts valid."""
 
 
 def _from_bsym(self: Any, **changes: Any) -> Any:
     """Return a changed copy of a statement that keeps the cached facts of its unchanged parts."""
     made = object.__new__(BoundSymbol)
     state = made.__dict__
-    # Create the memo objects before the copy. The statement and its copy then share facts that are added later.
+    # Create the memo objects before the copy, so that the statement and its copy share facts that are added later.
     structure_of(self), shared_of(self)
     state.update(self.__dict__)
     state.pop("rhs", None)
@@ -117,7 +117,10 @@ def _swap_proxies(
     skip_output: bool = False,
     skip_subsymbols: bool = False,
 ) -> Any:
-    """Swap proxies. If none changes, return the statement itself; Thunder does this only if the swap map is empty."""
+    """Return a statement with swapped proxies; the statement itself if it contains no proxy to swap.
+
+    Thunder returns the statement itself only if the swap map is empty.
+    """
     if not swap_map:
         return self
     names = {variable.proxy.name for variable in swap_map} if len(swap_map) <= _FEW else None
@@ -147,7 +150,7 @@ def _swap_named_proxies(
     )
     made = symbols.swap_values(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
     if self.__dict__.get(CLEAN) is self.subsymbols:
-        # A subsymbol keeps its effect when its values are renamed.
+        # A swap does not change which subsymbols have an effect, so the copy contains no dead code either.
         made.__dict__[CLEAN] = made.subsymbols
     if not (skip_inputs or skip_output or skip_subsymbols) and _renames_only(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
@@ -155,13 +158,11 @@ def _swap_named_proxies(
 
 
 _FEW = 8
-"""If at most this many values are swapped, one set operation first tests whether a statement contains any of their
-names.
-"""
+"""Largest number of swapped values for which a fast test of names precedes the search in a statement."""
 
 
 def _has_none_of(bsym: Any, names: Set[str]) -> bool:
-    """Return whether a statement contains, at any depth, no value in `names` and no collection that may contain one."""
+    """Return whether a statement, at any depth, contains neither a value in `names` nor a collection of values."""
     return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).get_or_make(
         "collections", lambda: _collects(bsym)
     )
@@ -173,7 +174,7 @@ def _collects(bsym: Any) -> bool:
 
 
 def _renames_only(old: Any, new: Any) -> bool:
-    """Return whether a swap changed only names in a statement."""
+    """Return whether a swap has changed nothing but names in a statement."""
     other = names_in(new)
     if len(other) != len(names_in(old)):  # two values became one
         return False
@@ -186,7 +187,7 @@ def _renames_only(old: Any, new: Any) -> bool:
 
 
 def _is_like(a: Any, b: Any) -> bool:
-    """Return whether two values are tensors that differ only in their names."""
+    """Return whether two values are tensors that are equal except for their names."""
     if type(a) is not TensorProxy or type(b) is not TensorProxy:
         return False
     told = [(t.shape, t.dtype, t.device, t.requires_grad, t.distparallel_type) for t in (a, b)]
@@ -194,9 +195,9 @@ def _is_like(a: Any, b: Any) -> bool:
 
 
 def _concerns(bsym: Any, swap_map: Mapping[Any, Any], inputs: bool, output: bool, subsymbols: bool) -> bool:
-    """Return whether a swap changes a statement, or may change a collection in it.
+    """Return whether a swap may change a statement: it contains a swapped value, or a collection.
 
-    If `inputs`, `output` or `subsymbols` is true, the swap skips them.
+    The arguments `inputs`, `output` and `subsymbols` say which parts of the statement the swap skips.
     """
     if not inputs and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_inputs(bsym)):
         return True
@@ -280,8 +281,9 @@ def _is(maker: Any, bsym: Any) -> bool:
 def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
     """Return only the statements that have outputs.
 
-    A number counts as an output only of the first statement that makes the number. In the outputs of later statements,
-    the number's value replaces the number. A statement without repeated numbers stays the same object.
+    If several statements output the same number proxy, only the first of these statements keeps the proxy as an output.
+    In the outputs of the later statements, the proxy is replaced by its value. A statement without such repetitions
+    stays the same object.
     """
     seen: set[str] = set()
     left = []
@@ -300,7 +302,7 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
 
 
 def _replace_repeated_numbers(bsym: Any, again: Sequence[bool]) -> Any:
-    """Return a statement in which repeated numbers among the outputs are replaced by their values, in order."""
+    """Return a statement with values in place of repeated number outputs. `again` tells which number outputs repeat."""
     given = iter(again)
     output = tree_map(lambda x: x.value if isinstance(x, NumberProxy) and next(given) else x, bsym.output)
     return bsym.from_bsym(output=output)
@@ -341,7 +343,7 @@ def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
 
 
 def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[Any]) -> None:
-    """Initialize a `Region`. Look up statements by identity; Thunder compares contents with every statement."""
+    """Initialize a `Region`. Statements are looked up by identity; Thunder would compare their complete contents."""
     self.bound_symbols = bound_symbols
     inside = set(map(identity, bound_symbols))
     makers, readers = producers._dict, consumers._dict
@@ -375,10 +377,10 @@ _LOOKS = code_within(jit, "apply_transforms_and_build_cache_entry")
 
 
 def _claim(stock: Callable[..., Any], patches: ThreadPatches) -> Callable[..., Any]:
-    """Return a function that lets executors claim a trace.
+    """Return a replacement of the pass in which Thunder's executors claim the statements of a trace.
 
-    Thunder claims every trace twice, and keeps the first result only if the result contains waits to sort. If the trace
-    contains no collective and no wait, the first call therefore returns the trace itself.
+    Thunder runs this pass twice for each trace, and uses the first result only if it contains waits to sort. Therefore
+    the first call returns the trace unclaimed if it contains no collective and no wait.
     """
     here = patches.here
 

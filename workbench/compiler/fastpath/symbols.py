@@ -1,8 +1,9 @@
 """Faster construction of statements and values. The resulting traces are equal to Thunder's.
 
-The properties of equal tensors are inferred and checked once. Primitives have no subsymbols, so dead code elimination
-skips them. Arguments that are not deeply nested are not flattened. Each function here replaces a Thunder function (see
-`PLACES`), and can be deleted once that function avoids the repeated work itself.
+The properties of equal tensors are inferred and checked only once. Dead code elimination is skipped for primitives,
+because they have no subsymbols. The leaves of shallow arguments are collected without the flattening library. Each
+function here replaces a Thunder function (see `PLACES`), and can be deleted once that function avoids the repeated work
+itself.
 """
 
 from __future__ import annotations
@@ -34,13 +35,16 @@ from workbench.compiler.trace.bsym_memo import STRUCTURE, identity
 stock_flatten = pytree.tree_flatten
 _stock_flatten_with_dataclass = pytree.tree_flatten_with_dataclass
 _legal: set[type] = set()
-"""Types that Thunder flattens."""
+"""Types of trees that Thunder's `tree_flatten` has accepted."""
 _plain: set[type] = {TensorProxy}
-"""Types of leaves other than dataclasses."""
+"""Types of leaves that are known not to be dataclasses."""
 
 
 def flatten(args: Any, namespace: str = pytree.OPTREE_NAMESPACE) -> Any:
-    """Flatten a tree as Thunder's `tree_flatten` does. Thunder builds the set of accepted types at each call."""
+    """Flatten a tree as Thunder's `tree_flatten` does.
+
+    Thunder's function builds its set of accepted types again at each call.
+    """
     kind = type(args)
     if kind in _legal:
         return pytree.optree.tree_flatten(args, none_is_leaf=True, namespace=namespace)
@@ -66,7 +70,7 @@ def flatten_with_dataclass(tree: Any) -> Any:
 
 
 def _flat_args(self: Any) -> list[Any]:
-    """Return the leaves of a statement's arguments. If no argument is deeply nested, do not flatten."""
+    """Return the leaves of a statement's arguments. Flatten only if there are keywords or nested containers."""
     leaves = None if self.kwargs else _leaves(self.args)
     if leaves is not None:
         return leaves
@@ -83,7 +87,7 @@ def _flat_outs(self: Any) -> list[Any]:
 
 
 def _leaves(trees: Sequence[Any]) -> list[Any] | None:
-    """Return the leaves of trees, or None if a tree is deeply nested or contains a type that is not in `_plain`."""
+    """Return the leaves of `trees`; None if a tree contains nested containers or a type that is not in `_plain`."""
     found: list[Any] = []
     for tree in trees:
         kind = type(tree)
@@ -115,9 +119,9 @@ def swap_values(
     skip_output: bool,
     skip_subsymbols: bool,
 ) -> Any:
-    """Return a statement with swapped values. Do not flatten arguments that are nested only in tuples and lists.
+    """Return a copy of a statement with the replacements in `swap_map`. The function `inside` copies a subsymbol.
 
-    `inside` swaps the values in subsymbols.
+    Values in tuples and lists are replaced without flattening. For other containers, Thunder's own function is called.
     """
     changes: dict[str, Any] = {}
     try:
@@ -132,7 +136,7 @@ def swap_values(
 
 
 class _NestedError(Exception):
-    """A value is nested in an unsupported container."""
+    """`swap_values` does not support a container or a replacement."""
 
 
 def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
@@ -151,9 +155,9 @@ def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
 
 
 def _final_replacement(proxy: Any, swap_map: Mapping[Any, Any]) -> Any:
-    """Return the replacement of a value, or the value itself if it has none.
+    """Return the replacement of a value; the value itself if it has none.
 
-    Raise an error if the replacement is not a tensor or has a replacement too.
+    Raise `_NestedError` if the replacement is not a tensor or has a replacement itself.
     """
     variable = variableify(proxy)
     if variable not in swap_map:
@@ -170,7 +174,7 @@ _stock_call = symbol.Symbol.__call__
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Record a statement. Thunder's own method handles calls under `no_grad` and autocast, among others."""
+    """Record a statement. Thunder's method handles unsupported calls, such as those under `no_grad` or autocast."""
     trace, data = get_tracectx(), compile_data.get_compile_data()
     if (
         trace is None
@@ -235,7 +239,7 @@ def _infer(
     distparallel_type: Any = None,
     thunder_fsdp_padding_size: Any = None,
 ) -> Any:
-    """Infer the properties of a tensor. Do so only once for all tensors with equal given properties."""
+    """Return the properties of a tensor. They are inferred once for all tensors with equal arguments."""
     given: tuple[Any, ...] = shape, device, dtype, requires_grad, distparallel_type
     plain = like is None or (type(like) is TensorProxy and like._grad is None)
     if plain and like is not None:
@@ -253,7 +257,7 @@ def _infer(
         return _stock_properties(
             like, shape, device, dtype, requires_grad, grad, distparallel_type, thunder_fsdp_padding_size
         )
-    # Compare by identity, because data types and devices with different spellings are equal.
+    # Compare data types and devices by identity, because equal data types or equal devices may be spelled differently.
     key = (tuple(lengths), identity(given[1]), identity(given[2]), given[3], given[4])
     found = _properties.get(key)
     if found is None:
@@ -265,7 +269,7 @@ def _infer(
 
 
 def _cached_property(name: str, ours: Callable[[Any], Any]) -> PatchTarget:
-    """Return a patch of a property whose value each statement caches at the first access."""
+    """Return a patch that replaces a cached property of statements by the function `ours`."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         found = functools.cached_property(dispatch_by_thread(stock.func, ours, patches))

@@ -1,7 +1,8 @@
 """Faster sorting of waits. The resulting traces are equal to Thunder's.
 
-At every step, Thunder evaluates all ready statements to select the preferred one. Sorting a distributed program takes
-thousands of steps, and each step has hundreds of ready collectives. Here the ready statements are in a heap.
+For each position in the sorted trace, Thunder compares all statements that are ready to run. A distributed program has
+thousands of positions, and hundreds of collectives are ready at each. Here, the ready statements are in a heap, so the
+next statement is found without comparing all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _WAIT = "torch_wait_prim_impl"
 
 
 def sort_waits(execution_trace: Any) -> Any:
-    """Sort waits as Thunder does: at each step, take the first of the most preferred ready statements."""
+    """Return the trace with collectives early and waits late, sorted as by Thunder's function of the same name."""
     bsyms = execution_trace.bound_symbols
     if not distributed_utils.has_wait_prims(execution_trace):
         return execution_trace
@@ -44,7 +45,10 @@ def sort_waits(execution_trace: Any) -> Any:
 
 
 def _sort(start: list[Any], preference: Callable[[Any], int]) -> list[Any]:
-    """Sort as `toposort_bsym_dag` does from the top: take the first ready statement with the lowest `preference`."""
+    """Return statements in the order of Thunder's `toposort_bsym_dag` from the top.
+
+    The ready statement with the lowest `preference` is next. A tie goes to the statement that became ready first.
+    """
     count = itertools.count()
     heap = [(preference(node.bsym), next(count), node) for node in start]
     heapq.heapify(heap)

@@ -1,6 +1,6 @@
 """Check whether Thunder can differentiate a statement.
 
-The check finds the operators at which a program is cut if Thunder refuses the whole program.
+If Thunder refuses a program as a whole, the program is cut at the operators that fail this check.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.interop.torch_private import tree_iter
 def why_no_gradient(bsym: BoundSymbol) -> str:
     """Return why Thunder cannot differentiate a statement of the current trace, or an empty text if it can.
 
-    The gradient rule runs in a scope of the trace that is discarded.
+    To find this out, the gradient rule runs in a new scope of the trace. The statements in this scope are then dropped.
     """
     if is_constant_for_vjp(bsym):
         return ""
@@ -54,8 +54,9 @@ def why_no_gradient(bsym: BoundSymbol) -> str:
 def lost_conjugate(bsym: BoundSymbol) -> str:
     """Return why Thunder's gradient of a statement on complex numbers is wrong, or an empty text if it is right.
 
-    PyTorch's gradient uses the conjugate of the derivative. Thunder applies the rules of real numbers. Both gradients
-    are equal only if the computation is linear with real factors, or if Thunder leaves the gradient to PyTorch.
+    PyTorch's gradient uses the conjugate of the derivative. Thunder applies the rules of real numbers. The two
+    gradients are equal only if the computation is linear with real factors, or if Thunder leaves the gradient to
+    PyTorch.
     """
     found: str = structure_of(bsym).get_or_make("lost conjugate", lambda: _lost_conjugate(bsym))
     return found
@@ -126,10 +127,10 @@ def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
 
 
 def cut_off_whole_numbers(trace: TraceCtx) -> None:
-    """Stop gradients at statements that compute results of integer or boolean type.
+    """Stop gradients at statements that compute returned values of integer or boolean type.
 
-    For a cast to an integer or boolean type, Thunder's rule gives a gradient of zeros. A program with only such results
-    would get a backward that autograd never calls.
+    For a cast to an integer or boolean type, Thunder's rule gives a gradient of zeros. If a program returned only such
+    values, Thunder would make a backward that autograd never calls.
 
     Parameters
     ----------

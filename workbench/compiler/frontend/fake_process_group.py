@@ -1,4 +1,4 @@
-"""Plan for several ranks in one process: Thunder's sharding transforms on a process group without other ranks."""
+"""Plan for several ranks in one process: run Thunder's sharding transforms on a fake process group."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, sho
 from workbench.interop.torch_private import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
-"""How ranks share a program. With ``fsdp``, parameters are sharded and gathered once. With ``fsdp_zero3``, parameters
-are sharded and gathered again in the backward. With ``ddp``, parameters are replicated. With ``tensor``, pairs of
-linear layers are split.
+"""Method by which ranks share a program. With ``fsdp``, parameters are sharded, and gathered once in a step. With
+``fsdp_zero3``, they are sharded, and gathered again in the backward. With ``ddp``, parameters are replicated. With
+``tensor``, pairs of linear layers are split.
 """
 
 ZERO3: Parallel = "fsdp_zero3"
@@ -51,7 +51,7 @@ class Ranks:
 
 
 def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
-    """Check the requested sharing. Return it, or None for one process without sharing.
+    """Check and return the ranks that the user requested. Return None if the program runs in one process unshared.
 
     Any number of ranks can share a parameter, because Thunder pads the parameter's first dimension to a multiple of the
     number of ranks.
@@ -59,7 +59,7 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
     Raises
     ------
     ProgramError
-        If the program cannot be shared in this way. The message contains the request and the legal values.
+        If the request is illegal, or if the program cannot be shared by the requested method.
     """
     legal = ", ".join(PARALLEL)
     if count < 1:
@@ -99,16 +99,16 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
     ----------
     ranks : Ranks
     device : torch.device
-        Device of this rank, with its index.
+        Device of this rank, including the device's index.
     group : torch.distributed.ProcessGroup
-        Process group with `ranks.count` members. It is a fake group if there are no other ranks.
+        Process group with `ranks.count` members. Planning uses a fake group.
     """
     if ranks.parallel == "tensor":
         return (tensor_parallel.TensorParallel(device, group),)
     if ranks.parallel in SHARDED:
         # For ZeRO-3, the lever `saved` gathers parameters again, because Thunder no longer reads its flag for ZeRO-3.
         return (FSDPTransform(device=device, process_group=group),)
-    # The bucket size is Thunder's default, which no code reads any more.
+    # Thunder requires a bucket size, but no longer reads it. The value is Thunder's default.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
 
 
@@ -139,8 +139,8 @@ def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
 def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Transform]]:
     """Make this process rank 0 of a fake process group; yield the transforms for ``thunder.jit``.
 
-    Nothing is sent, because collectives of PyTorch's fake group return at once. On exit, attributes that Thunder's
-    transforms left on the module are removed.
+    Collectives of PyTorch's fake group return at once, and send no data. On exit, this context removes the attributes
+    that Thunder's transforms left on the module.
 
     Raises
     ------

@@ -1,4 +1,7 @@
-"""Checks for wrong results of Thunder's own interpreter. Programs captured by Dynamo do not need these checks."""
+"""Refuse programs, or warn about programs, for which Thunder's own interpreter gives wrong results.
+
+Programs that Dynamo captures need only `refuse_unread`.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,9 @@ from workbench.errors import PlanError, ProgramError
 
 @contextlib.contextmanager
 def refuse_outside_draws() -> Iterator[None]:
-    """Refuse a program that draws random numbers outside of PyTorch.
+    """Refuse a program that draws random numbers from Python's or NumPy's generator while it is traced in this context.
 
-    Otherwise, all calls of the compiled program would use the numbers of the first call.
+    All calls of the compiled program would use the numbers of the first call.
 
     Raises
     ------
@@ -60,7 +63,7 @@ def refuse_outside_draws() -> Iterator[None]:
 
 @contextlib.contextmanager
 def refuse_policies() -> Iterator[None]:
-    """Refuse a policy of selective checkpointing, which Thunder's interpreter ignores with a warning."""
+    """In this context, refuse selective checkpointing. Thunder's interpreter would only warn and ignore the policy."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=r"torch\.checkpoint: context_fn")
         yield
@@ -81,13 +84,13 @@ def reentrant_reason(error: BaseException) -> str:
 
 
 def _refuse_draw() -> Any:
-    # State of the generator behind np.random.rand and similar functions.
+    # Read the state of the global generator that np.random.rand and similar functions use.
     _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     return random.getstate(), np.asarray(keys).tobytes(), rest
 
 
 def refuse_lost(trace: TraceCtx) -> None:
-    """Refuse a program if Thunder loses some of its gradients, or computes one of its losses wrong.
+    """Refuse a program with an operator for which Thunder's interpreter computes wrong results or gradients.
 
     Parameters
     ----------
@@ -156,7 +159,7 @@ def refuse_lost(trace: TraceCtx) -> None:
 
 
 def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a program that writes to a leaf that requires gradients, as eager PyTorch does at run time.
+    """Refuse a program that writes to a leaf that requires gradients. Eager PyTorch also refuses such a program.
 
     Parameters
     ----------
@@ -184,14 +187,14 @@ def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]
 
 
 def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:
-    """Refuse a `torch.autograd.Function` whose backward reads values that its forward hides from autograd.
+    """Refuse a `torch.autograd.Function` whose backward reads values that its forward did not save through autograd.
 
     Parameters
     ----------
     trace : TraceCtx
         Trace from the interpreter.
     forward, backward : TraceCtx
-        Traces that would be executed if no choices were made.
+        Traces of the stock plan, which has no choices.
 
     Raises
     ------
@@ -211,16 +214,16 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
 
 
 def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
-    """Refuse a program whose backward reads none of the backward's arguments.
+    """Refuse a program with a `torch.autograd.Function` if the program's backward reads no incoming gradient.
 
     A call of such a backward fails an assertion in Thunder.
 
     Parameters
     ----------
     trace : TraceCtx
-        Trace of the program, from either front end.
-    backward : TraceCtx
-        Trace that would be executed if no choices were made.
+        Trace of the program, from Dynamo or from the interpreter.
+    backward : TraceCtx or None
+        Backward trace of the stock plan, which has no choices.
 
     Raises
     ------
@@ -252,14 +255,14 @@ def _hands_on(bsym: BoundSymbol) -> bool:
 
 
 def _smooths(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is a classification loss with label smoothing."""
+    """Return whether a statement is a cross entropy of class indices with label smoothing."""
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
     return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
 
 
 def _sums(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is a classification loss with the reduction ``sum``.
+    """Return whether a statement is a cross entropy of class indices with the reduction ``sum``.
 
     For such a loss, Thunder's backward gets a weight of the wrong data type.
     """
@@ -280,7 +283,7 @@ def _pads(bsym: BoundSymbol) -> bool:
 
 
 def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
-    """Refuse values that are written under `no_grad` and later read for a gradient."""
+    """Refuse a program if a differentiated statement reads a value that was written in place under `no_grad`."""
     differentiated = set(map(id, through))
     first_names: dict[str, str] = {}
     unseen: dict[str, BoundSymbol] = {}
@@ -299,7 +302,7 @@ def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
 
 
 def _refuse_statistics(trace: TraceCtx) -> None:
-    """Refuse a norm whose running statistics are views, if the program has gradients."""
+    """Refuse a normalization whose running statistics are views, if the program has gradients."""
     if not torch.is_grad_enabled() or not any(getattr(arg, "requires_grad", False) for arg in trace.args):
         return
     views: set[str] = set()
@@ -316,7 +319,7 @@ def _refuse_statistics(trace: TraceCtx) -> None:
 
 
 def doubts(trace: TraceCtx) -> Iterator[str]:
-    """Yield a sentence for each line of user code whose gradient is probably wrong; see `zero_dim_tensors`.
+    """Yield a warning for each line of user code whose gradient is probably wrong; see `zero_dim_tensors`.
 
     Parameters
     ----------
@@ -340,9 +343,9 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
 
 
 def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
-    """Yield each statement that a gradient flows through, and the names of all values that have a gradient.
+    """Yield pairs: a statement through which a gradient flows, and the names of all values that have a gradient.
 
-    Before a program is differentiated, Thunder does not record which computed values have a gradient.
+    This function computes the names, because Thunder does not record them before it differentiates the program.
     """
     if not torch.is_grad_enabled():
         return
@@ -357,13 +360,13 @@ def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, s
         if bsym.sym.id is prims.PrimIDs.RETURN:
             wanted = names.intersection(arg.name for arg in bsym.flat_proxy_args)
             continue
-        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later statements read by the first name
+        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # later statements read the value by its first name
             first = bsym.flat_proxy_args[0].name
             written.update((out.name, written.get(first, first)) for out in bsym.flat_proxy_outs)
         if _flows(bsym, names):
             through.append(bsym)
             names.update(written[out.name] for out in bsym.flat_proxy_outs if out.name in written)
-    # A value that no result depends on gets no gradient.
+    # Drop statements on which no returned value depends, because no gradient flows through them.
     kept = []
     for bsym in reversed(through):
         if not wanted.isdisjoint(name for out in bsym.flat_proxy_outs for name in (out.name, written.get(out.name))):
@@ -373,7 +376,7 @@ def _differentiated_statements(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, s
 
 
 def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
-    """Return whether a gradient flows through a statement or its subsymbols. If so, add the output names to `names`."""
+    """Return whether a gradient flows through a statement. Add to `names` the names of outputs that have a gradient."""
     given = any(arg.name in names for arg in bsym.flat_proxy_args)
     if not given or bsym.sym.id in _WITHOUT_GRADIENT or is_constant_for_vjp(bsym):
         return False
@@ -387,7 +390,7 @@ def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 _WITHOUT_GRADIENT = frozenset(("torch.detach", prims.PrimIDs.SIGN, prims.PrimIDs.ROUND, prims.PrimIDs.TRUNC))
-"""Differentiable operators of Thunder that stop a gradient, or whose gradient is zero."""
+"""Operators through which no gradient flows, although Thunder's `is_constant_for_vjp` does not list them."""
 
 
 def _is_inexact(proxy: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Equality of two modules of a program: when Dynamo traces calls of equal modules, it reads no difference."""
+"""Compare two modules of a program, and calls of modules, by all properties that Dynamo reads when it traces them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ _REGISTERED = re.compile(r"\._(?:modules|parameters|buffers)\[(['\"])([^'\"\]]+)
 
 @dataclasses.dataclass(frozen=True)
 class ModuleCall:
-    """The properties of a module's call that are equal for all modules of a kind.
+    """Properties of a module's call. For modules of one kind, `state` and `given` are equal.
 
     Attributes
     ----------
     state : tuple
-        Modes, the modules that contain the called module, and the lines that call it.
+        PyTorch's modes (gradients, inference, autocast), the modules that contain the called module, and the lines that
+        call it.
     given : tuple
         Description of the arguments: values of constants, properties of tensors, and which tensors are the same.
     tensors : tuple of Node
@@ -41,7 +42,7 @@ class ModuleCall:
     variables : tuple
         Dynamo's variables of these tensors.
     name : str
-        Dynamo's name for the module. It may differ within a kind.
+        Dynamo's name for the module.
     """
 
     state: tuple[Any, ...]
@@ -52,7 +53,7 @@ class ModuleCall:
 
 
 def mentions_attribute(expressions: str, name: str) -> bool:
-    """Return whether guarded expressions contain the attribute `name`."""
+    """Return whether the expressions that Dynamo guards contain the attribute `name`."""
     return re.search(rf"\b{re.escape(name)}\b", expressions) is not None
 
 
@@ -62,7 +63,8 @@ def differing_attributes(first: torch.nn.Module, second: torch.nn.Module) -> fro
     Raises
     ------
     LayerMismatch
-        If the modules differ in more than attributes.
+        If the modules differ in anything else, such as classes, parameters or the names of attributes. Also if a module
+        has hooks or a `forward` of its own.
     """
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (first, second))
     if list(ones) != list(others):
@@ -131,13 +133,13 @@ def _is_same(first: Any, second: Any) -> bool:
 
 
 def _pattern(objects: Iterable[Any]) -> list[int]:
-    """Return a number for each object. Equal numbers mean the same object."""
+    """Return a number for each object: the position at which the same object first occurs."""
     first: dict[int, int] = {}
     return [first.setdefault(id(item), at) for at, item in enumerate(objects)]
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Map paths to parameters and buffers of a module. A tensor with several names appears under each name."""
+    """Map paths to parameters and buffers of a module. A tensor with several paths appears under each path."""
     return {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -145,14 +147,13 @@ def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def tensor_traits(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
-    """Return the properties of a tensor that tracing reads."""
+    """Return the properties of a tensor that Dynamo reads. If one is unknown, return a value unique to the tensor."""
     if tensor is None:
         return None
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):
         return (id(tensor),)
     if any(isinstance(size, torch.SymInt) for size in tensor.shape):
-        # A symbolic size may have many values. Whether it equals a different size is unknown, and a comparison would
-        # add a guard.
+        # The value of a symbolic size is unknown, and a comparison with a different size would add a guard.
         return (id(tensor),)
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (
@@ -167,7 +168,8 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     Raises
     ------
     LayerMismatch
-        If an argument is neither a tensor nor a constant, or if the call is inside an operator that takes functions.
+        If an argument is not a tensor, constant or tuple of these, or if the call is inside an operator that takes
+        functions, such as a checkpoint.
     """
     if var.source is None or len(tx.output.tracers) > 1 or _len_torch_function_stack():
         raise LayerMismatch("it is called inside of an operator that takes functions")
@@ -194,10 +196,17 @@ def dynamo_name_of(var: Any) -> str:
 
 
 def describe(item: Any, tensors: dict[fx.Node, Any], own_nodes: Mapping[fx.Node, Any] | None = None) -> tuple[Any, ...]:
-    """Return a description of one of Dynamo's values.
+    """Return a description of an argument or a result of a module's call. Equal values have equal descriptions.
 
-    Without `own_nodes`, add the nodes of the value's tensors to `tensors`. With `own_nodes`, the nodes of the value's
-    tensors must be among `own_nodes`.
+    Parameters
+    ----------
+    item : VariableTracker
+        Dynamo's variable of the value.
+    tensors : dict of Node to VariableTracker
+        Without `own_nodes`, this function adds the tensors of the value to `tensors`, and describes each tensor by its
+        position in `tensors`.
+    own_nodes : mapping of Node to tuple, optional
+        Descriptions of nodes. If given, the tensors of the value must be results of these nodes.
 
     Raises
     ------

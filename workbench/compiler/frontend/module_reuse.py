@@ -1,10 +1,11 @@
-"""Reuse of repeated modules: Dynamo traces two modules of a kind. If the two agree, other modules get copies of nodes.
+"""Copy nodes for repeated modules: Dynamo traces only two modules of a kind, and the nodes are copied for all others.
 
-A layer's nodes are copied if tracing reads no difference between the layers. The layers must have the same class,
-submodules and tensor shapes, and equal arguments. The same line must call the layers in the same modes. Attributes may
-differ from layer to layer, such as a layer's number, if Dynamo guards none of them. Dynamo guards every attribute that
-it reads. A layer is traced normally if it changes Python state outside of the layer, or returns anything but tensors
-and constants.
+Two layers are of one kind if Dynamo reads no difference between them. The layers must have the same class, submodules
+and tensor shapes, and equal arguments. The same line must call the layers, under the same modes of PyTorch (gradients,
+inference, autocast). An attribute, such as a layer's number, may differ if Dynamo does not guard it. Dynamo guards
+every attribute that it reads. If Dynamo records different nodes for the two traced layers, no nodes are copied. Dynamo
+also traces a layer that changes Python state outside of the layer, or that returns values other than tensors and
+constants.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.layers.partition import LayerMismatch
 
 AT_LEAST = 3
-"""Smallest number of modules of one kind for which nodes are copied: two modules are traced, and one is copied."""
+"""Smallest number of modules of one kind for which nodes are copied. Of three modules, Dynamo traces two."""
 
 
 @dataclasses.dataclass
 class ReuseCounts:
-    """Numbers of modules that were not traced.
+    """Numbers of modules that Dynamo did not trace, and reasons for modules that it traced.
 
     Attributes
     ----------
     modules : Counter of str
         For each class name, the number of modules whose nodes were copied from a traced module.
     reasons : dict of str to str
-        Maps a module's path to the reason why Dynamo traced it although the program repeats its class.
+        Maps a module's path to the reason why Dynamo traced this module, although the program repeats its class.
     """
 
     modules: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -62,10 +63,10 @@ class ReuseCounts:
 
 @contextlib.contextmanager
 def trace_modules_once(program: Any) -> Iterator[ReuseCounts]:
-    """Let Dynamo trace only two modules of each kind that a program repeats.
+    """In this context, Dynamo traces only two modules of each kind that a program repeats.
 
-    Use the captured graph only for planning, because guards on modules that were not traced are missing. This function
-    can be deleted once `torch.compiler.nested_compile_region` recognizes an equal module without tracing the module.
+    Use the captured graph only for planning, because guards on the other modules are missing. This function can be
+    deleted once `torch.compiler.nested_compile_region` recognizes an equal module without tracing the module.
 
     Parameters
     ----------
@@ -98,7 +99,10 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
-    """Map `id` to each module with submodules that has at least `AT_LEAST - 1` siblings of the same class."""
+    """Return modules that have submodules and that occur at least `AT_LEAST` times in their parent, by `id`.
+
+    Modules of the same class count as one module that occurs several times.
+    """
     found: dict[int, torch.nn.Module] = {}
     for parent in modules:
         children = [child for child in parent.children() if child._modules]
@@ -108,7 +112,7 @@ def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.
 
 
 class _ModuleKind:
-    """Modules that are called in the same way, with a traced sample. If two samples disagree, no nodes are copied."""
+    """Modules of one kind, and the trace of the first. Nodes are copied only if the trace of the second agrees."""
 
     def __init__(self, sample: TracedModule) -> None:
         self.sample = sample
@@ -117,19 +121,19 @@ class _ModuleKind:
         self.reason = f"Dynamo traced other statements than for {_path_of(sample.call.name)}"
 
     def compare(self, second: TracedModule | None) -> None:
-        """Compare a second traced module with the first sample."""
+        """Compare the second traced module with the first. `second` is None if its nodes cannot be copied."""
         first = self.sample
         self.agreed = second is not None and module_summary(first) == module_summary(second)
         self.refused = not self.agreed
 
 
 class _ReuseWatcher:
-    """State during the trace of one program."""
+    """Copies nodes for repeated modules while Dynamo traces one program."""
 
     def __init__(self, repeated: Mapping[int, torch.nn.Module], counts: ReuseCounts) -> None:
         self._repeated = repeated
         self._known: set[int] = set()
-        """Ids of modules that were called. In a second call, Dynamo's names begin with those of the first call."""
+        """Ids of modules that were called. A further call of a module is traced, because its nodes get other names."""
         self._sampled: GraphBefore | None = None
         self._output: Any = None
         self._written = counts
@@ -137,7 +141,7 @@ class _ReuseWatcher:
         self._differences: dict[tuple[int, int], frozenset[str] | LayerMismatch] = {}
 
     def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """Return the result of a module's call. Copy the module's nodes if possible; otherwise trace it with `call`."""
+        """Return the result of a module's call. If nodes cannot be copied for the module, trace it with `call`."""
         if tx.output is not self._output:
             # Dynamo has restarted the trace.
             self._output, self._kinds = tx.output, []
@@ -183,25 +187,25 @@ class _ReuseWatcher:
         return result
 
     def on_change(self, item: Any) -> None:
-        """Note that Dynamo registers a change of one of its variables."""
+        """Record if the traced module changes an object that existed before its call."""
         before = self._sampled
         if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
             before.alone = False
 
     def on_changed_read(self, item: Any) -> None:
-        """Note that Dynamo reads an attribute that was set during the trace."""
+        """Record if the traced module reads an attribute that the trace has set on an object from outside."""
         if self._sampled is not None and isinstance(item.mutation_type, EXISTING):
             self._sampled.alone = False
 
     def on_rename(self, node: fx.Node, name: str) -> None:
-        """Note that Dynamo names a node after a variable of the user's code."""
+        """Record that Dynamo renames a node after a variable of the user's code."""
         if self._sampled is not None:
             self._sampled.names.append((next(iter(reversed(node.graph.nodes))), node, name))
 
     def _kind_of(self, module: torch.nn.Module, call: ModuleCall) -> _ModuleKind | None:
-        """Return the kind that a module belongs to.
+        """Return the kind of a module, or None if the module belongs to no known kind.
 
-        If the module belongs to no known kind, return None. Record the reason if a module of its class was traced.
+        For a module of no known kind, record the first difference from a traced module of the same class.
         """
         reason = ""
         for kind in self._kinds:

@@ -1,4 +1,4 @@
-"""Templates of traced modules: record the nodes of one module and copy them for an equal module."""
+"""Record the nodes that Dynamo traces for one module, and copy these nodes for an equal module."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workbench.interop.torch_private import (
 )
 
 EXISTING = (AttributeMutationExisting, ValueMutationExisting)
-"""Types with which Dynamo marks a variable that existed before the trace."""
+"""Types with which Dynamo marks a variable whose object existed before the trace."""
 _OF_EACH = ("creation_timestamp", "example_value", "grapharg", "tensor_dict")
 """Keys of Dynamo's node metadata that are valid for only one node."""
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
@@ -49,21 +49,22 @@ class TracedModule:
     nodes : tuple of Node
         Nodes that Dynamo recorded for the call.
     names : mapping of Node to list of (Node, str)
-        Nodes that Dynamo renamed after variables of the user's code, with their new names. The key is the last node at
-        the time of renaming.
+        Nodes that Dynamo renamed after variables of the user's code, with their new names. The key is the last node of
+        the graph at the time of the renaming.
     outside : mapping of Node to tuple
         Other values that the nodes read: ``("argument", at)`` for an argument, ``("tensor", path)`` for a tensor of the
         module, and ``("fixed", node)`` for a graph input that does not belong to the module.
     inputs : mapping of str to Node
         Maps paths of the module's tensors to the graph inputs that this call created, in order.
     given : tuple
-        Result of the call, in the same form as `ModuleCall.given`.
+        Description of the result of the call; see `module_equality.describe`.
     calls : mapping of str to int
         Maps the name of a submodule, relative to the module, to the number of its calls.
     read : str
-        Dynamo's names of all objects that it guarded in the module, one per line, without the module's own name.
+        Dynamo's expressions for all objects in the module that Dynamo guards, one per line. The expression for the
+        module itself is omitted.
     written : tuple
-        Summary of the nodes, with placeholders for names and modules. It is equal for all modules of the kind.
+        Summary of the nodes. It leaves out names and objects that may differ between equal modules.
     """
 
     module: torch.nn.Module
@@ -80,12 +81,15 @@ class TracedModule:
 
 
 def module_summary(sample: TracedModule) -> tuple[Any, ...]:
-    """Return the properties that must be equal for two traced modules before other modules are copied from them."""
+    """Return the properties that must agree before a module may reuse a trace.
+
+    `module_reuse` traces two equal modules and compares these properties.
+    """
     return (sample.written, sample.given, list(sample.inputs), sample.calls)
 
 
 class GraphBefore:
-    """The graph before a module is traced, and records from the trace."""
+    """The state of the graph before a module is traced, and records of events while the module is traced."""
 
     def __init__(self, tx: Any) -> None:
         graph = tx.output.graph
@@ -93,24 +97,27 @@ class GraphBefore:
         self.inputs = len(tx.output.placeholders)
         self.calls = dict(tx.num_calls)
         self.alone = True
-        """False if the trace changed state that other code sees, or read changed state."""
+        """False if the module changed state that other code sees, or read state that the trace has changed."""
         self.hooks = len(tx.output.side_effects.tensor_hooks)
         self.names: list[tuple[fx.Node, fx.Node, str]] = []
-        """Renamed nodes since the start of the trace: the last node at that time, the renamed node, and its name."""
+        """For each renamed node since the start of the trace: the last node of the graph when it was renamed, the
+        renamed node, and its new name.
+        """
         self.set_on_others: dict[int, Any] = {}
         for item, values in tx.output.side_effects.store_attr_mutations.items():
             if isinstance(item.mutation_type, EXISTING):
-                # All variables that changed objects of the user refer to. They stay alive, so that ids stay unique.
+                # The program has set attributes of objects that exist outside of the trace. Keep a reference to each
+                # variable in these attributes. Otherwise, Python could give the id of this variable to another object.
                 VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
 
 
 def sample_of(graph_before: GraphBefore, var: Any, tx: Any, call: ModuleCall, result: Any) -> TracedModule:
-    """Record the result of tracing a module.
+    """Return the record of a module after Dynamo has traced the module.
 
     Raises
     ------
     LayerMismatch
-        If the module cannot be copied.
+        If the nodes of the module cannot be copied for other modules.
     """
     if not graph_before.alone or len(tx.output.side_effects.tensor_hooks) != graph_before.hooks:
         raise LayerMismatch("it changes what Python sees outside of it, or registers a hook")
@@ -193,7 +200,7 @@ def _tensor_of(node: fx.Node) -> Any:
 
 
 def _node_summary(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node, int]) -> tuple[Any, ...]:
-    """Return a summary of a node that is the same for all modules of its kind."""
+    """Return a summary of a node, to compare the nodes of two modules that should be equal."""
 
     def summary_of(input_node: fx.Node) -> Any:
         return ("node", numbers[input_node]) if input_node in numbers else sample.outside[input_node]
@@ -210,7 +217,7 @@ def _node_summary(sample: TracedModule, node: fx.Node, numbers: Mapping[fx.Node,
 
 
 def copy_module(sample: TracedModule, var: Any, tx: Any, call: ModuleCall) -> Any:
-    """Copy the nodes of a traced module for an equal module. Return the result of the call for Dynamo."""
+    """Copy the nodes of a traced module for an equal module. Return Dynamo's variable for the result of the call."""
     module = var.value
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
     ids = {str(id(one)): str(id(others[path])) for path, one in ones.items()}
@@ -254,7 +261,7 @@ def copy_module(sample: TracedModule, var: Any, tx: Any, call: ModuleCall) -> An
 def _translate_module_entry(
     key: str, entry: tuple[str, Any], ids: Mapping[str, str], name: str, new_name: str
 ) -> tuple[str, tuple[str, Any]]:
-    """Translate an entry of a node's module stack to a different module of the kind."""
+    """Translate an entry of a node's module stack from the traced module to the module that gets the copied node."""
     number, at, again = key.partition("@")
     inside = _is_inside(entry[0], name)
     return f"{ids.get(number, number)}{at}{again}", (
@@ -266,23 +273,23 @@ def _translate_module_entry(
 def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: str) -> fx.Node:
     """Return the graph input for a tensor of a module, given the graph input `node` for the traced module.
 
-    Follow the path from the module to the tensor without Dynamo's variables for the modules on the path. Such variables
-    and their guards would take most of the time to create an input.
+    This function gets the tensor without Dynamo's variables for the modules on the path to the tensor. With these
+    variables and their guards, an input would take more than twice as long.
     """
     module, _, name = path.rpartition(".")
     source = _translate_source(node.meta["grapharg"].source, sample.source, var.source)
     tensor = getattr(var.value.get_submodule(module), name)
     fake = _fake_like(node.meta["example_value"], tensor, tx.fake_mode)
     own: fx.Node = VariableBuilder(tx, source)(tensor).as_proxy().node
-    del fake  # the fake tensor must stay alive until here, because PyTorch does not keep it alive
+    del fake  # PyTorch refers to the fake tensor only weakly until here
     return own
 
 
 def _fake_like(like: Any, tensor: torch.Tensor, mode: Any) -> Any:
-    """Make the fake tensor of `tensor` from the fake tensor `like` of an equal tensor. Return None if that is not safe.
+    """Make the fake tensor of `tensor` from the fake tensor `like` of an equal tensor.
 
-    If this function returns None, Dynamo makes the fake tensor. Dynamo first builds a description of the tensor, which
-    takes half of the time to create an input.
+    This saves half of the time to create an input, because Dynamo would first build a description of the tensor. Return
+    None if the fake tensor could differ from Dynamo's, for example for a view. Dynamo then makes the fake tensor.
     """
     converter = mode.fake_tensor_converter
     describer = converter.meta_converter.describer
@@ -327,7 +334,7 @@ def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
         if type(var) is LazyVariableTracker:
             var = var.realize()
         if isinstance(var, UnspecializedNNModuleVariable) and not name.isidentifier():
-            # A module in a container has an index instead of a name. Dynamo also makes this call for such a module.
+            # Dynamo also makes this call for a module in a container such as `ModuleList`, whose name is an index.
             var.set_nn_module_stack_source(var.source)
     node: fx.Node = var.as_proxy().node
     return node
@@ -341,7 +348,7 @@ def _copy_result(
     replaced: Mapping[fx.Node, fx.Node],
     variables: dict[fx.Node, Any],
 ) -> Any:
-    """Return the result of a copied module."""
+    """Return Dynamo's variable for the result of a copied module, given the description of the traced result."""
     kind, *rest = result
     if kind == "constant":
         return ConstantVariable.create(rest[1])

@@ -1,7 +1,7 @@
-"""Write `flex_attention` as the operators that it computes, whose gradients Thunder knows.
+"""Decompose `flex_attention` into operators whose gradients Thunder knows.
 
-Without a block mask, PyTorch builds a mask of one block with `torch.vmap` in Dynamo's graph. Thunder cannot trace
-`torch.vmap`. Only the attention reads the mask, so the `torch.vmap` can be erased.
+If a call has no block mask, PyTorch makes a mask of one block with `torch.vmap`. Dynamo's graph then contains the nodes
+of `torch.vmap`, and Thunder cannot trace them. Only the attention reads the mask, so these nodes can be erased.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ _BY_ELEMENT = frozenset((
     "maximum", "minimum", "mod", "mul", "ne", "neg", "or_", "pow", "reciprocal", "relu", "remainder", "rsqrt",
     "sigmoid", "sin", "sqrt", "square", "sub", "tanh", "to", "truediv", "where", "xor",
 ))  # fmt: skip
-"""Operators of a score or mask function that compute each element separately, whatever the shapes of their inputs."""
+"""Elementwise operators that a score or mask function may contain."""
 
 
 def erase_vmap(graph: fx.GraphModule) -> None:
-    """Erase the `torch.vmap` for a mask of one block.
+    """Erase each `torch.vmap` that makes a mask of one block.
 
-    In such a mask, the counts and indices for keys equal those for queries, so the attention reads the latter twice.
+    PyTorch computes ``q_num_blocks`` and ``q_indices`` of a block mask with `torch.vmap`. For one block, these tensors
+    equal ``kv_num_blocks`` and ``kv_indices``. The attention therefore receives ``kv_num_blocks`` and ``kv_indices``
+    instead of them.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ def record_attention(
     scored: Sequence[TensorProxy] = (),
     masked: Sequence[TensorProxy] = (),
 ) -> tuple[TensorProxy, None, None]:
-    """Record what a call of `flex_attention` computes.
+    """Record the operators that a call of `flex_attention` computes.
 
     Parameters
     ----------
@@ -89,10 +91,10 @@ def record_attention(
     Raises
     ------
     NotImplementedError
-        If the program reads a result other than the output, or if the score or mask function does not compute each
-        element separately.
+        If the program reads a result other than the output, if the score or mask function does not compute each
+        element separately, or if the call has a score or mask function under autocast.
     """
-    # A checkpointed region unpacks the other results, even if nothing reads them.
+    # A checkpointed region unpacks the other results, even if no code reads them.
     if any(user.users and not (_name(user) == "getitem" and user.args[1] == 0) for user in node.users):
         raise NotImplementedError("another result of flex_attention than its output is read")
     if torch.is_autocast_enabled(query.device.type) and not _is_plain(score, blocks):
@@ -114,7 +116,7 @@ def record_attention(
         made = where(blocks[-1](*at, *map(_add_dimensions, masked)), made, -math.inf)
     if tuple(made.shape) != tuple(scores.shape):
         made = made.expand(*scores.shape)
-    # The result for a query without a visible key is zero. Its softmax and gradients would be NaN.
+    # Return zero for a query without a visible key, because its softmax and gradients would be NaN.
     alone = thunder_operator(torch.all)(made == -math.inf, -1, keepdim=True)
     shares = thunder_operator(torch.softmax)(where(alone, 0.0, made), -1).to(kind)
     return where(alone, 0.0, thunder_operator(torch.matmul)(shares, value)), None, None
@@ -125,7 +127,7 @@ def _attention() -> Any:
 
 
 def _is_own(node: fx.Node) -> bool:
-    """Return whether PyTorch made the mask. The blocks of a user's `create_block_mask` are inputs of the graph."""
+    """Return whether PyTorch made the mask. If the user made the mask, its blocks are inputs of the graph."""
     blocks: Any = node.args[4]
     counted = blocks[2]
     return isinstance(counted, fx.Node) and counted.target is torch.ones and blocks[-3:-1] == (_ONE_BLOCK, _ONE_BLOCK)
@@ -142,7 +144,7 @@ def _mask_of(attention: fx.Node) -> list[fx.Node]:
         node = node.prev
     begun = sum(_name(node) == _BEGINS for node in found)
     ends = [node for node in found if _name(node) == _ENDS]
-    # An end without a beginning among these nodes ends a `torch.vmap` of the user.
+    # If more nodes end a `torch.vmap` than begin one, the earliest of these ends belong to a `torch.vmap` of the user.
     return [node for node in found if node not in ends[begun:]]
 
 
@@ -168,7 +170,15 @@ def _output(function: Any) -> tuple[fx.Node, list[fx.Node]]:
 
 
 def _refuse_others(graph: fx.Graph) -> None:
-    """Refuse a function on numbers unless it computes the same for tensors with dimensions."""
+    """Refuse a score or mask function if one of its operators cannot compute all elements at once.
+
+    The function is written for one element. Thunder's trace applies its operators to all elements together.
+
+    Raises
+    ------
+    NotImplementedError
+        The message names the operator.
+    """
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
@@ -200,7 +210,7 @@ def _index(scores: TensorProxy, dim: int) -> Any:
 
 
 def _add_dimensions(tensor: TensorProxy) -> Any:
-    """Add dimensions to a zero-dimensional tensor, so that it counts like a score in type promotion."""
+    """Add dimensions to a zero-dimensional tensor, so that type promotion treats it like the tensor of scores."""
     return tensor if tensor.ndim else tensor.reshape(1, 1, 1, 1)
 
 

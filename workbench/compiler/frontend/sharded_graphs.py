@@ -1,9 +1,9 @@
-"""Graphs of a module that ranks share: Dynamo traces the unsharded module; Thunder compiles one rank's shards.
+"""Compile a module that ranks share: Dynamo traces the unsharded module, and Thunder compiles one rank's shards.
 
 When ``thunder.jit`` gets a module, Thunder's transforms distribute the module's parameters among ranks once. The
-transforms insert collectives into each trace. To find the places, they use the paths at which the trace's prologue
-reads parameters. Each graph therefore becomes a separate module for ``thunder.jit``. This module reads the same
-parameters at the same paths, and contains the shards of the rank.
+transforms also insert collectives into each trace. To find the parameters of a trace, the transforms use the paths at
+which the trace's prologue reads parameters. Each graph therefore becomes a separate module for ``thunder.jit``. The
+separate module reads the same parameters at the same paths, and contains the shards of the rank.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ShardedModule:
 
 
 def changes_device(module: torch.nn.Module, transforms: Sequence[Transform]) -> bool:
-    """Return whether transforms would move tensors of a module to a different device, which Dynamo would not notice."""
+    """Return whether transforms would move tensors of a module to a different device, unseen by Dynamo."""
     places = [transform.device for transform in transforms if getattr(transform, "device", None) is not None]
     held = (*module.parameters(), *module.buffers())
     return any(tensor.device != place for place in places for tensor in held)
@@ -61,10 +61,10 @@ def module_of(
     program: torch.nn.Module,
     inputs: Sequence[Any],
 ) -> tuple[torch.nn.Module, tuple[int, ...]]:
-    """Return a module for which ``thunder.jit`` uses the computation of a graph, and the indices of its graph inputs.
+    """Return a stand-in module for a graph: ``thunder.jit`` compiles the graph instead of the module's own code.
 
     The module takes the graph inputs that are not parameters or buffers of the program, followed by the tensors of
-    `constants_of`.
+    `constants_of`. The second result contains the indices of the graph inputs that the module takes.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def module_of(
     arguments = unique_names((*(names[at] for at in taken), *(f"constant{i}" for i in range(constants))))
     by_place = dict(zip(taken, arguments, strict=False))
     given = [found[0] if found else by_place[at] for at, found in enumerate(read)]
-    # If a parameter has several names, Thunder's transforms look up all of them.
+    # Pass a tensor with several paths once for each path, because Thunder's transforms look up each path.
     further = [name for found in read for name in found[1:]]
     forward = stand_in(
         graph, "forward", (_SELF, *arguments), reader.lines, (*given, *arguments[len(taken) :], *further)
@@ -96,9 +96,9 @@ def module_of(
 
 
 def returned_parameter(program: torch.nn.Module) -> str:
-    """Return the name of a parameter that the captured call returns or stores unchanged; empty if there is none.
+    """Return the name of a parameter that the captured call returns or stores unchanged, or an empty text.
 
-    Dynamo returns such a parameter outside of the graph, so the caller would get the unsharded parameter.
+    Dynamo handles such a parameter outside of the graph, so the program would return or store the unsharded parameter.
     """
     translator = InstructionTranslator.current_tx()
     effects = translator.output.side_effects
@@ -114,7 +114,7 @@ def returned_inputs() -> list[torch.Tensor]:
 
 
 def _inputs_in(values: Any) -> list[torch.Tensor]:
-    """Return the inputs of the graph among Dynamo's variables."""
+    """Return the tensors among Dynamo's variables that are inputs of the graph."""
     found: list[torch.Tensor] = []
 
     def look(value: Any) -> None:
@@ -135,7 +135,7 @@ class _TensorPaths:
 
     def __init__(self, program: torch.nn.Module) -> None:
         self.lines: list[str] = []
-        """Lines to run before the expressions."""
+        """Lines of code that assign the variables in the expressions."""
         self._known = {"": _SELF}
         self._paths: dict[int, list[tuple[str, str]]] = {}
         for table, tensors in (
@@ -146,7 +146,7 @@ class _TensorPaths:
                 self._paths.setdefault(id(tensor), []).append((table, path))
 
     def expressions(self, tensor: Any) -> list[str]:
-        """Return an expression for each name of a tensor. If it is neither parameter nor buffer, the list is empty."""
+        """Return an expression for each path of a tensor; empty if the tensor is not a parameter or buffer."""
         found = []
         for table, path in self._paths.get(id(tensor), ()):
             module, _, name = path.rpartition(".")
@@ -163,7 +163,7 @@ class _TensorPaths:
 
 
 class _ShardedTransform(Transform):
-    """Wraps a transform that has shared a module, so that it can transform one of the module's graphs."""
+    """Wraps a transform that has sharded a module already. The wrapper transforms traces of the module's graphs."""
 
     def __init__(self, transform: Transform, shared: Any) -> None:
         self._transform = transform
@@ -172,7 +172,7 @@ class _ShardedTransform(Transform):
         self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
 
     def transform_module(self, model: Any) -> None:
-        """Give the graph's module the existing parameters and buffers."""
+        """Give the graph's module this rank's parameters and buffers, which exist already."""
         vars(model).update(self._own)
         vars(model._lc_cd).update(self._flags)
 
@@ -186,9 +186,10 @@ class _ShardedTransform(Transform):
 
 
 class _Buffers(MutableMapping[str, torch.Tensor]):
-    """Maps paths to the current buffers of a module. A buffer that the program replaces is also replaced here.
+    """Maps paths to the current buffers of the program.
 
-    Thunder's modules store their own buffers, but Dynamo reads and sets the buffers of the program.
+    Thunder's module uses this mapping instead of buffers of its own, because Dynamo's code reads the program's buffers
+    and may replace them.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

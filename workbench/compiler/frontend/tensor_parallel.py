@@ -1,8 +1,8 @@
 """Tensor parallelism: split pairs of linear layers over the ranks, the first by its outputs, the second by its inputs.
 
-Thunder's transforms do the splitting. Between the two layers, each rank has only a part of the hidden features.
-Operators between the two layers must therefore not combine several features. Thunder does not check these operators;
-this module does.
+Thunder's transforms split the layers. Between the two layers, each rank has only a part of the hidden features.
+Operators between the two layers must therefore not combine several features. Thunder does not check these operators, so
+this module checks them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _APART = frozenset(getattr(prims.PrimIDs, name) for name in ELEMENTWISE)
 
 
 def pairs_of(module: torch.nn.Module) -> list[Pair]:
-    """Find pairs of consecutive linear layers of one module. The second takes as many features as the first returns."""
+    """Return pairs of consecutive linear layers in a module: the second takes as many features as the first returns."""
     found: list[Pair] = []
     for prefix, part in module.named_modules():
         waiting = ""
@@ -104,7 +104,7 @@ class TensorParallel(Transform):
     def transform_traces_pre_prologue(
         self, prologue_trace: Any, computation_trace: Any, epilogue_trace: Any, **kwargs: Any
     ) -> Any:
-        """Insert the collectives.
+        """Insert the collectives into the traces.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class TensorParallel(Transform):
 
 
 def _why_not_between(trace: TraceCtx, first: str, second: str) -> str:
-    """Return why the operators between two linear layers need all features, or an empty text if they do not."""
+    """Return why two linear layers in a trace cannot be split over ranks, or an empty text if they can."""
     weights = [f"t_{name.replace('.', '_')}_weight" for name in (first, second)]
     uses = [[b for b in trace.bound_symbols if is_statement(b) and _reads(b, weight)] for weight in weights]
     for name, found in zip((first, second), uses, strict=True):
@@ -160,7 +160,7 @@ def _reads(bsym: BoundSymbol, name: str) -> bool:
 
 
 def _why_not_apart(bsym: BoundSymbol, split: set[str]) -> str:
-    """Return why a statement cannot process only a part of the features, or an empty text if it can."""
+    """Return why a statement cannot run on a part of the features, or an empty text if it can."""
     for arg in bsym.flat_proxy_args:
         if isinstance(arg, TensorProxy) and arg.name not in split and arg.ndim:
             return f"also takes {arg.name}, which is not split over ranks"
@@ -186,9 +186,9 @@ _INSERTED = {
 
 
 def _restore_origins(trace: TraceCtx, original: TraceCtx) -> TraceCtx:
-    """Return a trace whose statements have the origins of `original`.
+    """Copy the origin tags and source lines from the statements of `original` to `trace`. Return the new trace.
 
-    Thunder creates new statements in the same order, but without the tags of the original statements.
+    Thunder has created the statements of `trace` in the same order, but without the tags of the original statements.
     """
     waiting = [b for b in original.bound_symbols if is_statement(b)]
     tagged = from_trace(trace)
@@ -199,7 +199,7 @@ def _restore_origins(trace: TraceCtx, original: TraceCtx) -> TraceCtx:
                 bias = bsym.sym.id is collectives.PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT and len(origin.args) > 2
                 bias = bias and origin.args[2] is not None
             elif bias and bsym.sym.name == "add":
-                # This statement adds the bias once, after the sum over ranks. It has the origin of its linear layer.
+                # This statement adds the bias of a linear layer, after the sum over ranks. Keep the layer as `origin`.
                 bias = False
             else:
                 origin = waiting.pop(0)

@@ -1,8 +1,9 @@
-"""Minimum cuts of the network of variables between two fusions.
+"""Find minimum cuts of the network of variables between two fusions.
 
-Two of all minimum cuts are found: the one nearest to the sink, which Thunder's NetworkX call returns, and the one
-nearest to the source. A search from the source and a search from the sink stop at variables without cost. SciPy's
-maximum flow runs only if the first search reaches the sink, and only once for networks of the same shape.
+The source of the network is the producer, and the sink is the consumer. This module finds two of all minimum cuts: the
+cut nearest to the sink, and the cut nearest to the source. Thunder's NetworkX call returns the first. If variables
+without cost separate the source from the sink, two graph searches find both cuts. If not, SciPy's maximum flow finds
+them. Networks of the same shape share one cached result of the flow.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 INFINITE = 1 << 30
-"""Capacity of an edge that no cut contains."""
+"""Capacity of an edge that no minimum cut may contain."""
 
 
 class Network:
-    """Network between two fusions: variables with capacities; the source feeds some, the sink drains some.
+    """Network of the variables between two fusions: the source is the producer, and the sink is the consumer.
 
     Parameters
     ----------
     capacity : mapping of str to int
-        Capacity of every variable.
+        Capacity of every variable: the cost of passing it to the consumer.
     edges : collection of pairs of str
-        Pairs of a variable and a variable that is computed from it and that the source does not feed.
+        Pairs of a variable and another variable that is computed from it. The second variable is not in `fed`.
     fed, drained : set of str
-        Variables that the source feeds, and variables that the sink drains.
+        Variables with an edge from the source, and variables with an edge to the sink.
     order : mapping of str to int
-        Positions of variables in the program. Networks of the same shape are solved once.
+        Positions of variables in the program. Networks whose variables have the same order share one cached solution.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Network:
         for start, end in self.edges:
             users[start].append(end)
             sources[end].append(start)
-        # Both cuts contain every variable that the source feeds and the sink drains, whatever the variable costs.
+        # If a variable has an edge from the source and an edge to the sink, both cuts contain it, whatever it costs.
         alone = self.fed & self.drained
         near_source, reached = self._until_stopped(self.fed - alone, users)
         if reached.isdisjoint(self.drained):
@@ -64,7 +65,7 @@ class Network:
         return alone | near_sink, alone | near_source
 
     def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
-        """Return the first variable without capacity on each path from `starts`, and the variables before these."""
+        """Return the first variable of zero capacity on each path from `starts`, and all variables before them."""
         queue = list(starts)
         seen = set(queue)
         stopped = set()
@@ -95,8 +96,9 @@ class Network:
 def least_cuts(
     capacities: tuple[int, ...], edges: frozenset[tuple[int, int]], fed: frozenset[int], drained: frozenset[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the minimum cuts nearest to the sink and nearest to the source, as variable numbers: see `Network`."""
-    # Node 0 is the source. Node 1 is the sink. Nodes 2 i + 2 and 2 i + 3 are the two halves of variable i.
+    """Return the numbers of the variables in the minimum cuts nearest to the sink and to the source; see `Network`."""
+    # Node 0 is the source. Node 1 is the sink. Nodes 2 i + 2 and 2 i + 3 stand for variable i. The edge between them
+    # has the variable's capacity.
     limits = {(2 * i + 2, 2 * i + 3): capacity for i, capacity in enumerate(capacities)}
     infinite = [(0, 2 * i + 2) for i in fed] + [(2 * i + 3, 1) for i in drained]
     limits |= dict.fromkeys(infinite + [(2 * i + 3, 2 * j + 2) for i, j in edges], INFINITE)

@@ -1,7 +1,8 @@
 """Cache of the nvFuser definitions that this process has compiled.
 
-A run compiles its program several times: with its choices, as unmodified Thunder for comparison, and as timed variants.
-nvFuser takes most of the compile time, most definitions are equal, and nvFuser has no cache itself.
+A run compiles its program several times: with the user's choices, as unmodified Thunder for comparison, and as timed
+variants. Most definitions in these compilations are equal. nvFuser takes most of the compile time, and has no cache of
+its own.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from workbench.compiler.trace.fingerprints import structure_key
 class _CachedDefinition:
     """A definition and the arguments of its `create_fd` call.
 
-    The arguments stay alive, because the key may contain their addresses. A new object could otherwise get the same
-    address.
+    The cache key of the definition may contain addresses of arguments. This object keeps the arguments alive, so that
+    no new object gets one of these addresses.
     """
 
     made: Any
@@ -30,10 +31,12 @@ class _CachedDefinition:
 
 
 class Definitions:
-    """The definitions that were made inside of `kept` and `shared`, looked up by their computation and inputs.
+    """Cache of the definitions that are made in the contexts `kept` and `shared`.
 
-    A definition that may omit a `set` operation that Thunder would insert (see `copy_sets`) is never reused, so it is
-    not cached.
+    The key of a definition contains its computation and its inputs.
+
+    A definition may omit a `set` operation that Thunder would insert; see `copy_sets`. Such a definition is never
+    reused, so it is not cached.
     """
 
     def __init__(self) -> None:
@@ -42,12 +45,12 @@ class Definitions:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """In this context, define and compile as usual, and keep the definitions."""
+        """Return a context in which nvFuser defines and compiles as usual, and the definitions are cached."""
 
         def create_and_keep(create: Callable[..., Any], *asked: Any) -> Any:
             made = create(*asked)
             if not copy_sets.may_omit_set():
-                # The key is computed at the first lookup, because compile time may be measured now.
+                # Compute the key at the first lookup and not here, because compile time may be measured now.
                 self._new.append(_CachedDefinition(made, asked))
             return made
 
@@ -56,11 +59,11 @@ class Definitions:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """In this context, if a new definition equals a kept one, use the kept one, which is already compiled.
+        """Return a context in which a cached definition replaces each new definition that equals it.
 
-        Each definition is still made as usual. Two definitions count as equal only if nvFuser also prints the same text
-        for both. Without this check, an error in the key could give two variants the same kernels. Their comparison
-        would then always succeed.
+        The cached definition is already compiled, which saves time. Each new definition is still made as usual, because
+        two definitions count as equal only if nvFuser also prints the same text for both. Without this check, an error
+        in the key could give two variants the same kernels. Their comparison would then always succeed.
         """
 
         def create_or_reuse(create: Callable[..., Any], *asked: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Detached tensors that are returned together with the tensor that they were detached from."""
+"""Find detached tensors that a program returns in addition to the original tensors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ DETACH = "torch.detach"
 
 
 def find_isolated_detaches(trace: TraceCtx) -> frozenset[str]:
-    """Find results of `detach`, and views without gradients, that no region of torch.compile may compute.
+    """Find results of `detach`, and views without gradients, that no fusion of torch.compile may compute.
 
-    If a region returns a value and its detached version, ``return loss, loss.detach()``, Inductor returns one tensor
-    for both. Autograd uses only the last position of a tensor that is returned twice. The loss would therefore have no
-    gradient, like the detached value. This function can be deleted once Inductor's code returns two tensors.
+    If a fusion returns a value and its detached version, as in ``return loss, loss.detach()``, Inductor returns one
+    tensor for both. If a tensor is returned twice, autograd uses only its last position. Therefore the loss would have
+    no gradient, like the detached value. This function can be deleted once Inductor's code returns two tensors.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ def find_isolated_detaches(trace: TraceCtx) -> frozenset[str]:
     Returns
     -------
     frozenset of str
-        Names of `detach` results and of views without gradients. Of the returned values that share one memory, some but
-        not all are computed from such a value.
+        Names of the results of `detach`, and of the views without gradients. For each of them, the program returns two
+        values in the same memory: the first is computed from the result or view, and the second is not.
     """
     owner: dict[str, str] = {}
     passed: dict[str, frozenset[str]] = {}

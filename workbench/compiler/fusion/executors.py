@@ -1,7 +1,9 @@
-"""Fusion executors that the workbench controls: nvFuser, and torch.compile with regions like those of nvFuser.
+"""Fusion executors that the workbench controls: nvFuser, and torch.compile with fusions like those of nvFuser.
 
-Both are copies of Thunder's executors, which stay unchanged. Both cut between fusions as a plan says, store the
-partitioned trace of their last fusion pass, and report the time of each stage of the pass.
+Both are derived from Thunder's executors, which stay unchanged. Both choose the cuts between fusions according to the
+options of a plan; a cut is the set of values that one fusion passes to another. Both store the partitioned trace of
+their last fusion pass, and report the time of each stage of the pass. A region is a group of statements that becomes
+one fusion.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ UNFUSED = frozenset(
         prims.PrimIDs.EMBEDDING_BACKWARD,
     }
 )
-"""Operators that regions do not contain, in addition to matmuls and random operators. nvFuser fuses none of them."""
+"""Operators that no torch.compile region contains, in addition to matmuls and random operators. nvFuser does not fuse
+these operators either.
+"""
 DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
 """Operators for which Thunder's PyTorch executor has a gradient rule. The rule applies if no earlier executor claims
 the operator.
@@ -74,7 +78,7 @@ class Observer(Protocol):
     """Receiver of the compiler's progress."""
 
     def stage(self, name: str, seconds: float) -> None:
-        """Report that a compilation stage has ended, and its wall time in seconds."""
+        """Report that a stage of the compilation has ended, and its wall time in seconds."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
         """Report that compilation of a fusion begins, with the fusion's number and the number of fusions."""
@@ -84,7 +88,7 @@ class Observer(Protocol):
     ) -> None:
         """Report that a fusion is compiled and has run once.
 
-        `parts` are the seconds of each part of the work. `cached` is True if a disk cache contained the fusion.
+        `parts` maps each part of the work to its seconds. `cached` is True if a disk cache contained the fusion.
         """
 
 
@@ -95,11 +99,12 @@ class FusionOptions:
     Attributes
     ----------
     remat : RematOptions
-        Weights and pins of the cuts between fusions.
+        Weights and pins of the cuts between fusions. A pin says of one value whether it is saved or recomputed.
     share : bool
         Whether identical fusions are compiled only once.
     set_policy : str
-        When nvFuser inserts a `set` before it aliases an input; see `workbench.compiler.trace.copy_sets`.
+        Policy that decides which in-place copies get a `set` operation in nvFuser's definition; see
+        `workbench.compiler.trace.copy_sets`.
     set_policies : mapping of str to str
         Maps the name of a copy's output to the `set` policy of this copy.
     """
@@ -111,19 +116,22 @@ class FusionOptions:
 
     @property
     def fusion_options(self) -> tuple[Hashable, ...]:
-        """Return the options that the definition of a fusion depends on."""
+        """Return the options on which the definition of a fusion depends."""
         return self.share, self.set_policy, tuple(self.set_policies.items())
 
 
 Configure = Callable[[TraceCtx], FusionOptions]
-"""Compute the options for a partitioned trace: preset cuts depend on the values that cross between fusions."""
+"""A function that returns the options for a partitioned trace. It needs the trace, because some pins depend on which
+values cross between fusions.
+"""
 
 
 class Compilation:
-    """State that the fusions of one compilation share at their first call.
+    """State that the fusions of one compilation share. A fusion uses the state at its first call.
 
-    A function may be compiled again, for other shapes or gradients, before all fusions of its first compilation have
-    run. The fusions of the backward, for example, run late. Therefore each compilation has its own state.
+    A function may be compiled again, for inputs with other shapes or other `requires_grad`, before all fusions of its
+    first compilation have run. For example, the fusions of the backward run late. Therefore each compilation has its
+    own state.
 
     Attributes
     ----------
@@ -132,7 +140,7 @@ class Compilation:
     shared : dict
         Maps the structure of a fusion, or its name if `options.share` is False, to the compiled fusion.
     begun, count : int
-        Number of fusions compiled so far, and number of all fusions.
+        Number of fusions whose compilation has begun, and number of fusions that have to be compiled.
     lock : threading.RLock
         Held while a fusion is defined, compiled and run for the first time. If several threads make the first call of a
         program at the same time, each fusion is still compiled once.
@@ -182,7 +190,7 @@ class ExecutorState:
 
     @property
     def regions(self) -> Regions:
-        """Return passes over fusions. They use `kept` if `keeping` is True."""
+        """Return the passes over fusions. They use `kept` if `keeping` is True."""
         return Regions(self.kept if self.keeping else None)
 
     @property
@@ -198,7 +206,7 @@ class ExecutorState:
         return self.options
 
     def finish(self, fused: TraceCtx) -> TraceCtx:
-        """Set the number of fusions that have to be compiled; return `fused`."""
+        """Store the number of fusions of `fused` that have to be compiled, and return `fused`."""
         fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
         self.compilation.count = compilations(fusions, share=self.options.share)
         return fused
@@ -221,7 +229,7 @@ class LazyRegion:
         self.mode = mode
         self.bsym: BoundSymbol | None = None
         self.compiled: Callable[..., Any] | None = None
-        # The compile options, default device and language of the compilation that this region belongs to.
+        # This context has Thunder's compile options, default device and language of this compilation.
         self._context = contextvars.copy_context()
 
     def __call__(self, *args: Any) -> Any:
@@ -249,7 +257,8 @@ class LazyRegion:
             try:
                 return compiled(*args)
             finally:
-                # The first call compiles the region, so set this afterwards: other threads then wait for the call.
+                # The first call compiles the region. Set `compiled` only after it, so that other threads wait for the
+                # lock.
                 self.compiled = compilation.shared[key] = compiled
 
 
@@ -294,15 +303,15 @@ class FirstCall:
 
 
 def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
-    """Return how many fusions have to be compiled. If `share`, identical fusions count once."""
+    """Return the number of fusions that have to be compiled. If `share` is True, identical fusions count once."""
     bsyms = list(fusions)
     return len({fusion_key(bsym) for bsym in bsyms}) if share else len(bsyms)
 
 
 class RegionExecutor(TorchCompileExecutor):
-    """torch.compile on regions of elementwise ops, reductions and views.
+    """Executor that compiles regions of elementwise operators, reductions and views with torch.compile.
 
-    Regions contain no matmul, random op, embedding or collective, and no op without a gradient rule in Thunder.
+    Regions contain no matmul, random operator, embedding or collective, and no statement that runs PyTorch's autograd.
 
     Parameters
     ----------
@@ -321,7 +330,12 @@ class RegionExecutor(TorchCompileExecutor):
         self._apart: frozenset[str] = frozenset()
 
     def can_execute(self, bsym: BoundSymbol) -> bool:
-        """Return whether regions may contain an op. The claim before differentiation sets the gradient rule."""
+        """Return whether this executor claims an operator.
+
+        Executors claim operators before differentiation. Thunder then takes an operator's gradient rule from the
+        executor that claimed the operator. Therefore this executor leaves the primitives of `DIFFERENTIATED` to
+        Thunder's PyTorch executor.
+        """
         return super().can_execute(bsym) and not (bsym.sym.is_prim and bsym.sym.id in DIFFERENTIATED)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
@@ -335,13 +349,14 @@ class RegionExecutor(TorchCompileExecutor):
     def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
             super().can_fuse(bsym)
-            # A statement that has no subsymbols and is not a primitive counts as an identity. Inside a fusion, dead
-            # code elimination drops such a statement, for example the zeros of a missing gradient.
+            # If a statement has no subsymbols and is not a primitive, Thunder treats the statement as an identity, and
+            # dead code elimination would drop it from a fusion. An example is a statement that makes a gradient of
+            # zeros.
             and (bsym.subsymbols or bsym.sym.is_prim)
             and not has_tag(bsym, prims.OpTags.MATMUL_OP)
             and not has_tag(bsym, prims.OpTags.RANDOM_OP)
             and not differentiates(bsym)
-            # Dynamo cannot compile a collective with a later wait.
+            # Dynamo cannot compile a collective whose wait is a separate, later statement.
             and not any(isinstance(p, FutureTensorProxy) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
         )
 
@@ -357,14 +372,15 @@ class RegionExecutor(TorchCompileExecutor):
             symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
             given = copy_sets.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
-            # Later copies of the statement share the structure. So does an equal region with another number.
+            # Later copies of the statement share the structure. So do regions that differ only in the numbers in their
+            # names.
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 
         return regions.get_or_make(("fuse", identity(self), name, *known), (self, alive), make)
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
-        """Partition a trace into fusions, cut between the fusions, and make the fusions callable."""
+        """Return a trace with callable fusions: partition the trace, then cut between the fusions."""
         control = self.control
         control.partitioned = control.time_stage("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
@@ -404,7 +420,7 @@ class RegionExecutor(TorchCompileExecutor):
         )
 
     def _values_in_memory(self, partitioned: TraceCtx) -> list[set[str]]:
-        """Return, for each statement, the names of values that it reads from or writes to memory after the cuts."""
+        """Return, for each statement after the cuts, the names of the values that it reads from or writes to memory."""
         cut = _cut_partition(self.control, partitioned, self.control.configure(partitioned), RematReport())
         return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
 
@@ -412,15 +428,15 @@ class RegionExecutor(TorchCompileExecutor):
 def _cut_partition(
     control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
 ) -> TraceCtx:
-    """Return the partitioned trace after the cuts between fusions."""
+    """Return a partitioned trace after the cuts between its fusions."""
     return _define_once(rematerialize(partitioned, options.remat, report, control.regions.get_or_make))
 
 
 def _make_callable(trace: TraceCtx, control: ExecutorState) -> TraceCtx:
-    """Return the trace with each fusion rebuilt from the statements that it now contains.
+    """Return a trace in which each fusion is rebuilt from its current statements, so that it can be called.
 
-    Thunder's `update_fusion_call_ctx` also rebuilds fusions, but creates a class for each fusion. The creation of these
-    classes takes an eighth of the time to replan the residual chain.
+    Thunder's `update_fusion_call_ctx` also rebuilds fusions, but creates a class for each fusion. For the program
+    `residual_chain`, creating these classes takes an eighth of the time to make a further plan.
     """
     done = from_trace(trace)
     for bsym in trace.bound_symbols:
@@ -439,11 +455,11 @@ def _rebuild_fusion(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def _define_once(trace: TraceCtx) -> TraceCtx:
-    """Let only one statement define each name, and let each fusion take a name only once.
+    """Return a trace in which only one statement defines each name, and no fusion has the same argument twice.
 
-    A consumer that recomputes a statement computes all outputs of the statement. Some of these outputs may also be
-    passed to the consumer, or may be computed by an earlier fusion. A variable that two producers pass on appears twice
-    among the consumer's arguments.
+    Cuts break both rules. A consumer that recomputes a statement computes all outputs of the statement, even if another
+    fusion also computes them or passes them to the consumer. If two producers pass the same variable to a consumer, the
+    consumer has this argument twice.
     """
     done = from_trace(trace)
     made: set[str] = set()
@@ -474,8 +490,8 @@ def _rename_outputs(member: BoundSymbol, used: Mapping[str, Proxy]) -> BoundSymb
 def region_executor(
     control: ExecutorState, further: Iterable[str] = (), *, past_others: bool = False
 ) -> FusionExecutor:
-    """Return a torch.compile executor under `control`; for the other parameters see `RegionExecutor`."""
-    # Cached fusions refer to the executor that made them, as in `nvfuser_executor`.
+    """Return a torch.compile executor with the state `control`; see `RegionExecutor` for the other parameters."""
+    # Plans of one program share an executor, because cached fusions refer to the executor that made them.
     make = partial(RegionExecutor, control, further, past_others=past_others)
     executor: RegionExecutor = make() if control.kept is None else control.kept.get_or_make("torchcompile", None, make)
     executor.control = control
@@ -483,7 +499,10 @@ def region_executor(
 
 
 def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
-    """Make an nvFuser fusion use our `set` policy and report its time. Share its definition if `share` is set."""
+    """Make an nvFuser fusion use the plan's `set` policies, report its times, and share its definition.
+
+    Fusions share a definition only if `options.share` is True.
+    """
     wrapper = bsym._call_ctx[bsym.sym.name]
     build = wrapper.get_fd
 
@@ -509,7 +528,7 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
 
 
 def _time_first_execution(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
-    """Return `definition`, and make its first execution, which compiles it, report to the observer."""
+    """Report the first execution of `definition`, which compiles it, to the observer. Return `definition`."""
     execute = definition.execute
 
     def run_first(*args: Any, **kwargs: Any) -> Any:
@@ -528,14 +547,15 @@ def _time_first_execution(definition: Any, compilation: Compilation, name: str, 
 def _region(
     inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol], structure: Structure | None = None
 ) -> Any:
-    """Return a region in the form from which Thunder makes a fusion. `structure` is the region's structure if known."""
+    """Return an object with the attributes of Thunder's `Region`, and `structure`: the region's structure if known."""
     named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
     return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
 
 
 def nvfuser_executor(control: ExecutorState) -> FusionExecutor:
-    """Return an nvFuser executor under `control`: a copy of Thunder's executor with the same table of supported ops."""
-    # Cached fusions refer to the executor that made them, and only fusions of one executor can be cut as a pair.
+    """Return a copy of Thunder's nvFuser executor with the state `control`. It supports the same operators."""
+    # Plans of one program share an executor. Cached fusions refer to the executor that made them, and only fusions of
+    # one executor can be cut as a pair.
     executor = (
         _nvfuser_executor() if control.kept is None else control.kept.get_or_make("nvfuser", None, _nvfuser_executor)
     )
@@ -547,14 +567,15 @@ def _nvfuser_executor() -> Any:
     impl = nvfuser_module()
 
     class ControlledNvFuser(MemoizedPasses, impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
-        """nvFuser with our cuts between fusions."""
+        """Thunder's nvFuser executor with the workbench's cuts between fusions."""
 
         def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
-            """Return whether nvFuser supplies the gradient of a statement.
+            """Return whether nvFuser claims a statement.
 
-            Thunder also lets nvFuser supply the gradient if nvFuser's implementation refuses the arguments but nvFuser
-            can fuse the decomposition. In that case, the gradient of `cross_entropy` fails for sums, and ignores the
-            weights of a mean.
+            If nvFuser has a gradient rule for an operator, this method returns True only if nvFuser's implementation
+            accepts the arguments. Thunder's own method also returns True if nvFuser can fuse the operator's
+            decomposition. Thunder then uses the rule for arguments that the rule does not support: the gradient of
+            `cross_entropy` fails for sums, and ignores the weights of a mean.
             """
             if self.get_grad_transform(bsym.sym) is not None:
                 return bool(self.can_execute(bsym))

@@ -1,4 +1,4 @@
-"""Values that cross between fusions in a partitioned trace, and pins that save values at regular distances."""
+"""Find the values that cross between fusions in a partitioned trace. Choose pins that save every k-th value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.Op
 
 @dataclasses.dataclass(frozen=True)
 class Crossing:
-    """A variable that one fusion computes and another fusion reads, before any rematerialization.
+    """A variable that one fusion computes and other fusions read, if nothing is recomputed.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Crossing:
         Reason why the variable cannot be recomputed; empty if it can. The text starts with ``external``, ``argument``
         or ``tagged``.
     depends_on : tuple of str
-        Other crossing variables that the producer needs to compute the variable.
+        Names of the other crossing variables from which the producer computes this variable.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Crossing:
 
 
 def is_tagged(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is or contains a reduction, random operator or matmul, which are not recomputed."""
+    """Return whether a statement is or contains a reduction, random draw or matmul. These are never recomputed."""
     return is_tagged_by_thunder(bsym) or draws_inside(bsym)
 
 
 def is_tagged_by_thunder(bsym: BoundSymbol) -> bool:
-    """Return whether Thunder's tags forbid recomputing a statement. `randn` and `randint` lack the tag."""
+    """Return whether Thunder's tags forbid recomputing a statement. Thunder does not tag `randn` and `randint`."""
     if not (_NEVER_RECOMPUTED.isdisjoint(bsym.sym.tags or ()) and _NEVER_RECOMPUTED.isdisjoint(bsym.tags)):
         return True
     return any(map(is_tagged_by_thunder, bsym.subsymbols))
@@ -85,21 +85,21 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
 
 
 class _FusionMembers:
-    """Members of a fusion, indexed by name; cached until they change."""
+    """The statements inside a fusion, indexed by the names that they make."""
 
     def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
         self._makers = {name: bsym for bsym in bsyms for name in made_names(bsym)}
         self._needed: dict[str, tuple[str, ...]] = {}
 
     def why_not(self, name: str) -> str:
-        """Return why an output of the fusion cannot be recomputed, or an empty text if it can."""
+        """Return the reason why an output of the fusion cannot be recomputed, or an empty text if it can."""
         if name not in self._makers:
             return "argument: its fusion only passes it on"
         maker = self._makers[name]
         return f"tagged: {maker.sym.name} {_TAGGED}" if is_tagged(maker) else ""
 
     def dependencies(self, name: str) -> tuple[str, ...]:
-        """Return the names of the fusion's values on which a value depends, including the fusion's inputs."""
+        """Return the names of the fusion's values and inputs on which a value depends."""
         if name not in self._needed:
             queue, seen = [name], {name: None}
             while queue:
@@ -127,7 +127,7 @@ def _fusion_members(fusion: BoundSymbol) -> _FusionMembers:
 def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
     """Return pins that save the last variable of each chain of `k` variables.
 
-    In a chain, each variable depends on the variable before it.
+    In a chain, each variable depends on the variable before it. Variables that cannot be recomputed do not count.
 
     Parameters
     ----------
@@ -135,6 +135,11 @@ def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
         Length of a chain, at least 1.
     candidates : sequence of Crossing
         Result of `crossings`.
+
+    Returns
+    -------
+    dict of str to str
+        Pins in the form of `RematOptions.pins`. Keys are names of variables, and all values are ``save``.
     """
     depth: dict[str, int] = {}
     pins: dict[str, str] = {}

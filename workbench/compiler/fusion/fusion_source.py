@@ -1,4 +1,4 @@
-"""The code of a fusion: the definition for nvFuser, or the statements for torch.compile."""
+"""Source code of a fusion, as its compiler receives it: nvFuser's definition, or the statements for torch.compile."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from workbench.errors import PlanError, suggest_names
 
 @dataclasses.dataclass(frozen=True)
 class FusionCode:
-    """Source of a fusion, as its compiler gets it. Nothing is compiled to make the source.
+    """Source code of a fusion, as its compiler receives it.
 
     Attributes
     ----------
     name : str
         Name of the fusion in the trace.
     kind : str
-        Compiler of the code.
+        Description of the text, such as ``nvFuser's definition``.
     text : str
+        The source code.
     """
 
     name: str
@@ -39,13 +40,14 @@ class FusionCode:
 
 
 def code_of(traces: tuple[TraceCtx, ...], name: str) -> FusionCode:
-    """Return the code of one fusion.
+    """Return the source code of one fusion. Nothing is compiled.
 
     Parameters
     ----------
     traces : tuple of TraceCtx
         The fused traces that run.
     name : str
+        Name of the fusion.
 
     Raises
     ------
@@ -65,19 +67,20 @@ def code_of(traces: tuple[TraceCtx, ...], name: str) -> FusionCode:
 
 
 def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
-    """Build the definition that nvFuser gets for a fusion, with contiguous inputs; compile nothing.
+    """Return the text of the definition that nvFuser receives for a fusion with contiguous inputs. Compile nothing.
 
     Parameters
     ----------
     fusion : BoundSymbol
         A fusion of a plan under nvFuser.
     policy : str, optional
-        The `set` policy for every copy, without a safety check. The default is the policy of the plan.
+        The `set` policy for every in-place copy, even if a copy would be wrong under it. The default is the policy of
+        the plan.
 
     Returns
     -------
     str
-        Math of the definition, as nvFuser prints it.
+        The definition, in the form that nvFuser's `print_math` prints.
 
     Raises
     ------
@@ -92,10 +95,10 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
 
 
 def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
-    """Count the `set` nodes for copies in a fusion's definition, including nodes that nvFuser adds itself.
+    """Count the `set` nodes for in-place copies in a fusion's definition, including nodes that nvFuser adds itself.
 
-    Clones, and broadcasts that change nothing, are also `set` nodes. They are not counted, because the definition
-    without copies also contains them.
+    Clones, and broadcasts that change nothing, are also `set` nodes. They are not counted: this function subtracts the
+    number of `set` nodes in the same definition without copies. See `definition` for the parameters.
     """
     plain = [
         prims.shallow_copy.bind(member.args[0], output=member.output) if copy_sets.is_copy(member) else member
@@ -104,7 +107,7 @@ def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
     return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))
 
 
-# `str(definition)` prints a `set` as a cast to the same type. The math prints a `set` as ``Set``.
+# `print_math` prints a `set` as ``Set``. `str(definition)` prints a cast to the same type instead.
 _SET = re.compile(r"= Set\(")
 
 
@@ -121,7 +124,7 @@ def _math(fusion: BoundSymbol, build: Callable[[Any], Any]) -> str:
         else None
         for a in fusion.args
     )
-    # When nvFuser refuses a definition, it prints its C++ trace and its Python trace.
+    # Discard the C++ and Python stack traces that nvFuser prints when it refuses a definition.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             return str(build(descriptors).fusion.print_math())

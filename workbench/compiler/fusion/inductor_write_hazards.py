@@ -1,4 +1,4 @@
-"""In-place copies that Inductor gets wrong inside a region: it reads memory that an earlier copy has overwritten."""
+"""Find in-place copies that must not be in a fusion, because Inductor would read memory that is already overwritten."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _KEEP_PLACES = frozenset(
         *_ARITHMETIC,
     }
 )
-"""Operators that leave each element in its position if their result equals their input."""
+"""Operators that do not move elements. If a result has the elements of an input, their positions are equal."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExcludedCopy:
-    """A copy that must stay outside of regions.
+    """A copy that must stay outside of fusions.
 
     Attributes
     ----------
     output : str
-        Result of the copy.
+        Name of the copy's result.
     why : str
         The reason, as a message for the user.
     """
@@ -51,23 +51,28 @@ class ExcludedCopy:
 
 @dataclasses.dataclass(frozen=True)
 class _Content:
-    """Content that a memory had when the region began. `place` is a name, or empty if elements may have moved."""
+    """The elements that a memory contains at the start of the region.
+
+    `place` is the name of a value that consists of these elements in the same order. It is empty if the order may
+    differ.
+    """
 
     memory: str
     place: str
 
 
 def find_excluded_copies(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
-    """Find copies that Inductor would get wrong if they were in one region with the copies before them.
+    """Find copies that Inductor would compute wrongly if they were in one region with the copies before them.
 
     AOTAutograd turns a region into a function without side effects, followed by one copy into each written input. If
     Inductor finds that the copied value equals an input, it reads this input only at the copy. By then, an earlier copy
-    may have overwritten the input. ``t = a.clone(); a.copy_(b); b.copy_(t)`` gives wrong results. ``a.copy_(b);
-    b.copy_(c)`` also gives wrong results if the copies are reordered.
+    may have overwritten the input. For example, ``t = a.clone(); a.copy_(b); b.copy_(t)`` gives wrong results. The
+    results of ``a.copy_(b); b.copy_(c)`` are also wrong if Inductor changes the order of the copies.
 
     The operators that Inductor removes as identities depend on the version of PyTorch. In PyTorch 2.10 they are clones,
-    casts there and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])`` and empty padding. So this analysis is
-    conservative: a result may equal any input of its operator, unless the operator certainly computes something new.
+    casts to another type and back, ``x + zeros``, ``x * ones``, ``x ** 1``, ``cat([x])`` and empty padding. Therefore
+    this analysis is conservative. It assumes that a result may equal each input of its operator, unless the operator
+    certainly computes new values.
 
     An excluded copy ends the region, and the copies after it start a new region. This function can be deleted once
     `tests/levers/test_known_wrong_results.py` finds plain ``torch.compile`` right.
@@ -77,7 +82,7 @@ def find_excluded_copies(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
 
 
 def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
-    """Return a memory that a region writes and of which several inputs are views; empty if there is none.
+    """Return the name of a memory that a region writes and that several inputs of the region share, or an empty text.
 
     AOTAutograd replaces such inputs by one base tensor, and rebuilds outputs as views of the base. PyTorch 2.10 uses
     the wrong views. The result is an error if the shapes of the views differ, and wrong values if the shapes are equal.
@@ -94,7 +99,10 @@ def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Pro
 
 
 class _HazardWalk:
-    """Pass over a trace, region by region. It tracks which old content each value may have."""
+    """Walk over a trace, region by region.
+
+    For each value, it tracks which contents from the start of the region the value may have.
+    """
 
     def __init__(self) -> None:
         self.memory_of: dict[str, str] = {}
@@ -104,7 +112,7 @@ class _HazardWalk:
 
     def _begin(self) -> None:
         self.may_be: dict[str, frozenset[_Content]] = {}
-        # For each memory that the region has written so far, the contents that may have been written.
+        # For each memory that the region has written so far, the contents that may have been written into it.
         self.written: dict[str, frozenset[_Content]] = {}
 
     def memory(self, name: str) -> str:
@@ -125,7 +133,7 @@ class _HazardWalk:
         tensors = [a for a in bsym.flat_proxy_args if isinstance(a, TensorProxy)]
         if is_fence(bsym):
             for given, out in zip(tensors, bsym.flat_proxy_outs, strict=False):
-                # Values of one fence may be aliases, so a write to one of them may change the other values.
+                # The values of one fence may be aliases: a write to one value may change the other values.
                 self.memory_of[self.memory(given.name)] = self.memory(tensors[0].name)
                 self._alias(out.name, given.name)
             return None
@@ -143,7 +151,7 @@ class _HazardWalk:
             self.constant.add(name)
 
     def _add_output(self, bsym: BoundSymbol, out: TensorProxy, tensors: list[TensorProxy]) -> None:
-        # A random draw also reads no tensor and counts as constant here. That is safe: no compiler folds a draw.
+        # A random draw also reads no tensor, so it counts as constant. This is safe, because no compiler folds a draw.
         if all(t.name in self.constant for t in tensors):
             self.constant.add(out.name)
         found: set[_Content] = set()
@@ -193,7 +201,7 @@ class _HazardWalk:
 
 
 def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
-    """Return whether the result of a primitive certainly differs from its inputs, even if their elements were moved.
+    """Return whether a primitive certainly computes new values instead of returning or moving elements of its inputs.
 
     Parameters
     ----------
@@ -204,7 +212,7 @@ def computes(bsym: BoundSymbol, constant: Iterable[str] = ()) -> bool:
     id, known = bsym.sym.id, frozenset(constant)
     tensors = [a for a in bsym.flat_args if isinstance(a, TensorProxy)]
     if not tensors or not all(dtypes.is_inexact_dtype(t.dtype) for t in tensors):
-        # For integers, adding and then subtracting a number returns the input, and a compiler may know that.
+        # A compiler may know that adding and then subtracting an integer returns the input.
         return False
     if id in _TRANSCENDENTAL or id in _COMPARISONS:
         return True

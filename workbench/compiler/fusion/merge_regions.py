@@ -1,15 +1,16 @@
 """Merge fusion regions that are separated only by statement order.
 
 Thunder ends a region at each unfused statement, such as a matmul, even if the next statements do not need its result.
-A value that is made before such a statement and read after the statement therefore goes through memory. A value that
-regions on both sides recompute or read also goes through memory. This pass merges two regions if one region makes a
-value that the other region reads, or if both regions read the same value. The merged region takes the position of
-either region. The new order preserves all dependencies between statements.
+Therefore a value that is made before such a statement and read after it goes through memory. If a region before the
+statement and a region after it read the same value, both read it from memory. This pass merges two regions if one
+region makes a value that the other region reads, or if both regions read the same value. The merged region takes the
+position of one of the two regions. The new order preserves all dependencies between statements.
 
-Between the two regions, no statement has more bytes alive than before the merge. The merged region has no more bytes
-alive than the previous maximum of the trace. Only values that go through memory after fusions are cut (`remat`) count.
-Values that stay inside a region, or are recomputed in a region, take no memory. Larger regions may be cut differently;
-tests compare the peaks with those of separate regions.
+A merge must not raise the peak. No statement between the two regions may have more bytes alive than before the merge.
+While the merged region runs, at most as many bytes may be alive as at the peak of the trace. These counts include only
+values that go through memory after the cuts between fusions. Values that stay inside a region, or are recomputed in a
+region, take no memory. The merged regions may get other cuts, so these rules do not guarantee the peak. Therefore tests
+compare the peaks with those of separate regions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from workbench.compiler.trace.proxy_traits import bytes_of
 
 @dataclasses.dataclass(eq=False)
 class _RegionGroup:
-    """Statements that stay together.
+    """Statements that run one after the other: a region, or a statement outside of regions.
 
     Attributes
     ----------
@@ -34,8 +35,9 @@ class _RegionGroup:
     region : bool
         Whether the group may be merged with other groups.
     backward : bool
+        Whether the group contains statements of the backward.
     fixed : bool
-        Whether no group moves past this group, because it writes to memory that other groups read.
+        Whether no group may move past this group, because this group contains an in-place copy or a fence.
     reads, makes : set of str
         Names of values that the group reads from outside, and of values that it makes.
     held : set of str
@@ -56,7 +58,7 @@ class _RegionGroup:
 
     @classmethod
     def from_bsyms(cls, bsyms: list[BoundSymbol], position: int, region: bool, names: Iterable[str]) -> _RegionGroup:
-        """Return a group of the partition."""
+        """Return a group. `names` are the values that it reads from memory or writes to memory."""
         makes = {out.name for bsym in bsyms for out in bsym.flat_proxy_outs}
         reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
         sides = {BoundSymbolTag.BACKWARD in bsym.tags for bsym in bsyms}
@@ -67,10 +69,10 @@ class _RegionGroup:
 
 
 class _RegionGroups:
-    """Groups in order, and the memory of their values.
+    """The groups in order, and the memory of their values.
 
-    The name of a memory is the name of its first value. Inputs of the program always stay alive, so their bytes are not
-    counted.
+    The name of a memory is the name of its first value. The bytes of the program's inputs do not count, because inputs
+    always stay alive.
     """
 
     def __init__(self, groups: Sequence[_RegionGroup]) -> None:
@@ -86,7 +88,7 @@ class _RegionGroups:
             for bsym in group.bsyms:
                 for out in bsym.flat_proxy_outs:
                     self.maker.setdefault(out.name, group)
-                    # The memory may have the name of a value inside of a statement.
+                    # The memory may be named after a value inside a statement, so take the name from `_base`.
                     self.bytes.setdefault(self._base(out.name), 0 if given else bytes_of(out))
             for name in group.reads:
                 self.readers.setdefault(name, set()).add(group)
@@ -106,7 +108,7 @@ class _RegionGroups:
     def earlier_regions(self, group: _RegionGroup) -> list[_RegionGroup]:
         """Return the earlier regions that share values with a region, nearest first.
 
-        Only regions of the same pass, forward or backward, are returned.
+        Only regions of the same side, forward or backward, are returned.
         """
         found: set[_RegionGroup] = set()
         for name in group.reads:
@@ -118,7 +120,7 @@ class _RegionGroups:
         )
 
     def join(self, first: _RegionGroup, second: _RegionGroup) -> bool:
-        """Merge two regions if the result stays correct and no peak rises; return whether they were merged."""
+        """Merge two regions if the order stays valid and the peak does not rise. Return whether they were merged."""
         between = [one for one in self.order[first.place + 1 : second.place] if one is not None]
         if any(one.fixed for one in between):
             return False
@@ -131,7 +133,7 @@ class _RegionGroups:
     def _merge_if_it_fits(
         self, first: _RegionGroup, second: _RegionGroup, between: list[_RegionGroup], target: _RegionGroup
     ) -> bool:
-        """Merge two regions at `target` if live bytes stay within the limits; return whether they were merged."""
+        """Merge two regions at `target` if the bytes alive stay within the limits. Return whether they were merged."""
         both = {first, second}
         place = target.place
         change = dict.fromkeys((*between, target), 0)
@@ -143,7 +145,7 @@ class _RegionGroups:
             inside = touching <= both and base in first.makes | second.makes
             for group in change:
                 was = min(before) <= group.place <= max(before)
-                # A value that one region makes only for the other does not go through memory.
+                # After the merge, a value that one region makes only for the other does not go through memory.
                 is_now = not inside and min(after) <= group.place <= max(after)
                 change[group] += nbytes * (is_now - was)
         if any(change[group] > 0 for group in between) or target.bytes + change[target] > self.most:
@@ -178,7 +180,7 @@ def merge_regions(
     is_region: Callable[[list[BoundSymbol]], bool],
     names_in_memory: Sequence[Iterable[str]],
 ) -> list[list[BoundSymbol]]:
-    """Merge the regions of a partition that only statement order separates.
+    """Merge regions that are separated only by statement order.
 
     Parameters
     ----------
@@ -208,7 +210,7 @@ def merge_regions(
 
 
 def _join(groups: _RegionGroups, first: _RegionGroup, second: _RegionGroup) -> _RegionGroup | None:
-    """Merge two regions if that is allowed. Return the merged region, or None if the two stay separate."""
+    """Merge two regions if `_RegionGroups.join` allows it. Return the merged region, or None if they stay separate."""
     if not groups.join(first, second):
         return None
     return second if groups.order[second.place] is second else first

@@ -1,4 +1,4 @@
-"""Clones that nvFuser must not make, because nvFuser returns a view instead of a clone."""
+"""Find clones that must stay outside of nvFuser's fusions, because nvFuser returns a view instead of a clone."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _is_clone(leaf: BoundSymbol) -> bool:
 def find_hazardous_outputs(trace: TraceCtx) -> frozenset[str]:
     """Return the output names of statements whose clones need their own memory.
 
-    nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The result is wrong if the original
-    or the clone is written after the clone is made. The result may also be wrong if a caller gets both, because the
-    caller may write to one of the two.
+    nvFuser treats a clone as a view (`workbench.compiler.memory.nvfuser_aliasing`). The result is wrong if the program
+    writes into the original or the clone after it makes the clone. The result may also be wrong if the program returns
+    both the original and the clone, because the caller may write into one of them.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def find_hazardous_outputs(trace: TraceCtx) -> frozenset[str]:
                 written.append((at, given[-1]))
                 pairs = [(given[-1], made[0])]
             elif is_fence(leaf):
-                # All arguments of a fence may be names of one memory.
+                # All arguments of a fence may share one memory.
                 pairs = [*((given[0], other) for other in given[1:]), *zip(given, made, strict=False)]
             elif leaf.sym.id in VIEWS and given:
                 pairs = [(given[0], made[0])]

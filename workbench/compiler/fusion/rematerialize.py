@@ -1,12 +1,16 @@
-"""Rematerialization between fusions with weights and pins: a legality check, then a minimum cut for each pair.
+"""Rematerialization between fusions, with weights and pins.
 
-By default the pass returns the result of `thunder.core.rematerialization.rematerialize`, including the order of
-statements; `rematerialize` lists the exceptions. Of several minimum cuts, the pass uses the cut nearest to the
-consumer, as Thunder does.
+If one fusion reads an output of another, the first is the consumer, and the second is the producer. For each such pair,
+the pass checks whether the consumer may recompute values. If so, a minimum cut decides which values the producer passes
+on. The consumer recomputes all other values that it needs.
 
-The pass is fast for three reasons. It flattens a statement once, not once for each pair. It rebuilds the index from
+By default, the result equals that of `thunder.core.rematerialization.rematerialize`, including the order of statements.
+The function `rematerialize` lists the exceptions. If several cuts are minimum cuts, the pass uses the cut nearest to
+the consumer, as Thunder does.
+
+The pass is fast for three reasons. It flattens a statement once, and not once for each pair. It rebuilds the index from
 names to a fusion's statements only after a change. The search for a cut begins at the values that the consumer reads,
-and ends at the values that the producer must output or gets as inputs.
+and ends at the values that the producer must output or receives as inputs.
 """
 
 from __future__ import annotations
@@ -34,17 +38,19 @@ from workbench.compiler.trace.bsym_memo import identity, made_names, names_in, r
 from workbench.compiler.trace.copy_sets import MemoryWrites, count_copies_and_fences, is_copy, leaves
 
 STOCK_ARGUMENT_WEIGHT = 0.5
-"""Weight that Thunder gives to a producer's own argument. It is half the normal weight, because the argument is in
-memory anyway.
+"""Weight that Thunder gives to an argument of the producer. It is half the normal weight, because the argument is
+already in memory.
 """
 
 
 _UNIT = 1 << 12
-"""Capacities are integers, in units of 1/4096 byte."""
+"""Units of capacity per byte. Capacities are integers."""
 
 
 _RELUCTANT = 1 << 24
-"""Capacity of a variable that must not be saved: above any sum of real weights, below `cut_solver.INFINITE`."""
+"""Capacity of a variable that is pinned to ``recompute``: more than any sum of normal capacities, and less than
+`cut_solver.INFINITE`.
+"""
 
 
 type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
@@ -61,14 +67,14 @@ _READS_NOTHING = {prims.PrimIDs.DEL, prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK
 
 @dataclasses.dataclass(frozen=True)
 class RematOptions:
-    """Options of the cuts.
+    """Options of the cuts between fusions.
 
     Attributes
     ----------
     enabled : bool
         If False, the pass changes no fusion.
     argument_weight : float
-        Weight of a producer's own argument. A value that the producer computes has weight 1.
+        Weight of an argument of the producer. A value that the producer computes has weight 1.
     pins : mapping of str to str
         Maps a variable's name to ``save`` or ``recompute``.
     repeats_draws : bool
@@ -82,18 +88,19 @@ class RematOptions:
 
     @property
     def key(self) -> Hashable:
-        """Return a key of all options that the cuts depend on."""
+        """Return a key of all options on which the cuts depend."""
         return self.enabled, self.argument_weight, tuple(self.pins.items()), self.repeats_draws
 
 
 @dataclasses.dataclass
 class RematReport:
-    """Findings of a pass.
+    """Findings of a pass about its cuts.
 
     Attributes
     ----------
     ties : dict of str to str
-        Maps a variable of a cut to a text with this cut and a different cut of the same cost, if there is one.
+        If another cut has the same cost as the cut that the pass used, maps each variable of the used cut to a text
+        that names both cuts.
     failed : dict of str to str
         Maps a variable that is pinned to ``recompute`` to the reason why it had to be saved.
     """
@@ -107,8 +114,8 @@ class _Member:
     """A flattened statement inside a fusion.
 
     `key` is the same for statements that Thunder considers equal. `made` are the names of `outs`, except names that the
-    statement only passes on. `names` are all names in the statement, in the order of `order_proxies`. `copied` are the
-    output names of the copies inside of the statement.
+    statement only passes on. `names` are all names in the statement, in the order of Thunder's `order_proxies`.
+    `copied` are the names of the results of in-place copies in the statement.
     """
 
     bsym: BoundSymbol
@@ -122,7 +129,7 @@ class _Member:
 
 
 class Members:
-    """Flattened statements. Each is flattened once for all fusions that contain it."""
+    """Flattened statements. A statement is flattened once for all fusions that contain it."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Member] = {}
@@ -168,7 +175,10 @@ class _FlatFusion:
 
     @functools.cached_property
     def copy_results(self) -> list[str]:
-        """Return the results of the fusion's copies, which write into memory from outside."""
+        """Return the names of the results of in-place copies.
+
+        The copies write into memory from outside of the fusion.
+        """
         return [name for member in self.members for name in member.copied]
 
     @functools.cached_property
@@ -178,7 +188,10 @@ class _FlatFusion:
         return {name: i for i, name in enumerate(names)}
 
     def statements_leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
-        """Map keys to the statements that lead to `names`. Statements that compute inputs in `stops` are left out."""
+        """Return the statements from which `names` are computed; dict keys are their `key`.
+
+        The search ends at the names in `stops`.
+        """
         found: dict[int, _Member] = {}
         queue, seen = list(names), set(stops)
         while queue:
@@ -223,16 +236,16 @@ class _CutFusion:
         return dataclasses.replace(self, outs=tuple(outs), _gives_other=True)
 
     def with_members(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _CutFusion:
-        """Return the fusion with these statements, and these arguments in order of appearance in the statements."""
+        """Return the fusion with other statements and arguments. Arguments are sorted by their first use."""
         inside = _FlatFusion(members)
         taken = tuple(sorted(args, key=lambda a: inside.order[a.name]))
         return dataclasses.replace(self, args=taken, inside=inside, _takes_other=True)
 
     @functools.cached_property
     def is_equal_to_its_original(self) -> bool:
-        """Return whether Thunder considers the fusion equal to the original fusion.
+        """Return whether Thunder considers the fusion equal to the fusion before any cut.
 
-        Thunder compares arguments and outputs, not statements. A list of outputs differs from a tuple.
+        Thunder compares arguments and outputs, but not statements. For Thunder, a list of outputs differs from a tuple.
         """
         if self._takes_other and _names(self.args) != _names(self.bsym.flat_proxy_args):
             return False
@@ -241,7 +254,11 @@ class _CutFusion:
         )
 
     def needed_names(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        """Return the names that the fusion's outputs need or that come from `outside`, and the names read for them."""
+        """Return the names to compute, and the names that their computation reads.
+
+        The first set contains the outputs, the names in `outside`, and all names that are computed on the way from
+        `outside` to the outputs.
+        """
         if any(name in self.inside.makers for name in outside):
             return self._needed_path(outside)
         wanted, reads = self._output_path
@@ -252,7 +269,7 @@ class _CutFusion:
         return self._needed_path(())
 
     def _needed_path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        # Results of copies count as needed, as outputs do, even if no statement reads them by name.
+        # The results of in-place copies are needed like outputs, even if no statement reads them by name.
         outs, makers = [*_names(self.outs), *self.inside.copy_results], self.inside.makers
         path = self.inside.statements_leading_to(outs, outside).values()
         wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
@@ -283,7 +300,7 @@ def _bytes_of(variable: Proxy) -> float:
 
 
 class _Producer:
-    """A fusion that is cut from one consumer after another."""
+    """A producer fusion. The cuts between it and its consumers are found one after the other."""
 
     def __init__(self, fusion: _CutFusion) -> None:
         self.fusion = fusion
@@ -306,7 +323,7 @@ class _Producer:
         overwritten: Collection[str],
         report: RematReport | None,
     ) -> tuple[str, ...]:
-        """Find the variables that this producer passes to a consumer; see the function `find_cut`."""
+        """Return the variables that this producer passes to a consumer; see the function `find_cut`."""
         tagged = self.tagged
         if options.repeats_draws:
             tagged = {
@@ -334,7 +351,8 @@ class _Producer:
         network = self._network(consumer, required | saved, wanted - saved, reads | saved, capacity)
         cut, other = network.cuts()
         if report is not None:
-            # The producer may pass on a value without cost even if no computation of the consumer needs the value.
+            # Another cut of the same cost may also pass on required values that the consumer does not need, if these
+            # have no cost.
             other.update(name for name in required if name not in network.capacity and not capacity(name))
             if other != cut:
                 tie = f"{{{', '.join(sorted(cut))}}} and {{{', '.join(sorted(other))}}} cost the same"
@@ -357,7 +375,7 @@ class _Producer:
         reads: Collection[str],
         capacity: Callable[[str], int],
     ) -> Network:
-        """Return the network of variables from the needed values back to the required values."""
+        """Return the network. The search for variables goes backward from the needed values to the required values."""
         drained = {*reads, *(a for name in needed for member in self.inside.makers.get(name, ()) for a in member.args)}
         drained.difference_update(needed)
         queue = list(drained)
@@ -377,9 +395,13 @@ class _Producer:
         return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
 
     def hand_over(self, consumer: _CutFusion, cut: Collection[str], external: Collection[str]) -> _CutFusion:
-        """Return a consumer that takes the cut as arguments and recomputes the rest of its former arguments.
+        """Return the consumer after the cut.
 
-        The outputs of this producer become the values of all cuts so far and the `external` values.
+        The consumer receives the values of the cut as arguments, and recomputes the other values that it received from
+        this producer.
+
+        This method also changes the outputs of this producer: they become the values of all its cuts so far, and the
+        values in `external`.
         """
         outside = self.outside_inputs(consumer)
         taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
@@ -401,7 +423,7 @@ class _Producer:
 
 
 def _sorted(members: Sequence[_Member]) -> list[_Member]:
-    """Return the statements in the order of Thunder's `toposort_bsym_dag`, starting at statements without readers."""
+    """Return the statements in the order of Thunder's `toposort_bsym_dag`. The sort begins at the last statements."""
     maker: dict[str, int] = {}
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, member in enumerate(members):
@@ -433,7 +455,7 @@ def find_cut(
     overwritten: Collection[str] = (),
     report: RematReport | None = None,
 ) -> tuple[str, ...]:
-    """Find the variables that a producer passes to a consumer. The consumer recomputes what else it needs.
+    """Find the variables that a producer passes to a consumer. The consumer recomputes the other values that it needs.
 
     Parameters
     ----------
@@ -444,15 +466,15 @@ def find_cut(
     options : RematOptions
         Weights and pins.
     overwritten : collection of str
-        Values whose memory is written between the two fusions. The consumer cannot recompute a value that depends on
-        them.
+        Values whose memory is written between the two fusions. The consumer cannot recompute a value that is computed
+        from one of them.
     report : RematReport, optional
         Receives the ties.
 
     Returns
     -------
     tuple of str
-        Sorted names; empty if the pair cannot be cut.
+        Sorted names. Empty if the consumer can recompute no value of this producer.
     """
     members = Members()
     return _Producer(_CutFusion.from_bsym(producer, members)).find_cut(
@@ -463,15 +485,17 @@ def find_cut(
 def rematerialize(
     trace: TraceCtx, options: RematOptions, report: RematReport | None = None, once: Once = _make_uncached
 ) -> TraceCtx:
-    """Recompute in each consumer fusion the values that a minimum cut finds cheaper to recompute than to pass on.
+    """Return a trace in which fusions recompute each value that a minimum cut finds cheaper to recompute than to pass.
 
-    With the default options, the result equals that of Thunder's own pass, with three exceptions:
+    With the default options, the result equals that of Thunder's own pass, with three exceptions. Thunder's pass has
+    these faults, and this pass does not:
 
-    - Thunder's own pass repeats a random draw.
-    - Thunder's own pass moves a read past an in-place write. For ``t = a.clone(); a.copy_(b); b.copy_(t)`` under
-      nvFuser, Thunder's result reads ``a`` too late.
-    - If the consumer contains a copy whose result no statement reads by name, as after a batch norm, Thunder's own pass
-      recomputes everything that the copy reads, including earlier copies.
+    - Thunder's pass recomputes random draws that Thunder does not tag, such as `randn`. A second draw gives different
+      numbers.
+    - Thunder's pass moves a read past an in-place write. For ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser,
+      Thunder's result reads ``a`` too late.
+    - A consumer may contain a copy whose result no statement reads by name, as after a batch norm. Thunder's pass then
+      recomputes all values that the copy reads, including the results of earlier copies.
 
     The exceptions for writes can be removed when Thunder's pass considers writes.
 
@@ -481,7 +505,7 @@ def rematerialize(
         Partitioned trace before any rematerialization.
     options : RematOptions
     report : RematReport, optional
-        Receives ties, and pins that could not be kept.
+        Receives the ties, and the pins that the pass could not apply.
     once : callable, optional
         Cache of earlier plans of the program; see `workbench.compiler.trace.bsym_memo.PlanMemo.get_or_make`.
     """
@@ -493,7 +517,8 @@ def rematerialize(
         lost = _undefined_names(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
-        # If a pair cannot be cut, its consumer still reads variables that the other pairs recompute.
+        # A consumer that could not be cut still reads its variables, but the producer may no longer pass them on.
+        # Cut again, without the pins to recompute these variables.
         for name in lost:
             report.failed[name] = (
                 "consumer: one of the fusions that read it cannot get the inputs that recomputing it needs"
@@ -556,8 +581,8 @@ class _Pairs:
     fusion : _CutFusion
     consumers : tuple of _CutFusion
     readers : dict of str to frozenset of int
-        Maps a name that the fusion computes or receives to the numbers of the consumers that read the name. The number
-        -1 represents any other reader.
+        Maps a name that the fusion computes or receives to the indices of the consumers that read it. The index -1
+        stands for all other readers.
     overwritten : tuple of frozenset of str
         For each consumer, the values whose memory is written between the fusion and the consumer.
     """
@@ -584,15 +609,15 @@ class _Pairs:
         ), together
 
     def cut(self, options: RematOptions) -> tuple[_CutFusion, list[_CutFusion], dict[str, str]]:
-        """Return the fusion after the cuts, its consumers after the cuts, and the ties of `RematReport`."""
+        """Return the fusion after the cuts, the consumers after the cuts, and the ties for `RematReport.ties`."""
         producer, report, found = _Producer(self.fusion), RematReport(), []
         times_read = Counter(_names(chain(self.fusion.args, *(consumer.args for consumer in self.consumers))))
         # After a consumer's arguments have changed, Thunder treats the consumer as a different fusion.
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
 
         def is_external(name: str, arguments: Collection[str]) -> bool:
-            # A variable that several fusions read counts as external for each pair, unless a pin lets all fusions
-            # recompute the variable.
+            # If several fusions read a variable, the producer must output it for each pair, unless a pin makes all
+            # fusions recompute it.
             if options.pins.get(name) == "recompute":
                 return False
             if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):

@@ -1,1 +1,1 @@
-"""Private API of Thunder, nvFuser and PyTorch, and the patches of them."""
+"""Private names of Thunder and nvFuser that the workbench uses, and patches of Thunder and PyTorch."""

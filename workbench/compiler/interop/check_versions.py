@@ -15,7 +15,17 @@ from workbench.interop.private_api import MissingName, PrivateApi
 
 
 def report() -> tuple[str, bool]:
-    """Return a text that lists all missing names, and whether no name is missing."""
+    """Look up all private names.
+
+    Names of nvFuser are not looked up if nvFuser cannot be imported; the text then says why.
+
+    Returns
+    -------
+    text : str
+        The versions and the missing names of each package.
+    whole : bool
+        True if no name is missing.
+    """
     lines, whole = [], True
     for seam in (torch_private.SEAM, thunder_api.SEAM, nvfuser_api.SEAM):
         if seam is nvfuser_api.SEAM and (why_not := _why_no_nvfuser()):

@@ -1,4 +1,4 @@
-"""Check which devices and executors are available here, and plan for a GPU that is not attached."""
+"""Check which devices and executors this machine has, and let Thunder plan for a GPU that is not attached."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from workbench.errors import Advice, DeviceError, short_repr
 from workbench.interop.torch_private import FakeTensorMode
 
 PLANNED_BYTES_PER_S = 55e9
-"""Assumed transfer rate of a PCIe 5.0 x16 link in one direction; its specification allows 63e9."""
+"""Assumed bandwidth of a PCIe 5.0 x16 link in one direction, in bytes per second. The specified limit is 63e9."""
 
 
 def default_executor(device: str) -> str:
-    """Return the executor for a device if the user names no executor."""
+    """Return the name of the executor that a device uses by default."""
     if device == "cpu":
         return "torch"
     return "torch" if why_no_nvfuser() else "nvfuser"
 
 
 def check(device: str, executor: str) -> None:
-    """Refuse a device or executor that is not available here.
+    """Raise an error unless this machine has the device and the executor.
 
     Raises
     ------
     DeviceError
-        If the device or the executor is not available; the message gives the reason.
+        If the device or the executor is unknown or not available; the message gives the reason.
     """
     if device not in DEVICES:
         raise DeviceError(f"unknown device {short_repr(device)}; legal: {', '.join(DEVICES)}")
@@ -53,7 +53,7 @@ def check(device: str, executor: str) -> None:
 
 @cache
 def copy_bandwidth(device: str) -> float:
-    """Return the bytes per second of a copy from device memory to the host memory of offloaded tensors.
+    """Return the bandwidth of a copy from device memory to host memory, as for an offload, in bytes per second.
 
     The bandwidth is measured once per process. For a planned GPU, it is `PLANNED_BYTES_PER_S`.
 
@@ -80,8 +80,8 @@ def copy_bandwidth(device: str) -> float:
 def nvfuser_module() -> ModuleType:
     """Import and return Thunder's nvFuser executor module, with or without a GPU.
 
-    Thunder's function `nvfuser_version` returns None without a GPU, and Thunder's checkers would fail to compare None
-    with a version. Therefore this function replaces `nvfuser_version` by one that returns the installed version.
+    Without a GPU, Thunder's `nvfuser_version` returns None, and Thunder would fail to compare None with a version. In
+    this case, `nvfuser_version` is replaced by a function that returns the installed version.
     """
     if torch.cuda.is_available():
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
@@ -92,13 +92,13 @@ def nvfuser_module() -> ModuleType:
         from workbench.compiler.interop.nvfuser_api import nvfuserex_impl as impl
 
         version = nvfuserex.nvfuser_version()
-    # Thunder never imports this module without a GPU, so no other code uses it then.
+    # This change affects no other code: without a GPU, Thunder itself never imports this module.
     impl.nvfuser_version = lambda: version
     return impl
 
 
 @contextlib.contextmanager
 def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
-    """In this context, Thunder plans for a GPU that is not attached; tensors are fake tensors of `mode`."""
+    """In this context, Thunder plans for a GPU that is not attached, and new tensors are fake tensors of `mode`."""
     with mode, fake_gpu.found_on_meta(), fake_gpu.recent_gpu():
         yield

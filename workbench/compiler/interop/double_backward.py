@@ -1,7 +1,7 @@
-"""Refuse second derivatives through programs that Thunder compiled, because they would silently lack terms.
+"""Raise an error when gradients of a compiled program are differentiated; unmodified Thunder would lose terms silently.
 
-Thunder's backward is one compiled function without a graph of its own. Autograd treats the gradients from this function
-as constants, so a second derivative would lack all terms that depend on these gradients.
+Autograd does not record the operators inside Thunder's compiled backward. Autograd therefore treats the gradients from
+this backward as constants, and a second derivative would lack all terms that depend on these gradients.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSAL = (
 
 
 class _Once(torch.autograd.Function):
-    """Identity for gradients that must not be differentiated."""
+    """Identity function for gradients. Its backward raises `GradientError`."""
 
     @staticmethod
     def forward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -38,7 +38,7 @@ class _Once(torch.autograd.Function):
 
 
 class ThunderFunction(StockFunction):
-    """Thunder's class of the same name, but a derivative of its gradients raises `GradientError`."""
+    """Thunder's autograd function of the same name, but differentiating its gradients raises `GradientError`."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
@@ -47,11 +47,11 @@ class ThunderFunction(StockFunction):
 
 
 class ThunderOutputFunction(StockOutputFunction):
-    """Thunder's class of the same name, unchanged."""
+    """Thunder's autograd function of the same name. Patches of this subclass leave Thunder's class unchanged."""
 
 
 CONNECTIONS: tuple[Any, ...] = (ThunderFunction, ThunderOutputFunction)
-"""Autograd functions that connect a function to autograd after `refuse_second_derivatives`."""
+"""Autograd functions that a compiled program uses after `refuse_second_derivatives`."""
 
 _connect = FunctionType(
     connect_to_autograd.__wrapped__.__code__,
@@ -64,10 +64,11 @@ _connect = FunctionType(
 
 
 def refuse_second_derivatives(jitted: Any) -> None:
-    """Make a function from `thunder.jit` refuse derivatives of its gradients; all other functions stay unchanged.
+    """Make a function from `thunder.jit` raise `GradientError` when its gradients are differentiated.
 
-    Unmodified Thunder returns wrong second derivatives. Remove this when the gradient from ``torch.autograd.grad(out,
-    x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or has a right derivative.
+    Unmodified Thunder returns wrong second derivatives. Remove this when unmodified Thunder refuses to differentiate
+    the gradient from ``torch.autograd.grad(out, x, create_graph=True)`` through ``thunder.jit(lambda x:
+    x.sin().sum())``, or differentiates this gradient correctly.
     """
     cell = cell_of(getattr(jitted, "_forward_fn", jitted), "maybe_connect_to_autograd")
     stock = cell.cell_contents
@@ -76,7 +77,7 @@ def refuse_second_derivatives(jitted: Any) -> None:
 
 
 def refuse_second_backward(computed: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the gradients of a compiled backward, which now raise a `GradientError` if they are differentiated."""
+    """Wrap the gradients of a compiled backward, so that differentiating the gradients raises `GradientError`."""
     gradients = tuple(computed)
     if not torch.is_grad_enabled():
         return gradients

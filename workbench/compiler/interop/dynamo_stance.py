@@ -1,7 +1,7 @@
 """Ignore the user's `torch.compiler.set_stance` while the workbench compiles.
 
-The workbench ignores the stance when it captures programs and when it compiles the callable of a config. For all other
-code, the user's stance applies.
+The workbench ignores the stance when it captures a program, and in calls of a program that `Config.jit` compiled. In
+all other code, the user's stance applies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.interop.torch_private import eval_frame
 
 
 def is_default_stance() -> bool:
-    """Return whether the current stance is equivalent to no stance."""
+    """Return whether Dynamo currently compiles as if the user had set no stance."""
     stance = eval_frame._stance
     return stance.stance == "default" and stance.backend is None
 
@@ -34,11 +34,12 @@ def default_stance() -> Iterator[None]:
 
 
 def ignore_stance(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that `torch.compile` has returned so that it ignores the user's stance.
+    """Return a function that calls `compiled` as if the user had set no stance.
 
     Parameters
     ----------
     compiled : callable
+        Result of `torch.compile`.
     """
 
     @functools.wraps(compiled)

@@ -47,19 +47,20 @@ found_on_meta = ThreadPatches(
         wrap_function(thunder.torch, "_fake_type_to_thunder", _from_meta),
     ],
 )
-"""Make Thunder compute the output types of automatically registered operators on the meta device.
+"""Make Thunder use the meta device to compute the output types of the operators that it leaves to PyTorch.
 
 To find the output types, Thunder runs these operators and their gradients on fake tensors. PyTorch's autograd queries
-the streams of the tensors' GPU, even for fake tensors. The meta device has no streams. Remove this when Thunder itself
-computes the gradients of these operators on the meta device.
+the streams of the tensors' GPU, even for fake tensors. This query fails without a GPU. The meta device has no streams.
+Remove this when Thunder itself computes the gradients of these operators on the meta device.
 """
 
 
 def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
-    """Make `optimizer`, which is a copy of the user's, create its state as fake tensors in its first step.
+    """Make an optimizer create its state as fake tensors in its first step.
 
-    The parameters of this copy are fake tensors, but `torch.optim` would create step counts as real tensors. Remove
-    this when `torch.optim` creates its whole state with tensors like the parameters.
+    `optimizer` is a copy of the user's optimizer, and its parameters are fake tensors. Unpatched `torch.optim` would
+    still create step counts as real tensors. Remove this when `torch.optim` creates its whole state with the type of
+    the parameters.
     """
     make: Any = getattr(optimizer, "_init_group", None)
 
@@ -96,7 +97,7 @@ def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None
 
 def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
     without_gpu = functools.partial(_backward, stock)
-    # Exclude the dispatch from Dynamo, which cannot guard the fake tensor mode that the patches use.
+    # Exclude the patched `backward` from Dynamo, because Dynamo cannot guard the fake tensor mode that it uses.
     return torch.compiler.disable(
         dispatch_by_thread(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches)
     )
@@ -106,9 +107,10 @@ _rehearsed = ThreadPatches("backward without a GPU", lambda: [PatchTarget(torch.
 
 
 def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
-    """In this context, ``loss.backward()`` on a fake GPU tensor sets fake gradients without autograd.
+    """In this context, ``loss.backward()`` on a fake GPU tensor sets ``grad`` of each leaf to a fake tensor.
 
-    Autograd would query the missing GPU. Remove this when autograd runs a backward of fake CUDA tensors without a GPU.
+    Autograd does not run, because it would query the missing GPU. Remove this when autograd runs a backward of fake
+    CUDA tensors without a GPU.
     """
     return _rehearsed(mode)
 
@@ -131,7 +133,7 @@ def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 says_there_is_a_gpu = ThreadPatches(
     "a GPU", lambda: [replace_function(torch.cuda, "is_available", lambda: True, traced=True)]
 )
-"""Make PyTorch report a GPU while Thunder's nvFuser executor is imported, which checks for a GPU.
+"""Make PyTorch report a GPU, because Thunder's nvFuser executor can only be imported with a GPU.
 
 Remove this when the executor can be imported without a GPU.
 """
@@ -149,11 +151,11 @@ recent_gpu = ThreadPatches(
         replace_function(torch.cuda, "get_device_capability", lambda device=None: (9, 0), traced=True),
     ],
 )
-"""Choose attention kernels as on a recent GPU, and report a device capability of 9.0.
+"""Make Thunder choose attention kernels as on a recent GPU, and make PyTorch report a device capability of 9.0.
 
-Flash attention handles 16-bit floats without a mask; memory-efficient attention handles all other cases. Unpatched
-Thunder queries the GPU, and would decompose the attention without a GPU. Remove this when the choice of the kernel can
-be passed to Thunder.
+The choice is flash attention for 16-bit floats without a mask, and memory-efficient attention in all other cases.
+Unpatched Thunder queries the GPU. Without a GPU, it would decompose the attention. Remove this when the choice of the
+kernel can be passed to Thunder.
 """
 
 
@@ -162,7 +164,7 @@ def _keep_missing_gpu() -> None:
 
     In a CUDA build of PyTorch without a GPU, the first thread with fake tensors creates a stand-in that all threads
     use. After this first thread ends, the next thread with fake tensors crashes. Therefore this function runs before
-    any program is opened; PyTorch then creates no further stand-in. Remove this when the stand-in no longer belongs to
+    any program is opened. PyTorch then creates no further stand-in. Remove this when the stand-in no longer belongs to
     a thread.
     """
     if not torch.backends.cuda.is_built() or torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Pass options to Inductor, which Thunder does not do."""
+"""Pass the workbench's options to Inductor. Thunder itself passes no options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
-"""Disable constant folding, with which Inductor (PyTorch 2.10) replaces ``x + zeros`` by ``x`` and returns ``x`` itself
-where the caller expects a new tensor.
+"""Options that disable constant folding. In PyTorch 2.10, constant folding replaces ``x + zeros`` by ``x``, so that the
+compiled function returns ``x`` itself where the caller expects a new tensor.
 """
 
 
@@ -26,11 +26,15 @@ _inductor = ThreadPatches("options of Inductor", lambda: [wrap_function(torch, "
 
 
 def inductor_options(*, compiles: bool = True) -> contextlib.AbstractContextManager[None]:
-    """In this context, `torch.compile` in this thread uses our options, because Thunder's `make_compiled` passes none.
+    """In this context, calls of `torch.compile` in this thread use the workbench's options for Inductor.
 
-    If `compiles` is false, `torch.compile` returns the function uncompiled.
+    The options also apply to later recompilations, for example for different strides. Thunder's `make_compiled` takes
+    no options. Remove this when `make_compiled` takes options, or when the output of ``torch.compile(lambda x: x +
+    torch.zeros_like(x))`` has memory of its own.
 
-    The options also apply to later recompilations, for example for different strides. Remove this when `make_compiled`
-    takes options, or when the output of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
+    Parameters
+    ----------
+    compiles : bool, optional
+        If false, `torch.compile` returns the function uncompiled.
     """
     return _inductor("compiled" if compiles else _AS_IT_IS)

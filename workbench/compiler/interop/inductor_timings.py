@@ -1,4 +1,4 @@
-"""Seconds of each compiler in one torch.compile region, from PyTorch's own compile-time metrics."""
+"""Read from PyTorch's metrics how long each of PyTorch's compilers took to compile a fusion of torch.compile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _KERNELS = "PyCodeCache.load_by_key_path"
 class RegionTimes:
     """Times of PyTorch's compilers since this object was made.
 
-    PyTorch's times are nested: the time of Dynamo includes the time of its backend AOTAutograd, this time includes the
-    time of Inductor, and this time includes the time to compile and load kernels.
+    PyTorch's metrics are nested. Dynamo's time includes AOTAutograd's time. AOTAutograd's time includes Inductor's
+    time. Inductor's time includes the time to compile and load kernels.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,10 @@ class RegionTimes:
         self._hits_before = _hits()
 
     def parts(self) -> dict[str, float]:
-        """Return each compiler's seconds since this object was made; empty if no compiler ran.
+        """Return seconds by compiler (Dynamo, AOTAutograd, Inductor, kernels) since this object was made.
 
-        The seconds of a compiler do not include the seconds of the compilers that it calls.
+        The seconds of a compiler do not include the seconds of the compilers that it calls. The result is empty if no
+        compiler ran.
         """
         frame, backend, kernels = (self._spent(key) for key in (_FRAME, _BACKEND, _KERNELS))
         inductor = sum(self._spent(key) for key in _INDUCTOR)

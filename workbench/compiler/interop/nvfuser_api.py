@@ -1,7 +1,7 @@
-"""The only access to nvFuser, through Thunder's nvFuser executor. Names are checked as in `thunder_api`.
+"""The only access to nvFuser: names of Thunder's nvFuser executor, checked at first use as in `thunder_api`.
 
-Call `workbench.compiler.interop.devices.nvfuser_module` before the first use. It makes PyTorch report a GPU if none is
-attached; otherwise Thunder would not import these names.
+Before the first use of this module, call `workbench.compiler.interop.devices.nvfuser_module`. Thunder does not import
+these names without a GPU. If no GPU is attached, that function makes PyTorch report a GPU during the import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Context manager for changes of the whole process: the first thread makes the changes, and the last undoes them."""
+"""Context manager for process-wide changes. The first thread to enter makes the changes, and the last undoes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from types import TracebackType
 
 
 class SharedContext:
-    """A context that several threads may be in at the same time; each thread may enter it several times.
+    """A context manager that several threads may use at the same time. Each thread may enter it several times.
 
     Parameters
     ----------
     changes : callable
-        Returns the context that is entered with the first thread and left with the last thread.
+        Returns a context manager that makes and undoes the changes. It is entered when the first thread enters, and
+        exited when the last thread leaves.
     """
 
     def __init__(self, changes: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
@@ -40,7 +41,10 @@ class SharedContext:
 
 
 def shared_context(changes: Callable[[], Iterator[None]]) -> Callable[[], SharedContext]:
-    """Turn a generator function into a `SharedContext`; a decorator like `contextlib.contextmanager`."""
+    """Turn a generator function into a function that always returns the same `SharedContext`.
+
+    Use this as a decorator, like `contextlib.contextmanager`.
+    """
     shared = SharedContext(contextlib.contextmanager(changes))
 
     @functools.wraps(changes)

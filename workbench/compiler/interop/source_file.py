@@ -42,7 +42,8 @@ class SourceFile(str):
 
 
 _paths: WeakKeyDictionary[Any, dict[torch.nn.Module, dict[int, str]]] = WeakKeyDictionary()
-"""For each run of Thunder's interpreter, the paths of a program's modules. The user may replace a module between runs.
+"""Paths of a program's modules, by run of Thunder's interpreter, by root module, and by `id` of the module. Each run of
+the interpreter looks up the paths again, because the user may replace a module between runs.
 """
 
 
@@ -54,12 +55,15 @@ def _module_paths(root: torch.nn.Module) -> dict[int, str]:
 
 
 def is_library(file: str) -> bool:
-    """Return whether a file belongs to PyTorch or Thunder, or is no real file. Its lines are not the user's lines."""
+    """Return whether a file belongs to PyTorch or Thunder, or exists only in memory, such as ``<string>``.
+
+    Lines of such a file are not lines of the user's code.
+    """
     return file.startswith(_LIBRARY_ROOTS) or file.startswith("<")
 
 
 def user_position() -> tuple[str, str, int]:
-    """Return scope, file and line of the user's code that Thunder's interpreter executes; see `SourceFile`."""
+    """Return the scope, file and line of the user's code that Thunder's interpreter executes now; see `SourceFile`."""
     scope, file, line, function = "", "", 0, ""
     root: torch.nn.Module | None = None
     for frame in get_interpreterruntimectx().frame_stack:

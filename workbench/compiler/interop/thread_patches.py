@@ -24,7 +24,7 @@ _PACKAGES = ("thunder.", "workbench.")
 
 @dataclass(frozen=True)
 class PatchTarget:
-    """A place to patch.
+    """An attribute, or an entry of a dict, that a patch replaces.
 
     Attributes
     ----------
@@ -32,9 +32,10 @@ class PatchTarget:
     name : object
         Name of an attribute, or key of the dict.
     make : callable
-        Returns the replacement. Its arguments are the original value, or None if there is none, and the patches.
+        Returns the replacement. The arguments of `make` are the original value and the `ThreadPatches`. The original
+        value is None if `owner` does not contain `name`.
     everywhere : bool
-        Whether to patch also the modules of Thunder and of the workbench that have imported the function by name.
+        Whether to also patch the modules of Thunder and of the workbench that have imported the function by name.
     """
 
     owner: Any
@@ -58,7 +59,7 @@ class ThreadPatches:
     """
 
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets
-    """All sets of this process; no other code replaces a function of another package."""
+    """All instances in this process. Tests check that each of them has restored what it replaced."""
 
     def __init__(self, name: str, targets: Callable[[], Iterable[PatchTarget]]) -> None:
         self.name = name
@@ -79,7 +80,7 @@ class ThreadPatches:
 
     @contextlib.contextmanager
     def __call__(self, value: Any = True) -> Iterator[None]:
-        """Activate the patches for this thread. Replacements can read `value`."""
+        """In this context, the patches are active for this thread. Replacements can read `value`."""
         with self._lock:
             if not self._inside:
                 self._install()
@@ -123,8 +124,8 @@ class ThreadPatches:
     def _restore(self) -> None:
         while self._undo:
             owner, name, stock, replacement = self._undo.pop()
-            # If other code has patched the function in the meantime, leave its patch. If this patch calls our
-            # replacement, the replacement calls the stock function.
+            # If other code has patched the function in the meantime, keep the other patch. The other patch may call
+            # our replacement, which then calls the stock function.
             if _get(owner, name) is replacement:
                 _set(owner, name, stock)
         if self._everywhere and len(sys.modules) != self._modules:
@@ -138,7 +139,7 @@ class ThreadPatches:
 def replace_function(
     owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False, traced: bool = False
 ) -> PatchTarget:
-    """Return a target that replaces a function by `ours`.
+    """Return a patch target that replaces a function by `ours`.
 
     Parameters
     ----------
@@ -150,13 +151,13 @@ def replace_function(
 
 
 def wrap_function(owner: Any, name: Any, ours: Callable[..., Any], *, everywhere: bool = False) -> PatchTarget:
-    """Return a target that replaces a function by `ours`, which gets the stock function as its first argument."""
+    """Return a patch target that replaces a function by `ours`. The first argument of `ours` is the stock function."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         return dispatch_by_thread(stock, functools.partial(ours, stock), patches)
 
     def method(stock: Any, patches: ThreadPatches) -> Any:
-        # Define a function, because a `functools.partial` in a class would not get `self`.
+        # A method must be a function: Python does not pass `self` to a `functools.partial` in a class.
         def bound(self: Any, *args: Any, **kwargs: Any) -> Any:
             return ours(stock, self, *args, **kwargs)
 
@@ -180,10 +181,10 @@ def dispatch_by_thread(
 
 
 def dispatch_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
-    """Return a function as `dispatch_by_thread` does, for functions that Dynamo traces.
+    """Return a function that calls `ours` or `stock` as in `dispatch_by_thread`, also if Dynamo traces the function.
 
-    Dynamo does not see the values that a thread has set in a `threading.local`. Therefore Dynamo calls `is_inside`
-    while it traces, and treats the answer as a constant.
+    When Dynamo traces code, it does not see the values of a `threading.local`. Therefore `is_inside` is marked as a
+    constant: Dynamo calls `is_inside` during the trace, and uses the result as a constant.
     """
 
     def is_inside() -> bool:
@@ -198,7 +199,7 @@ def dispatch_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patc
 
 
 class ModuleStandIn:
-    """A stand-in for a module in which some functions are replaced.
+    """An object with the attributes of a module, except that some functions are replaced.
 
     Parameters
     ----------
@@ -216,7 +217,7 @@ class ModuleStandIn:
 
 
 def replace_in_module(owner: ModuleType, name: str, **functions: Callable[..., Any]) -> PatchTarget:
-    """Return a target that replaces functions of the module `name`, but only where the module `owner` calls them."""
+    """Return a patch target that replaces functions of the module `name` only for calls from the module `owner`."""
 
     def make(stock: Any, patches: ThreadPatches) -> Any:
         return ModuleStandIn(
@@ -229,7 +230,7 @@ def replace_in_module(owner: ModuleType, name: str, **functions: Callable[..., A
 def _get(owner: Any, name: Any) -> Any:
     if isinstance(owner, MutableMapping):
         return owner.get(name, _MISSING)
-    # Use `vars`, because `getattr` on a class would not return a static method or descriptor itself.
+    # For a static method or descriptor of a class, `getattr` would not return the object that the class contains.
     return vars(owner).get(name, _MISSING)
 
 
@@ -249,7 +250,10 @@ _found: dict[tuple[tuple[str, Any], ...], tuple[int, list[tuple[Any, str]]]] = {
 
 
 def _importers(functions: tuple[tuple[str, Any], ...]) -> list[tuple[Any, str]]:
-    """Return modules that have imported a function by name, each with this name. After new imports, search again."""
+    """Return pairs of a module and the name by which it has imported one of the functions.
+
+    The result is cached until Python imports a further module.
+    """
     if not functions:
         return []
     count = len(sys.modules)

@@ -1,4 +1,4 @@
-"""Patches of Thunder where it has no extension point, each with its reason and the condition for its removal.
+"""Patches of Thunder where Thunder has no extension point, each with its reason and the condition for its removal.
 
 Importing this module patches nothing. The patches of `PLACES` are active while the workbench traces or compiles; see
 `patch_context.install_patches`. Patches apply only to the threads inside of the context, and are undone afterwards; see
@@ -42,10 +42,10 @@ from workbench.interop.torch_private import FakeTensorMode
 def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, positions: Any) -> None:
     """Record the module path and the user's own line with each traced statement.
 
-    Thunder records no module path, and only the line of the innermost frame, which is inside of PyTorch for most
-    modules. Thunder calls `set_current_source_location` while the interpreter's frames exist. Therefore the user's line
-    and the module path can be read from the frames, and are passed on in the file name. Remove this when `BoundSymbol`
-    contains a module path.
+    Thunder records no module path. It records only the line of the innermost frame, and for most modules this frame is
+    inside of PyTorch. Thunder calls `set_current_source_location` while the interpreter's frames exist. Therefore this
+    patch reads the user's line and the module path from the frames, and stores both in the file name. Remove this when
+    `BoundSymbol` contains a module path.
     """
     if filename is not None and not isinstance(filename, SourceFile):
         filename = SourceFile(filename, *user_position())
@@ -55,8 +55,8 @@ def _set_location_and_scope(stock: Any, self: TraceCtx, filename: str | None, po
 def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -> Any:
     """Record a comparison at its own line.
 
-    Thunder's interpreter evaluates a comparison directly, without a new position. The comparison would be recorded at
-    the line of the previous call. Remove this when Thunder interprets comparisons as it interprets arithmetic.
+    Unpatched, Thunder's interpreter evaluates a comparison without setting a new position, so the comparison gets the
+    line of the previous call. Remove this when Thunder interprets comparisons as it interprets arithmetic.
     """
     trace = get_tracectx()
     if trace is not None and any(isinstance(unwrap(operand), Proxy) for operand in (stack[-1], stack[-2])):
@@ -65,11 +65,12 @@ def _compare_in_its_place(stock: Any, inst: Any, /, stack: Any, **kwargs: Any) -
 
 
 def _rename_but_parameters(stock: Any, orig_value: Any, name: str, is_internal: bool | None = None) -> None:
-    """Keep the names of parameters and buffers, which are their paths; the ids of sites of collectives contain them.
+    """Prevent Thunder from renaming parameters and buffers, because ids of collectives' sites contain these names.
 
-    Thunder first names a parameter by its path. Then it renames the first parameter that a function assigns to a local
-    variable, such as ``weight`` in PyTorch's convolutions. Which parameter is renamed depends on the program. Remove
-    this when Thunder does not rename parameters and buffers.
+    Thunder first names a parameter by its path. If a function assigns parameters to a local variable, such as
+    ``weight`` in PyTorch's convolutions, Thunder gives the variable's name to the first of these parameters. The same
+    layer would therefore have different names in different programs. Remove this when Thunder does not rename
+    parameters and buffers.
     """
     if not _is_module_tensor(getattr(unwrap(orig_value), "history", None)):
         stock(orig_value, name, is_internal)
@@ -121,10 +122,10 @@ class TraceSource:
     Attributes
     ----------
     of_found : callable
-        Returns the traces, from the result of Thunder's interpreter.
+        Returns the traces of the program. The argument is the result of Thunder's interpreter or of `of_arguments`.
     of_arguments : callable, optional
-        Replaces the interpreter: returns its result from the function and the arguments, but the result does not check
-        arguments. Returns None if the interpreter is needed.
+        Replaces the interpreter in `trace_for_plan`. Returns what the interpreter would return for a function and its
+        arguments, but with a prologue that does not check arguments. Returns None if the interpreter must run.
     """
 
     of_found: Callable[[TraceResults], TraceResults]
@@ -134,8 +135,8 @@ class TraceSource:
 def trace_with(function: Callable[..., Any], makes: TraceSource) -> None:
     """Make `thunder.jit` get the traces of `function` from `makes` while the workbench traces the function.
 
-    Thunder makes the first traces of a function by a call of `thunder_general_jit`, which is patched. All other
-    functions go through Thunder's interpreter as usual. Remove this when `thunder.jit` takes traces or FX graphs.
+    Thunder makes the first traces of a function in `thunder_general_jit`. The patch of `thunder_general_jit` affects
+    only functions that were registered here. Remove this when `thunder.jit` takes traces or FX graphs.
     """
     _made[function] = makes
 
@@ -151,16 +152,17 @@ def trace_for_plan() -> Iterator[None]:
 
 
 def argument_layouts() -> Mapping[str, torch.Tensor]:
-    """Return fake tensors with the layouts of the current graph's arguments; empty if all layouts are the default.
+    """Return a fake tensor with the layout of each argument of the current graph, by name of the argument.
 
-    The result maps the name of an argument to a fake tensor. A kernel's allocations depend on the layouts of its
-    arguments, and Thunder's proxies contain no layouts.
+    A kernel's allocations depend on the layouts of its arguments, and Thunder's proxies contain no layouts. The result
+    is empty if each argument is contiguous and fills a storage of its own, or if a layout is not strided. It is also
+    empty in `trace_for_plan`.
     """
     return _laid_out.get()
 
 
 def forget_layouts() -> None:
-    """Drop the tensors of `argument_layouts`, after a graph is compiled."""
+    """Delete the fake tensors of `argument_layouts`. Call this after a graph is compiled."""
     _laid_out.set(MappingProxyType({}))
 
 
@@ -194,10 +196,10 @@ def _interpret_or_make(
 
 @contextlib.contextmanager
 def define_with(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
-    """In this context, Thunder gets nvFuser's definitions from `define`; its first argument is Thunder's `create_fd`.
+    """In this context, Thunder calls `define` instead of its `create_fd` to get the definition of an nvFuser fusion.
 
-    The replacement applies to all threads, because autograd runs the backward of GPU tensors in a thread of its own.
-    Use this context only in the process of a run.
+    `define` receives `create_fd` as its first argument. The replacement applies to all threads, because autograd runs
+    the backward of GPU tensors in a separate thread. Use this context only in the process of a run.
     """
     stock = nvfuser.create_fd
     nvfuser.create_fd = functools.partial(define, stock)
@@ -208,7 +210,7 @@ def define_with(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
 
 
 class _SortedSet(frozenset[str]):
-    """A frozenset that iterates in sorted order; the order of other sets of strings depends on Python's hash seed."""
+    """A frozenset that iterates in sorted order. The order of a normal set of strings depends on Python's hash seed."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(super().__iter__()))
@@ -240,10 +242,10 @@ def _contract_path(*args: Any, **options: Any) -> Any:
 def _contract_in_order() -> list[PatchTarget]:
     """Make ``einsum`` process contracted and remaining dimensions in the order of their labels.
 
-    Thunder iterates over sets of labels, so statements, sites and memory differ between processes, and a config that
-    one process has exported can contain ids of sites that do not exist in a different process. Remove this when
-    ``torch.einsum("ibh,hnd->ibnd", x, w)`` has equal traces under all hash seeds. The two patches cover all sets of
-    labels in `thunder.torch`.
+    Unpatched Thunder iterates over sets of labels, so statements, sites and memory differ between processes. A config
+    from one process could contain ids of sites that do not exist in a different process. The two patches cover all sets
+    of labels in `thunder.torch`. Remove this when ``torch.einsum("ibh,hnd->ibnd", x, w)`` has equal traces under all
+    hash seeds.
     """
 
     def labels(_: Any, patches: ThreadPatches) -> Any:

@@ -1,1 +1,1 @@
-"""Repeated layers: detect them, differentiate a reduced model, expand the trace."""
+"""Repeated layers: find them, leave most of them out, and add their statements to later traces."""

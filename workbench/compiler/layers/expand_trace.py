@@ -1,10 +1,10 @@
 """Expand a trace that was made from a reduced program: add the statements of the layers that were left out.
 
-The layers on both sides of the gap are compared in Thunder's trace, statement by statement. Both must read
-corresponding values of their own layer, of the layer before and of the layer after. All other values that they read
-must be the same. If so, the layers in the gap would do the same. Their statements are then added with the names that
-Thunder would make. Thunder numbers names in the order in which it makes them, so the difference between two layers
-shows how many numbers a layer uses.
+The place of the missing layers is the gap. The layers on both sides of the gap are compared in Thunder's trace,
+statement by statement. Both must read corresponding values of their own layer, of the layer before and of the layer
+after. All other values that they read must be the same. If so, the missing layers have the same statements, too. These
+statements are added with the names that Thunder would make. Thunder numbers names in the order in which it makes them.
+Therefore the difference between the numbers in two neighboring layers is the count of numbers that a layer uses.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class _LayerPair:
     pairs : dict of str to str
         Maps names of the first layer's results to names of the second layer's results.
     before : dict of str to str
-        Maps names that the first layer reads of its predecessor to names that the second layer reads of the first.
+        Maps names that the first layer reads from its predecessor to names that the second layer reads from the first.
     after : dict of str to str
-        Maps names that the first layer reads of the second to names that the second layer reads of its successor.
+        Maps names that the first layer reads from the second to names that the second layer reads from its successor.
     """
 
     rows: tuple[list[int], list[int]]
@@ -49,7 +49,7 @@ class _LayerPair:
 
 
 class TraceExpander:
-    """Adds the missing layers to a sequence of traces. Thunder makes each trace from the previous trace.
+    """Adds the missing layers to a sequence of traces, each of which Thunder makes from the previous trace.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class TraceExpander:
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
         """Indices of the layers before and after the gap."""
         self._begun, self._length = origin_of(run.layers[0][0]), len(run.layers[0])
-        # Names of the program stay. Names of values that are made later have numbers, which are higher if there are
-        # more layers.
+        # Maps names in the reduced traces to names in the expanded traces. Names of the program stay the same. Values
+        # that later passes make have numbered names, and the numbers are higher in a program with more layers.
         self._names = {name: name for bsym in reduced.program.bound_symbols for name in names_in(bsym)}
         self._moved = 0
         self._copies = [self._pairs_of(at) for at in run.left_out]
@@ -81,7 +81,7 @@ class TraceExpander:
         }
 
     def _pairs_of(self, layer: int) -> dict[str, str]:
-        """Map results and own arguments of the layer before the gap to those of `layer`."""
+        """Map the names of results and private arguments of the layer before the gap to those of `layer`."""
         run = self._run
         pairs = dict(zip(run.private[self._here], run.private[layer], strict=True))
         for one, other in zip(run.layers[self._here], run.layers[layer], strict=True):
@@ -95,7 +95,7 @@ class TraceExpander:
         return self._program
 
     def expand(self, trace: TraceCtx) -> TraceCtx:
-        """Return the trace that Thunder makes if nothing is left out.
+        """Return the trace that Thunder would make from the whole program.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class TraceExpander:
             raise LayerMismatch(_only_one(error)) from error
 
     def expand_later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """Return the result of `expand`, which is computed at the first access. Raise errors now.
+        """Return the result of `expand` as a value that is computed at its first use. Errors are raised now.
 
         Raises
         ------
@@ -117,13 +117,13 @@ class TraceExpander:
         """
         try:
             write = self._prepare(trace)
-            write((1, self._gap))  # the first and the last missing layer; layers between them are alike
+            write((1, self._gap))  # errors occur in the first or in the last missing layer, or in no layer
         except KeyError as error:
             raise LayerMismatch(_only_one(error)) from error
         return LazyValue(lambda: write(range(1, self._gap + 1)))
 
     def check(self, trace: TraceCtx) -> None:
-        """Compare the layers on both sides of the gap, without generating statements.
+        """Check that the layers on both sides of the gap are identical, without generating statements.
 
         Raises
         ------
@@ -133,15 +133,17 @@ class TraceExpander:
         self._layer_pair(trace, self._parts(trace))
 
     def _prepare(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
-        """Return a function that takes indices of missing layers and generates the trace with these layers.
+        """Return a function that generates the trace with the given missing layers.
 
-        The time of this function is proportional to the number of the layers that it adds.
+        The function takes the numbers of the missing layers; the first missing layer has number 1.
+
+        The time of the function is proportional to the number of layers that it adds.
         """
         parts = self._parts(trace)
         both = self._layer_pair(trace, parts)
         self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
-        # The check flattens statements; they are reused when the trace is generated.
+        # `expand_later` calls `write` twice. The second call reuses the flattened statements of the first call.
         books = _FlatStatements(), _FlatStatements()
 
         def write(left_out: Sequence[int]) -> TraceCtx:
@@ -157,11 +159,11 @@ class TraceExpander:
         return write
 
     def _parts(self, trace: TraceCtx) -> list[int]:
-        """Return the layer of the run that each statement belongs to; -1 for none.
+        """Return, for each statement, the index of its layer in the run, or -1 if it belongs to no layer.
 
         A statement without origin, such as a sum of gradients, belongs to the layer that makes the last of the values
-        that the statement reads. A statement that reads nothing, such as the initial zeros of a sum, belongs to the
-        layer that first reads the statement's result.
+        that the statement reads. If it reads nothing, such as the initial zeros of a sum, it belongs to the layer that
+        first reads its result.
         """
         parts: list[int] = []
         made_at: dict[str, int] = {}
@@ -185,7 +187,7 @@ class TraceExpander:
         return parts
 
     def _layer_pair(self, trace: TraceCtx, parts: Sequence[int]) -> _LayerPair:
-        """Compare the layers on both sides of the gap and return them.
+        """Return the layers on both sides of the gap, after checking that they are identical.
 
         Raises
         ------
@@ -209,7 +211,10 @@ class TraceExpander:
         return both
 
     def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _LayerPair, fixed: set[str]) -> None:
-        """Compare two statements, one of each layer: the values that they read and make must correspond."""
+        """Compare two statements, one of each layer: the values that they read and make must correspond.
+
+        The names of corresponding values are added to `both`, and the names of values that both read to `fixed`.
+        """
         here, there = self._here, self._there
         if not is_like(a, b):
             raise LayerMismatch(difference(a, b))
@@ -235,9 +240,9 @@ class TraceExpander:
                 raise LayerMismatch(f"{b.sym.name} makes {y} in place of {x}")
 
     def _check_readers(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
-        """Check that only neighbouring layers read a layer's values.
+        """Check that only a layer itself and its neighbors read its values.
 
-        Any other reader of a value would also read the corresponding values of the missing layers.
+        Any other reader would, in the whole program, also read values of the missing layers.
         """
         here, there = self._here, self._there
         for part, bsym in zip(parts, trace.bound_symbols, strict=True):
@@ -250,14 +255,14 @@ class TraceExpander:
                 raise LayerMismatch(f"{bsym.sym.name} reads a value of a layer that is not a neighbor")
 
     def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
-        """Find the names that the values have in the expanded trace.
+        """Find the names of values in the expanded trace, and store them in `_names` and `_copies`.
 
-        Each missing layer must use as many numbers as a remaining layer.
+        A missing layer uses as many numbers as a remaining layer.
 
         Parameters
         ----------
         names : iterable of str
-            All names.
+            All names in the reduced trace.
         pairs : mapping of str to str
             Maps results of the layer before the gap to results of the layer after the gap.
 
@@ -269,8 +274,8 @@ class TraceExpander:
         numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
         early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
         for name in early:
-            # The name got its number when the program was traced with all layers, because its value is inside of a
-            # checkpointed region.
+            # The name was made when the whole program was traced, because its value is in a checkpointed region. So
+            # it stays the same.
             self._names[name] = name
             prefix, one = numbered.pop(name)
             if name in pairs:
@@ -335,14 +340,14 @@ class TraceExpander:
                     into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
 
     def _return_statement(self, bsym: Any, stays: _StatementWriter, copies: Sequence[_StatementWriter]) -> Any:
-        """Generate the return statement with the missing arguments and their gradients."""
+        """Generate the return statement, with the arguments of the missing layers and their gradients."""
         given = bsym.args[0]
         everything = next(b for b in reversed(self._program.bound_symbols) if b.sym.id is PrimIDs.RETURN)
         arguments = everything.args[0]["flat_args"]
         returned = {name: stays.tree(each) for name, each in given.items()}
         returned["flat_args"] = list(arguments)
         if "fw_flat_out" in given:
-            # One gradient for each argument.
+            # In a joint trace, `output` has one gradient for each argument.
             names = [getattr(arg, "name", None) for arg in given["flat_args"]]
             gradients = dict(zip(names, given["output"], strict=True))
             made = dict(zip(names, returned["output"], strict=True))
@@ -359,7 +364,7 @@ def _only_one(error: KeyError) -> str:
 
 
 def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
-    """Map the name of each value to the layer that makes the value."""
+    """Map the name of each value to the index of the layer that makes the value, or to -1."""
     home: dict[str, int] = {}
     for part, bsym in zip(parts, trace.bound_symbols, strict=True):
         if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
@@ -374,7 +379,10 @@ def _check_leaf(leaf: Any) -> None:
 
 
 class _NameMap(dict[str, str]):
-    """A map of names that stores only the differences from `fallback`, because full maps need quadratic memory."""
+    """A map of names that stores only the differences from `fallback`.
+
+    Full maps for all layers would need memory that grows with the square of the number of layers.
+    """
 
     def __init__(self, fallback: Mapping[str, str], own: Mapping[str, str]) -> None:
         super().__init__(own)
@@ -396,7 +404,10 @@ class _FlatStatements:
         self._known: dict[int, tuple[BsymTemplate, _Get, _Tell]] = {}
 
     def lookup(self, bsym: Any) -> tuple[BsymTemplate, _Get, _Tell]:
-        """Return a statement's template, a function that looks up its names, and a function that names a copy."""
+        """Return a statement's template and two functions of a generated copy.
+
+        The first function returns the copy's names from a map of names. The second function caches them in the copy.
+        """
         found = self._known.get(identity(bsym))
         if found is None:
             found = self.recipes.statement_template(bsym), _getter(names_in(bsym)), _name_cacher(bsym)
@@ -405,14 +416,18 @@ class _FlatStatements:
 
 
 def _getter(keys: Sequence[Any]) -> _Get:
-    """Return a function that returns the tuple of values at some keys."""
+    """Return a function that returns a tuple of the values at `keys`, like `itemgetter`, for any number of keys."""
     if len(keys) > 1:
         return itemgetter(*keys)
     return lambda known: tuple([known[key] for key in keys])
 
 
 def _name_cacher(bsym: Any) -> _Tell:
-    """Return a function that caches the names of a generated statement, which are found by position."""
+    """Return a function that caches the names in a generated copy of a statement.
+
+    The returned function takes the copy, and all names in the copy in the order of `names_in`. The names that the copy
+    reads and makes are at the same positions as in the statement.
+    """
     at = {name: place for place, name in enumerate(names_in(bsym))}
     read, made = (_getter([at[name] for name in names(bsym)]) for names in (read_names, made_names))
     tell_inside = _inner_name_cacher(bsym)
@@ -425,7 +440,7 @@ def _name_cacher(bsym: Any) -> _Tell:
 
 
 def _inner_name_cacher(bsym: Any) -> _Tell:
-    """Return a function that caches all names in a generated statement and in its subsymbols."""
+    """Return a function that caches all names in a generated copy of a statement and in the copy's subsymbols."""
     at = {name: place for place, name in enumerate(names_in(bsym))}
     inside = [(_getter([at[name] for name in names_in(sub)]), _inner_name_cacher(sub)) for sub in bsym.subsymbols]
 
@@ -438,19 +453,19 @@ def _inner_name_cacher(bsym: Any) -> _Tell:
 
 
 class _StatementWriter:
-    """Generates statements with other values.
+    """Generates copies of statements with other values.
 
     Parameters
     ----------
     book : _FlatStatements
     names : mapping of str to str
-        Maps the name of each value to its new name.
+        Maps the name of each value to its name in the copies.
     values : dict of str to TensorProxy
-        Maps new names to existing values. New values are added.
+        Maps new names to existing values. The writer adds the values that it makes.
     locations : mapping of int to (str, Positions), optional
-        Source position of the statements of each origin.
+        Source file and position of the statements of each origin.
     shift : int, optional
-        Offset of the origins.
+        Difference between the origin of a copy and the origin of its statement.
     """
 
     def __init__(
@@ -467,7 +482,7 @@ class _StatementWriter:
         self._marks: list[Mark] = []
 
     def statement(self, bsym: Any) -> Any:
-        """Generate a statement and its subsymbols."""
+        """Return the copy of a statement and its subsymbols, or the statement itself if nothing changes."""
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
@@ -500,5 +515,5 @@ class _StatementWriter:
         return found
 
     def tree(self, tree: Any) -> Any:
-        """Replace the values in arguments or results."""
+        """Return arguments or results with their values replaced."""
         return self._book.recipes.tree_template(tree)(self._values)

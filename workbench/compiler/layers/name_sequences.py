@@ -1,4 +1,8 @@
-"""Numbering of names from layer to layer, and positions of the statements of additional layers."""
+"""Names and positions of the statements that `expand_trace` adds for missing layers.
+
+The place of the missing layers in a trace is the gap. Thunder's names of values, such as ``t12``, contain a number.
+Thunder counts these numbers up while it records a trace, so each further layer increases all later numbers.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +22,24 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 @dataclasses.dataclass(frozen=True)
 class Numbering:
-    """Numbering of names after a gap of layers.
+    """Rule by which the numbers in names increase if missing layers are added.
 
     Attributes
     ----------
     steps : tuple of (int, int)
-        Pairs of the first number that is shifted and the shift for each missing layer.
+        Pairs of a number and a shift. For each missing layer, the shift is added to all numbers from this number on.
     """
 
     steps: tuple[tuple[int, int], ...]
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
-        """Compute the numbering from pairs of corresponding numbers in two layers."""
+        """Compute the rule from pairs of corresponding numbers in the layers before and after the gap."""
         phases: list[list[tuple[int, int]]] = []
         for one, other in sorted(pairs):
             first = phases[-1][0] if phases else (0, 0)
-            # All numbers of one layer precede all numbers of the other layer.
+            # A phase is a sequence of numbers, such as those of the backward. In a phase, all numbers of one layer
+            # precede all numbers of the other layer, and all pairs have the same difference.
             if first[1] - first[0] == other - one and min(one, other) < max(first):
                 phases[-1].append((one, other))
             else:
@@ -42,22 +47,32 @@ class Numbering:
         return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
 
     def shift(self, number: int, gap: int, extra: int = 0) -> int:
-        """Return what a number becomes if `gap` layers are added, increased by `extra`."""
+        """Return the number that replaces `number` if `gap` layers are added. The offset `extra` is added, too."""
         return number + extra + gap * sum(step for begun, step in self.steps if number >= begun)
 
     def total_shift(self, gap: int) -> int:
-        """Return the shift of the last number."""
+        """Return the increase of the largest number if `gap` layers are added."""
         return gap * sum(step for _, step in self.steps)
 
     def numbers_between(self, first: int, last: int, gap: int, extra: int = 0) -> range:
-        """Return a value's number in each missing layer, if its numbers around the gap are `first` and `last`."""
+        """Return the numbers of a value in the missing layers, in the order of the layers.
+
+        Parameters
+        ----------
+        first, last : int
+            Numbers of the value in the layer before the gap and in the layer after the gap.
+        gap : int
+            Number of missing layers.
+        extra : int, optional
+            Offset of all numbers.
+        """
         low, step = self.shift(min(first, last), gap, extra), abs(first - last)
-        # The backward visits the layers from last to first.
+        # The backward visits the layers from last to first, so its numbers decrease from layer to layer.
         return range(low + step, low + (gap + 1) * step, step) if first < last else range(low + gap * step, low, -step)
 
 
 def number_of(name: str) -> tuple[str, int]:
-    """Return a name's prefix and its number.
+    """Return the prefix and the number of a name.
 
     Raises
     ------
@@ -71,7 +86,19 @@ def number_of(name: str) -> tuple[str, int]:
 
 
 def insertions(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
-    """Map a row to whether copies of the last layer come first, and to the rows to copy after the row.
+    """Return the positions at which the statements of missing layers are added.
+
+    Parameters
+    ----------
+    here, there : array of int
+        Rows of the statements of the layer before the gap, and of the corresponding statements after the gap.
+
+    Returns
+    -------
+    dict
+        A key is the row after which statements are added. The value is a pair. Its first item is True if the last
+        missing layer comes first, as in the backward. Its second item has the rows of `here` to copy for each missing
+        layer.
 
     Raises
     ------

@@ -1,9 +1,10 @@
 """Partition a program into layers. Find runs of structurally identical layers, and differences between layers.
 
-`LayerPartition` defines which layers of a captured program are identical: each does the same with the results of its
-predecessor. Between the trace of the program and the claimed joint trace, Thunder visits all statements about ten
-times. Therefore `LayerPartition.reduce` leaves out all layers of a run except two at each end. `expand_trace.py` later
-adds the statements of the missing layers. If the remaining layers differ in a later trace, no layer is left out.
+Layers are identical if each layer computes the same function of the results of its predecessor. `LayerPartition` finds
+such layers in a captured program. Between the trace of the program and the claimed joint trace, Thunder visits all
+statements about ten times. To save time, `LayerPartition.reduce` leaves out all layers of a run except two at each end.
+The gap is the place of the layers that were left out. `expand_trace.py` later adds the statements of these layers. If
+the remaining layers differ in a later trace, the capture is repeated with all layers.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from workbench.compiler.trace.stable_ids import origin_of
 from workbench.core.graph import Origin
 
 KEPT = 2
-"""Number of layers that stay at each end of a run: the layer next to the gap, and its other neighbour."""
+"""Number of layers that stay at each end of a run: the layer next to the gap, and the neighbor of this layer."""
 
 WORTHWHILE = 2 * KEPT + 2
 """Smallest number of layers in a run from which `LayerPartition.reduce` leaves layers out."""
 
 MOST_IN_TURNS = 8
-"""Largest number of layers after which the kinds of layers repeat. For example, this number is 6 if every sixth layer
-has full attention and all other layers have windowed attention.
+"""Largest supported period of alternating kinds of layers. For example, the period is 6 layers if every sixth layer has
+full attention and all other layers have windowed attention.
 """
 
 
@@ -49,7 +50,7 @@ class LayerMismatch(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class LayerRun:
-    """Consecutive layers that each compute the same from their predecessor.
+    """Consecutive layers that compute the same function of the results of their predecessor.
 
     If kinds of layers alternate, `turns` consecutive layers together count as one layer.
 
@@ -60,7 +61,8 @@ class LayerRun:
     layers : tuple of (tuple of BoundSymbol)
         Statements of each layer, in execution order.
     private : tuple of (tuple of str)
-        For each layer, the arguments that only this layer reads. Arguments at the same position correspond.
+        For each layer, the names of the program's arguments that only this layer reads. Arguments at the same position
+        correspond.
     turns : int
         Number of the container's layers that count as one layer.
     all : int
@@ -75,20 +77,20 @@ class LayerRun:
 
     @property
     def left_out(self) -> range:
-        """Indices of the layers that are left out."""
+        """Indices in `layers` of the layers that `LayerPartition.reduce` leaves out."""
         return range(KEPT, len(self.layers) - KEPT)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReducedTrace:
-    """A program without the layers that are left out.
+    """The trace of a program without the middle layers of a run.
 
     Attributes
     ----------
     program : TraceCtx
         Trace of the whole program.
     trace : TraceCtx
-        Trace without the layers that are left out.
+        Trace without the layers of `run.left_out`.
     run : LayerRun
     """
 
@@ -105,15 +107,18 @@ class LayerPartition:
 
     Two layers are identical if their statements are identical, one by one. Identical statements have the same
     operation, constants, shapes, data types and devices, and read corresponding values of their own layer. Writes in
-    place and random draws are compared like other statements. In a run, each layer also reads the corresponding values
-    of the layer before it and the corresponding arguments of its own. Everything else that a layer reads has the same
-    name in all layers. The first layers, which read the program's inputs, are not part of a run.
+    place and random draws are compared like other statements.
+
+    In a run, each layer also reads the corresponding values of the layer before it, and corresponding arguments that no
+    other layer reads. All other values that a layer reads are the same in all layers. A first layer that reads the
+    program's inputs instead of the results of a predecessor is not part of a run.
 
     Parameters
     ----------
     program : TraceCtx
         Trace whose statements have origins from `tag_origins`.
     origins : sequence of Origin
+        Second result of `tag_origins`.
     """
 
     def __init__(self, program: TraceCtx, origins: Sequence[Origin]) -> None:
@@ -122,7 +127,7 @@ class LayerPartition:
         self._readers = _readers(program)
 
     def reduce(self) -> ReducedTrace | None:
-        """Return the program without its repeated layers, or None if no layer can be left out."""
+        """Return the program without the middle layers of a run, or None if no layer can be left out."""
         program = self._program
         if not all(type(proxy) is TensorProxy for bsym in program.bound_symbols for proxy in bsym.flat_proxy_outs):
             return None
@@ -134,9 +139,9 @@ class LayerPartition:
 
     @cached_property
     def differences(self) -> Mapping[str, str]:
-        """Map the path of each layer that differs from the previous layer of its module to the first difference.
+        """Map the path of each layer that differs from the previous layer to a text with the first difference.
 
-        A layer inside of another layer has no entry.
+        A layer inside another layer has no entry.
         """
         found: dict[str, str] = {}
         for container, layers in _containers(self._program, self._origins, 2, between=False):
@@ -151,10 +156,10 @@ class LayerPartition:
         return found
 
     def _runs(self, container: str, layers: Sequence[list[Any]]) -> list[LayerRun]:
-        """Return runs of layers, those with most layers to leave out first."""
+        """Return the runs of a container, sorted by the number of layers that can be left out, largest first."""
         found: list[LayerRun] = []
         for turns in range(1, MOST_IN_TURNS + 1):
-            # Try each of the first layers as the start, because the first layers may be special.
+            # Try several first layers, because the layers at the beginning may differ from all others.
             for begun in range(turns):
                 groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
                 joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
@@ -169,7 +174,7 @@ class LayerPartition:
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
-    """Map the name of each value to the `identity` of each statement that reads the value, except the return."""
+    """Map the name of each value to the `identity` of the statements that read the value, without the return."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for bsym in program.bound_symbols:
         if bsym.sym.id is not PrimIDs.RETURN:
@@ -181,9 +186,10 @@ def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
 def _containers(
     program: TraceCtx, origins: Sequence[Origin], least: int, *, between: bool = True
 ) -> Iterator[tuple[str, Mapping[str, list[Any]]]]:
-    """Yield paths of modules with at least `least` numbered layers, and the statements of each number.
+    """Yield the path of each module with at least `least` numbered layers, and a map from layer number to statements.
 
-    Paths with the most statements come first. With `between`, statements between two layers belong to the first layer.
+    Modules with the most statements come first. If `between` is True, statements between two layers belong to the first
+    of the two layers.
     """
     statements = [bsym for bsym in program.bound_symbols if origin_of(bsym) >= 0]
     parts = [origins[origin_of(bsym)].scope.split(".") for bsym in statements]
@@ -214,7 +220,7 @@ def _containers(
 
 
 def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
-    """Map the name of each value that a layer makes to the layer and to the value's position among its results."""
+    """Map the name of each value that a layer makes to the layer's index and the value's position in the layer."""
     return {
         out.name: (at, place)
         for at, layer in enumerate(layers)
@@ -225,7 +231,7 @@ def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
 def _longest_run(
     container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
 ) -> LayerRun | None:
-    """Return the longest run of equal layers, or None if it has fewer than `WORTHWHILE` layers."""
+    """Return the longest run of identical layers, or None if it has fewer than `WORTHWHILE` layers."""
     home = _homes(layers)
     best: tuple[int, list[dict[str, str]]] = (0, [])
     begun, pairs = 0, list[dict[str, str]]()
@@ -253,7 +259,7 @@ def _longest_run(
 
 
 def _compare(layer: Sequence[Any], next_layer: Sequence[Any], index: int, home: Mapping[str, tuple[int, int]]) -> None:
-    """Compare the statements of layer `index` and of the next layer, and what the statements read of their own layer.
+    """Compare the statements of layer `index` and of the next layer, and the values that each reads of its own layer.
 
     Raises
     ------
@@ -288,8 +294,9 @@ def _private_arguments(
     Raises
     ------
     LayerMismatch
-        If the layers differ, if they do not read corresponding values of the layers before them, or if they read
-        different values that other statements read too.
+        If the layers differ, or if they do not read corresponding values of the layers before them. Also if the layers
+        read different values that are not made by layers, unless both values are arguments of the program that no other
+        statement reads.
     """
     _compare(layer, next_layer, index, home)
     given = dict[str, str]()
@@ -301,7 +308,7 @@ def _private_arguments(
                 if here != (there[0] + 1, there[1]):
                     raise LayerMismatch(f"{_name(b)} of another value of the layer before")
             elif x.name != y.name:
-                # Arguments of the program that no other layer reads.
+                # Both values must be arguments of the program that no other statement reads.
                 alone = inside[0].issuperset(readers[x.name]) and inside[1].issuperset(readers[y.name])
                 if there is not None or here is not None or given.setdefault(x.name, y.name) != y.name or not alone:
                     raise LayerMismatch(f"{_name(b)} of a value that others read, too")
@@ -315,7 +322,7 @@ def _name(bsym: Any) -> str:
 
 
 def difference(a: Any, b: Any) -> str:
-    """Return a text for messages: how statement `b` differs from statement `a`, apart from names."""
+    """Return a text for messages with the first difference of statement `b` from statement `a`, apart from names."""
     if a.sym != b.sym:
         return f"{_name(b)} in place of {_name(a)}"
     sides = ((a.flat_proxy_args, b.flat_proxy_args), (a.flat_proxy_outs, b.flat_proxy_outs))
@@ -340,7 +347,7 @@ def _traits(proxy: Any) -> tuple[str, ...]:
 
 
 def is_like(a: Any, b: Any) -> bool:
-    """Return whether two statements, with their subsymbols, differ only in the names of values."""
+    """Return whether two statements, including their subsymbols, are equal except for the names of values."""
     if a is b:
         return True
     if a.sym is not b.sym and a.sym != b.sym:
@@ -370,7 +377,7 @@ def _like_trees(x: Any, y: Any) -> bool:
     if type(x) is not type(y):
         return False
     if isinstance(x, Proxy):
-        return True  # proxies were compared before
+        return True  # `is_like` has already compared the proxies
     if isinstance(x, tuple | list):
         return len(x) == len(y) and all(map(_like_trees, x, y))
     if isinstance(x, dict):
@@ -381,17 +388,17 @@ def _like_trees(x: Any, y: Any) -> bool:
 
 
 def _remove_layers(program: TraceCtx, run: LayerRun) -> TraceCtx:
-    """Return the program without the layers that are left out. The layer after the gap reads the layer before it.
+    """Return the program without the layers of `run.left_out`.
 
     Raises
     ------
     LayerMismatch
-        If any other statement reads a result of a layer that is left out.
+        If a statement that stays, outside of the layer after the gap, reads a result of a removed layer.
     """
     gone = {identity(bsym) for at in run.left_out for bsym in run.layers[at]}
     lost = {out.name for at in run.left_out for bsym in run.layers[at] for out in bsym.flat_proxy_outs}
     private = {name for at in run.left_out for name in run.private[at]}
-    # The layer after the gap reads the layer before it.
+    # The layer after the gap now reads the results of the layer before the gap.
     after = run.left_out.stop
     pairs = zip(_outs(run.layers[after - 1]), _outs(run.layers[KEPT - 1]), strict=True)
     renamed = {variableify(old): new for old, new in pairs}
@@ -420,7 +427,7 @@ def _outs(layer: Sequence[Any]) -> list[Any]:
 
 
 def return_without(bsym: Any, private: Set[str]) -> Any:
-    """Return the return statement without the removed arguments and their gradients.
+    """Return a program's return statement without the arguments in `private` and without their gradients.
 
     Raises
     ------
@@ -434,6 +441,6 @@ def return_without(bsym: Any, private: Set[str]) -> Any:
     left = dict(given)
     left["flat_args"] = [arg for arg, here in zip(given["flat_args"], stay, strict=True) if here]
     if "fw_flat_out" in given:
-        # One gradient for each argument.
+        # In a joint trace, `output` has one gradient for each argument.
         left["output"] = tuple(each for each, here in zip(given["output"], stay, strict=True) if here)
     return bsym.from_bsym(args=(left,))

@@ -1,1 +1,1 @@
-"""Operator coverage: overrides, decompositions, functionalization and custom operators."""
+"""Operators that Thunder lacks or computes wrongly: overrides, decompositions, functionalization, custom operators."""

@@ -1,7 +1,8 @@
-"""In-place writes to aliased memory: repeat each write that Thunder misses.
+"""Find in-place writes that change other views of the same memory in PyTorch, but not in Thunder.
 
-If a program writes through one view, Thunder's gradients ignore the write for the base and for other views. Thunder
-also computes wrong values if it makes a copy where PyTorch has a view.
+A write through a view also changes the base and all other views. Thunder's gradients ignore these changes. If Thunder
+makes a copy where PyTorch makes a view, Thunder's values are wrong too, because the write changes only the copy.
+`frontend.fx_to_thunder` repeats each missed write for the other names, or refuses the program.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place 
 WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place into memory that is used elsewhere"
 
 _GIVEN = ("placeholder", "get_attr")
-"""Kinds of nodes whose results are in memory from outside of the graph."""
+"""Kinds of FX nodes whose results are in memory from outside the graph: inputs and attributes."""
 _SETS_GRAD = "_set_grad_enabled"
-"""Function that switches gradients on and off in Dynamo's graphs."""
+"""Name of the function that switches gradients on and off in Dynamo's graphs."""
 
 _WRITES = frozenset(
     getattr(operator, name)
@@ -48,36 +49,46 @@ _WRITES = frozenset(
 )
 _RESHAPED = frozenset({"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"})
 _SAME = frozenset({"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"})
-"""Operators that return their input, or a view of the whole input, if nothing has to be done. Thunder may copy."""
+"""Operators that return their input, or a view of the whole input, if no conversion is needed.
+
+Thunder may return a copy instead.
+"""
 _SWAPPED = frozenset({"transpose", "swapaxes", "swapdims", "t", "T", "mT"})
 _SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute", "detach"}
-"""Operators that return views also in Thunder, as indexing does. After an in-place write, they do not."""
+"""Operators that return a view in Thunder too, as indexing does. If their input was written in place before, Thunder
+returns a copy instead.
+"""
 _WHOLE = _SHARED | _SAME | _SWAPPED
 _PARTS = frozenset({"getitem", "select", "narrow"})
 _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
-"""Operators that return several parts. Eager PyTorch refuses in-place writes to parts that need a gradient."""
+"""Operators that return several views.
+
+Eager PyTorch refuses an in-place write to such a view if the view needs a gradient.
+"""
 KEEPS_STATISTICS = frozenset({"batch_norm", "instance_norm"})
 """Functions that write running statistics into their second and third argument."""
 _DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
-"""Substrings in the names of random operators. Later random numbers depend on each draw, even if nothing reads it."""
+"""Substrings in the names of random operators. A draw advances the random state even if nothing reads its result."""
 _HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
-"""Modules with functions that do not belong to an operator library."""
+"""Values of ``__module__`` of PyTorch's own functions. A function of another module may have side effects."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AliasWrite:
-    """A write to memory that later nodes read by other names.
+    """An in-place write to memory that later nodes read by other names.
 
     Attributes
     ----------
     views : tuple of Node
         The written view and its bases, without the owner. Empty if the owner itself is written.
     owner : Node
-        First name of the memory.
+        The node that allocates the memory, or the input or attribute with this memory.
     others : tuple of Node
-        The views, and all other earlier names of the memory that are read later, in order of creation.
+        Names of the memory that must be computed again from the written memory: `views`, and all other names that exist
+        before the write and are read after it. The names are in the order of the graph.
     stored : bool
         Whether the program itself stores the written part into the whole tensor before a read, as ``y[0] += 1`` does.
+        Then no write has to be repeated.
     """
 
     views: tuple[fx.Node, ...]
@@ -87,18 +98,18 @@ class AliasWrite:
 
     @property
     def steps(self) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Pairs of a view and its base, in the order in which views must be written into their bases."""
+        """Pairs of a view and its base, in the order in which the views must be written into their bases."""
         return iter(()) if self.stored else itertools.pairwise((*self.views, self.owner))
 
 
 def statistics_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the running mean and variance that a function of `KEEPS_STATISTICS` gets, each None if it is missing."""
+    """Return `running_mean` and `running_var` from a call of a `KEEPS_STATISTICS` function; None if not given."""
     first, second = (*args[1:3], None, None)[:2]
     return kwargs.get("running_mean", first), kwargs.get("running_var", second)
 
 
 def writes(node: fx.Node) -> fx.Node | None:
-    """Return the node whose result a node writes in place, or None if the node does not write."""
+    """Return the node whose result `node` overwrites in place, or None if `node` does not write in place."""
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
         return None
@@ -131,9 +142,9 @@ def _name(node: fx.Node) -> str:
 
 
 def _chain(node: fx.Node) -> tuple[fx.Node, ...]:
-    """Return a node and its bases, step by step, up to the owner of the memory.
+    """Return a node, its base, the base of this base, and so on up to the owner of the memory.
 
-    The written value counts as the base of the result of an in-place write.
+    The result of an in-place write counts as a view of the tensor that it overwrites.
     """
     found = [node]
     while (above := writes(found[-1]) or _base_of(found[-1])) is not None:
@@ -165,7 +176,7 @@ def _draws(node: fx.Node) -> bool:
 
 
 def _only_computes(node: fx.Node) -> bool:
-    """Return whether a node is known to compute a tensor without side effects."""
+    """Return whether a node certainly computes a tensor and has no side effects."""
     if node.op not in ("call_method", "call_function") or _memory(node) is None or _draws(node):
         return False
     built_in = isinstance(node.target, str) or getattr(node.target, "__module__", None) in _HOMES
@@ -185,7 +196,7 @@ class Aliases:
     graph : Graph
         Graph from Dynamo, with a fake tensor as the value of each node.
     differentiated : bool
-        Whether the program has gradients, except where the program switches gradients off.
+        Whether the program needs gradients. The graph shows where the program switches gradients off.
     """
 
     def __init__(self, graph: fx.Graph, differentiated: bool) -> None:
@@ -205,7 +216,7 @@ class Aliases:
 
     @functools.cached_property
     def _reads(self) -> dict[fx.Node, list[tuple[fx.Node, fx.Node]]]:
-        """For each owner of memory, the nodes that read the memory, in order, each with the name that it reads."""
+        """Map each owner of memory to its reads, in order: pairs of a node and the name that the node reads."""
         owners: dict[fx.Node, fx.Node] = {}
         found: dict[fx.Node, list[tuple[fx.Node, fx.Node]]] = {}
         for node in self._graph.nodes:
@@ -217,7 +228,7 @@ class Aliases:
 
     @functools.cached_property
     def _names_by_memory(self) -> dict[int, list[fx.Node]]:
-        """For each memory, the nodes whose results are in it."""
+        """Map the id of each storage to the nodes whose results are in the storage."""
         found: dict[int, list[fx.Node]] = {}
         for node in self._graph.nodes:
             memory = _memory(node)
@@ -227,9 +238,10 @@ class Aliases:
 
     @functools.cached_property
     def unread_writes(self) -> dict[fx.Node, fx.Node]:
-        """Writes to the program's own memory that no later node reads, each with the written node.
+        """Map each node that writes without effect to the node that it overwrites.
 
-        Thunder moves such a write into the backward. If the program has no backward, Thunder creates one for the write.
+        The write goes to memory that the program allocates, and no later node reads this memory. Thunder moves such a
+        write into the backward. If the program has no backward, Thunder creates a backward for the write.
         """
         found: dict[fx.Node, fx.Node | None] = {}
         for node in reversed(self._graph.nodes if self._differentiated else ()):
@@ -247,11 +259,12 @@ class Aliases:
 
     @functools.cached_property
     def unnoticed_writes(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
-        """For each memory that is visible after the program, the last write if Thunder would miss it.
+        """Writes that Thunder would wrongly move to the backward, as pairs of the writing and the overwritten node.
 
-        Each write is a pair of the node that writes and the node of the written value. Such a write uses a different
-        name than the visible name of the memory, and no later statement reads the written name. Returning the visible
-        name reads the memory. Thunder does not count this return as a read, and moves the write to the backward.
+        Each is the last write to memory that is visible after the program: the memory of an input or a result. The
+        write does not use the visible name of the memory, and no later statement reads the written name. The program's
+        return reads the memory by its visible name. Thunder does not count this return as a read of the written name,
+        and therefore moves the write to the backward.
         """
         found = []
         for owner, reads in self._reads.items() if self._differentiated else ():
@@ -273,7 +286,7 @@ class Aliases:
         Raises
         ------
         NotImplementedError
-            If the program has gradients.
+            If `node` is such a norm and the program needs gradients.
         """
         if not self._differentiated or _name(node) not in KEEPS_STATISTICS:
             return
@@ -282,12 +295,12 @@ class Aliases:
             raise NotImplementedError(STATISTICS)
 
     def refuse_leaf(self, node: fx.Node) -> None:
-        """Refuse a write into a leaf that requires gradients, as eager PyTorch does when it runs.
+        """Refuse an in-place write into a leaf that requires gradients, as eager PyTorch does.
 
         Raises
         ------
         NotImplementedError
-            If the node writes into such a leaf. The message is PyTorch's reason.
+            If `node` writes into such a leaf. The message is PyTorch's.
         """
         if node in self._nodes_without_gradient or writes(node) is None:
             return
@@ -298,10 +311,10 @@ class Aliases:
             raise NotImplementedError(WRITTEN_LEAF)
 
     def returned_input(self, node: fx.Node) -> fx.Node | None:
-        """Return the input that a node returns unchanged while gradients are switched off, or None for other nodes.
+        """Return a node's input if the node returns this input itself while gradients are switched off, else None.
 
-        An example is ``loss.float()`` of a float tensor. Thunder would detach the result. In PyTorch the result and the
-        input are one tensor, which requires a gradient.
+        An example is ``loss.float()`` if ``loss`` is float32. Thunder would detach the result. In PyTorch the result is
+        the input tensor itself, which requires a gradient.
         """
         if node not in self._nodes_without_gradient or not _wants_gradient(node) or _name(node) not in _SAME:
             return None
@@ -312,7 +325,7 @@ class Aliases:
         return first if same else None
 
     def unnoticed_write(self, node: fx.Node) -> AliasWrite | None:
-        """Return a node's write if Thunder would miss the write at a later read, or None otherwise.
+        """Return the in-place write of a node if a later read in Thunder would miss this write, else None.
 
         Raises
         ------
@@ -352,10 +365,11 @@ class Aliases:
     def _later_reads(
         self, node: fx.Node, chain: tuple[fx.Node, ...], *, copied: bool
     ) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Yield each node after a write that reads the written memory, with the name that the node reads.
+        """Yield pairs: a node that reads the written memory after a write, and the name by which this node reads it.
 
-        Yield only reads by other names than that of the written view, and only reads with a gradient. If the write has
-        no gradient, also yield reads by the same name. If Thunder makes a copy, also yield reads without a gradient.
+        Reads by a name that is created after the write do not count. `copied` tells whether Thunder makes a copy where
+        PyTorch makes a view. Without `copied`, only reads that take part in gradients count. Reads by the name of the
+        written tensor count only if the write runs without gradients, and without `copied`.
         """
         known = () if node in self._nodes_without_gradient and not copied else (node, chain[1])
         for behind, read in self._reads.get(chain[-1], ()):
@@ -366,13 +380,14 @@ class Aliases:
 
 
 def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
-    """Return whether a `torch.autograd.Function` writes to an input that is later read for a gradient.
+    """Return whether a `torch.autograd.Function` writes into an input that needs a gradient and is read later.
 
     Parameters
     ----------
     node : Node
-        Call of the function, with its forward, its backward and its inputs.
+        Call of the function. Its arguments are the forward, the backward and the inputs.
     forward : Graph
+        Graph of the function's forward.
     """
     written = {_chain(each)[-1] for each in forward.nodes if writes(each) is not None}
     inputs, given = list(forward.find_nodes(op="placeholder")), node.args[2:]
@@ -387,15 +402,17 @@ def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
 
 
 def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
-    """Return whether the backward of a `torch.autograd.Function` writes to memory that is visible outside.
+    """Return whether the backward of a `torch.autograd.Function` writes into memory that is visible outside.
 
-    The readers of a write tell Thunder whether the write belongs to the forward or to the backward. Such a write has no
-    reader.
+    Inputs, results and attributes of the forward are visible outside. Thunder puts a write into the forward or the
+    backward according to the statements that read its result. If only code outside reads the memory, the trace has no
+    such statement.
 
     Parameters
     ----------
     forward, backward : Graph
-        The forward returns results and saved values. The backward takes the context, gradients and saved values.
+        The forward returns results and saved values. The backward takes the context, the gradients of the results and
+        the saved values.
     """
     results, saved = next(iter(forward.find_nodes(op="output"))).args[0]
     inputs = list(backward.find_nodes(op="placeholder"))
@@ -423,12 +440,12 @@ def _is_stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) 
 
 
 def index_of(view: fx.Node, index: Any) -> Any:
-    """Return the index with which a part is selected from its base.
+    """Return the index for which ``base[index]`` is the part that a node selects.
 
     Parameters
     ----------
     view : Node
-        Node that made the part.
+        Node that selects the part.
     index : tuple
         Values of the node's arguments after the base.
     """
@@ -442,12 +459,12 @@ def index_of(view: fx.Node, index: Any) -> Any:
 
 
 def is_part(view: fx.Node) -> bool:
-    """Return whether a view is a part of its base that an index selects."""
+    """Return whether a view is a part of its base, such as ``x[0]``, and not the whole base in another shape."""
     return _name(view) in _PARTS
 
 
 def base_value(view: fx.Node, value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """Return the value of a base, given the value of a view of the whole base, such as the transpose.
+    """Compute a base from a view of the whole base, for example from its transpose.
 
     Parameters
     ----------

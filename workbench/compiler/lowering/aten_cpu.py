@@ -1,14 +1,20 @@
-"""CPU operators whose gradients are better here than in Thunder: attention, `addmm` and `log_softmax`.
+"""An executor with better gradients than Thunder's for three operators: attention on a CPU, `addmm` and `log_softmax`.
 
-In PyTorch, attention is one kernel in each direction. On a CPU, Thunder decomposes attention and saves the attention
-weights. The additive mask is a separate statement here. Inside a region this statement is one loop. PyTorch's operators
-for the mask are called rarely and would run from cold caches. For `addmm`, Thunder has no gradient rule, and runs
-PyTorch's autograd, which repeats the product. For `log_softmax`, Thunder saves the output. This executor saves only two
-columns, and computes the output again from the input.
+Attention: Thunder decomposes it on a CPU, and saves the attention weights. This executor calls PyTorch's kernels, one
+for the forward and one for the backward. A separate statement makes the additive mask, so that Inductor can compile
+this statement as one loop of a fusion.
 
-The executor precedes Thunder's executors and claims only the calls that it supports. Attention must have four
-dimensions, one data type, one head size, no dropout, and either no mask or a boolean mask. `addmm` must have a row, two
-matrices and no factors. `log_softmax` must have no cast. Other calls do not change.
+`addmm`: Thunder has no gradient rule. It runs PyTorch's autograd in the backward, and autograd computes the product
+again. This executor has a gradient rule.
+
+`log_softmax`: Thunder saves the output. This executor saves only the maxima and the logarithms of the sums, and
+recomputes the output from the input.
+
+The executor precedes Thunder's executors. It claims these calls, so that no other executor runs them:
+
+- attention with four dimensions, one data type, one head size, no dropout, and a boolean mask or no mask
+- `addmm` with a one-dimensional bias and with factors of one
+- `log_softmax` without a cast
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ _FORWARD, _BACKWARD, _MASK, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "sdpa_cpu_
 _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX = "log_softmax_aten_sums", "log_softmax_aten"
 _LOG_SOFTMAX_BACKWARD = "log_softmax_aten_backward"
 IN_REGIONS = (_MASK, _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
-"""Ids of this executor's operators that Inductor decomposes inside a region. Its other operators are kernels."""
+"""Ids of this executor's operators that fusions of torch.compile may contain. The other operators call kernels."""
 
 
 def attention(
@@ -46,7 +52,7 @@ def attention(
     is_causal: bool,
     scale: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the attention output and the logarithm of the sums that normalize its weights.
+    """Return the output of an attention and the logarithms of the sums that normalize the attention weights.
 
     Parameters
     ----------
@@ -55,12 +61,12 @@ def attention(
     key, value : Tensor
         (batch, heads, keys, size)
     mask : Tensor or None
-        (batch or 1, heads or 1, queries or 1, keys or 1), or without the first two dimensions. An additive mask, as
-        `additive_mask` returns it.
+        Additive mask from `additive_mask`. Its shape is (batch or 1, heads or 1, queries or 1, keys or 1), or
+        (queries or 1, keys or 1).
     is_causal : bool
         Whether keys after a query are hidden from the query.
     scale : float or None
-        Factor of the products; None for the reciprocal square root of the head size.
+        Factor of the products of queries and keys. None means the reciprocal square root of the head size.
 
     Returns
     -------
@@ -97,7 +103,8 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 def additive_mask(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the additive mask that the kernel takes: zero for a visible key, minus infinity for a hidden key.
 
-    A program may have expanded a mask to all heads. Each value of an expanded dimension is read only once.
+    If the program has expanded the mask, for example to all heads, each value is converted once. The result is expanded
+    in the same way.
 
     Parameters
     ----------
@@ -147,7 +154,7 @@ def takes_attention(
     *,
     scale: float | None = None,
 ) -> bool:
-    """Return whether PyTorch's kernel supports an attention call."""
+    """Return whether PyTorch's CPU kernel supports an attention call with these arguments."""
     given = (query, key, value)
     sizes = {(*each.shape[:2], each.shape[-1]) for each in given}
     return (
@@ -168,27 +175,33 @@ def _takes_mask(mask: TensorProxy, shape: tuple[int, ...]) -> bool:
 
 
 def claims(*args: Any, **kwargs: Any) -> bool:
-    """Return whether this executor is used in the current compilation and supports an attention of these arguments."""
+    """Return whether the current compilation uses this executor and the executor supports an attention call."""
     compiled = compile_data.get_compile_data()
     used = compiled is not None and any(executor.name == NAME for executor in compiled.executors_list)
     return used and takes_attention(*args, **kwargs)
 
 
 def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> bool:
-    """Return whether this executor supports an ``addmm``: its gradients must be two products and a sum over rows."""
+    """Return whether this executor supports an ``addmm``.
+
+    The bias must be one-dimensional, all arguments must have one floating-point type, and both factors must be one.
+    Then the gradients are two products and a sum over rows.
+    """
     one_type = bias.dtype == a.dtype == b.dtype and dtypes.is_float_dtype(a.dtype)
     return one_type and beta == alpha == 1 and a.ndim == b.ndim == 2 and bias.shape == (b.shape[1],)
 
 
 def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool:
-    """Return whether this executor supports a ``log_softmax``: it must compute in the data type of its input."""
+    """Return whether a ``log_softmax`` takes float32 or float64, and computes in the data type of its input."""
     given = dtypes.to_dtype(a.dtype)
     wide = given in (dtypes.float32, dtypes.float64)
     return wide and a.ndim > 0 and a.numel > 0 and (dtype is None or dtypes.to_dtype(dtype) == given)
 
 
 def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the maxima and the logarithms of sums that ``log_softmax`` subtracts, as in PyTorch's decomposition.
+    """Return the maxima and the logarithms of the sums that ``log_softmax`` subtracts from its input.
+
+    The computation is that of PyTorch's decomposition.
 
     Parameters
     ----------
@@ -199,21 +212,24 @@ def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Ten
     Returns
     -------
     tuple of Tensor
-        Two tensors with the shape of `a`, except for length one in dimension `dim`.
+        Maxima and logarithms. Both have the shape of `a`, but length one in dimension `dim`.
     """
     highest = a.amax(dim, keepdim=True)
     return highest, (a - highest).exp().sum(dim, keepdim=True).log()
 
 
 def log_softmax_less(a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-    """Return ``log_softmax`` of `a`, given `log_softmax_sums`. It is elementwise, so the backward can recompute it."""
+    """Return ``log_softmax`` of `a`, given the results of `log_softmax_sums`.
+
+    The computation is elementwise, so the backward can recompute the result at low cost.
+    """
     return (a - highest) - sums
 
 
 def log_softmax_backward(
     grad: torch.Tensor, a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor, dim: int
 ) -> torch.Tensor:
-    """Return the gradient of the input of ``log_softmax``. Recompute the result of the forward from the input."""
+    """Return the gradient of the input of ``log_softmax``. The forward's result is recomputed from the input."""
     return grad - log_softmax_less(a, highest, sums).exp() * grad.sum(dim, keepdim=True)
 
 
@@ -252,7 +268,7 @@ def aten_executor() -> Any:
     ) -> Any:  # fmt: skip
         made, sums = forward(query, key, value, to_additive(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
-        # Make the additive mask again, so that only the boolean mask is saved. Otherwise each attention would save its
+        # Recompute the additive mask, so that only the boolean mask is saved. Otherwise, each attention would save its
         # own additive mask.
         grads = backward(grad, query, key, value, to_additive(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
@@ -284,7 +300,7 @@ def aten_executor() -> Any:
         grad_transform=differentiate_addmm,
     )
 
-    # Thunder's own rematerialization does not recompute sums.
+    # Thunder's rematerialization does not recompute operators with the tag `REDUCTION_OP`.
     summed = executor.register_operator(
         _LOG_SOFTMAX_SUMS, meta=_meta_log_softmax_sums, fn=log_softmax_sums, tags=[prims.OpTags.REDUCTION_OP]
     )

@@ -1,4 +1,4 @@
-"""CPU autocast for operators for which Thunder has no autocast rule. The operators are those of PyTorch's lists."""
+"""CPU autocast for the operators in PyTorch's autocast lists for which Thunder has no autocast rule."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _WIDE = frozenset(
         torch.cdist,
     )
 )
-"""Operators that autocast computes in single precision."""
+"""Operators that autocast computes in float32."""
 _NARROW = frozenset((torch.addmm, torch.baddbmm, torch.addbmm))
-"""Operators that are computed in autocast's data type."""
+"""Operators that autocast computes in the data type that the program chose, such as bfloat16."""
 _HALVES = (torch.bfloat16, torch.float16)
 
 
 def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Return the arguments of a call, cast as autocast does.
+    """Return the positional and keyword arguments of a call, with tensors cast as PyTorch's CPU autocast casts them.
 
     Parameters
     ----------
     target : callable
         PyTorch's function.
     args, kwargs
-        Arguments with Thunder's proxies.
+        Arguments of the call. Tensors are Thunder's proxies.
     """
     if target not in _WIDE and target not in _NARROW:
         return args, kwargs
-    # The compile data is None if a graph is only examined and not compiled.
+    # Thunder has no compile data while a graph is only examined and not compiled.
     data, _ = compile_data._compile_data.get()
     kind = None if data is None else data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
     if kind is None:

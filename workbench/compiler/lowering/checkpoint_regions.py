@@ -1,8 +1,7 @@
-"""Regions of `torch.utils.checkpoint`: mark statements to recompute in the backward, but never a random draw.
+"""Regions of `torch.utils.checkpoint`: mark their values to be recomputed in the backward, except random draws.
 
-Thunder ignores ``preserve_rng_state``. Thunder's backward would draw different numbers than the forward, and the
-gradients would be wrong. Here the result of a draw inside a region is saved, and the region's other values are
-recomputed from the saved result.
+Thunder ignores ``preserve_rng_state``. Its backward would draw other numbers than the forward, so gradients would be
+wrong. This module saves the result of each draw in a region. The other values are recomputed from the saved results.
 """
 
 from __future__ import annotations
@@ -25,15 +24,16 @@ CHECKPOINTED = CheckpointTag()
 def mark_recomputed(
     bsyms: Iterable[BoundSymbol], results: Collection[str], policy: Collection[str] = frozenset()
 ) -> None:
-    """Mark the statements of a region as Thunder's interpreter marks them, except random draws.
+    """Mark the values of a checkpointed region to be recomputed. Unlike Thunder's interpreter, exempt random draws.
 
     Parameters
     ----------
     bsyms : iterable of BoundSymbol
+        Statements of the region.
     results : collection of str
         Names of the values that the region takes and returns. These values are saved.
     policy : collection of str, optional
-        Names of the values that a policy saves.
+        Names of the values that the region's selective checkpointing saves.
     """
     for bsym in bsyms:
         outputs = [proxy for proxy in bsym.flat_proxy_outs if proxy.name not in results]
@@ -46,7 +46,7 @@ def mark_recomputed(
                 proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
             continue
         bsym.tags.add(CHECKPOINTED)
-        # Thunder copies the tag of a composite statement to its subsymbols.
+        # Tag the subsymbols one by one, because Thunder copies a tag of the whole statement to all its subsymbols.
         for sub in bsym.subsymbols:
             if draws_inside(sub):
                 mark_recomputed([sub], results)
@@ -55,19 +55,19 @@ def mark_recomputed(
 
 
 def _mark_parts(bsym: BoundSymbol, results: Collection[str]) -> None:
-    """Mark the subsymbols from which a statement's saved value is computed."""
+    """Mark the subsymbols that compute a statement's intermediate values, but not those that compute `results`."""
     for sub in bsym.subsymbols:
         if any(proxy.name not in results for proxy in sub.flat_proxy_outs):
             sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
 
 
 def save_draws(trace: TraceCtx) -> None:
-    """Remove the marks of Thunder's interpreter from the random draws of a trace. All other marks stay.
+    """Undo the marks for recomputation that Thunder's interpreter gave to random draws. All other marks stay.
 
     Parameters
     ----------
     trace : TraceCtx
-        Trace from the interpreter.
+        Trace from the interpreter. Its statements are changed in place.
     """
     for bsym in trace.bound_symbols:
         outputs = bsym.flat_proxy_outs

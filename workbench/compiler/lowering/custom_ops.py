@@ -1,14 +1,14 @@
-"""Operators of libraries, each as one statement, with the gradient that was registered with `torch.library.custom_op`.
+"""Record each operator of a library other than PyTorch as one statement, with the gradient that the library registered.
 
-Thunder's `_register_custom_op` also makes a statement of such an operator. It reads the inputs of the gradient from the
-source code of `setup_context`, and loses values that `save_for_backward` does not save. Here `setup_context` runs in
-the backward, before the gradient; PyTorch runs it after the forward. A run on fake tensors shows which values
-`setup_context` stores. The backward gets only these values. Stand-ins of the same shape replace all other values, so
-the other values need not stay alive until the backward.
+An operator from `torch.library.custom_op` has a function `setup_context`, which stores values for the gradient.
+Thunder's `_register_custom_op` reads the source code of this function, and misses each value that `save_for_backward`
+does not save. This module calls the function in the backward, just before the gradient. PyTorch calls it after the
+forward. While the trace is recorded, a call with fake tensors shows which inputs and results the function stores. The
+backward takes only these tensors. Zeros of the same shape replace all other inputs and results, so that these need not
+stay alive until the backward.
 
-For operators that are registered in a different way, only PyTorch knows the gradient. Most such operators are compiled,
-for example torchvision's operators on regions of images. These operators run again in the backward, where PyTorch
-differentiates them.
+For an operator that is registered in another way, such as torchvision's compiled operators, only PyTorch knows the
+gradient. The backward calls the operator again, and PyTorch differentiates this call.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
 
 @dataclasses.dataclass(frozen=True)
 class _OperatorDefinition:
-    """Definition of an operator.
+    """An operator and the functions of its gradient.
 
     Attributes
     ----------
     overload : OpOverload
     set_up : callable or None
-        Saves the inputs of the gradient.
+        The function `setup_context`, which stores values for the gradient in an autograd context.
     gradient : callable or None
-        Computes the gradient.
+        Function of the context and the gradients of the results. It returns the gradients of the inputs.
     """
 
     overload: OpOverload
@@ -85,7 +85,7 @@ def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = 
 
 
 def _rerun_for_gradients(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
-    """Run an operator again and return the gradient of each of its inputs."""
+    """Call an operator again under autograd, and return the gradient of each input (None if it has no gradient)."""
 
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -112,7 +112,7 @@ def _rerun_for_gradients(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[A
 
 
 def qualified_name(target: Any) -> str:
-    """Return the qualified name of a library's operator, ``library::name``; empty for operators of PyTorch."""
+    """Return the name ``library::name`` of an operator of a library other than PyTorch, and "" for other targets."""
     if isinstance(target, OpOverloadPacket):
         target = getattr(target, "default", None)
     if not isinstance(target, OpOverload):
@@ -124,17 +124,17 @@ def qualified_name(target: Any) -> str:
         return "" if its_own or target._schema.overload_name else name
     if defined._opoverload is not target:
         return ""
-    # PyTorch's own operators have other gradients, and Thunder knows the functions that call them.
+    # Leave out the operators that PyTorch itself defines. Thunder knows the functions that call them.
     return "" if defined._init_fn.__module__.partition(".")[0] == "torch" else name
 
 
 def operator_names(graph: fx.GraphModule) -> set[str]:
-    """Return the names of the library operators that a graph calls."""
+    """Return the qualified names of a graph's operators, except for operators that belong to PyTorch."""
     return {qualified_name(node.target) for node in graph.graph.nodes if node.op == "call_function"} - {""}
 
 
 def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, differentiated: bool) -> Any:
-    """Record a statement that calls an operator.
+    """Record a statement that calls an operator, and return the proxies of its results.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     args, kwargs : sequence, mapping
         Proxies and constants that match the operator's schema.
     differentiated : bool
-        Whether the program needs a gradient of the operator's result.
+        Whether the program needs gradients through the operator.
 
     Raises
     ------
@@ -196,7 +196,11 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _wants_gradient(proxy: Any, requirements: Mapping[str, bool]) -> bool:
-    """Return whether a value may need a gradient. Thunder does not know whether intermediate values need gradients."""
+    """Return whether a value may need a gradient.
+
+    `requirements` maps the name of each input of the trace to whether the input needs a gradient. For intermediate
+    values, Thunder does not know whether they need a gradient. This function then returns True.
+    """
     if not dtypes.is_inexact_dtype(proxy.dtype) or ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags:
         return False
     return requirements.get(proxy.name, True)
@@ -209,7 +213,7 @@ def _executor() -> Any:
 
 @functools.cache
 def operator_symbols(name: str) -> tuple[Symbol, Symbol]:
-    """Return an operator and its gradient as symbols. The symbols call the latest definition of the operator `name`."""
+    """Return the symbols of an operator and of its gradient. They call the latest definition of the operator `name`."""
     plain = _free(re.sub(r"\W+", "_", name))
     _names[plain] = name, 0
     tags = list(_definition(name).overload.tags)
@@ -234,18 +238,19 @@ _names: dict[str, tuple[str, int]] = {}
 def _free(plain: str) -> str:
     """Return an unused name that begins with `plain`.
 
-    Two operators may have the same plain name, such as ``a::b_c`` and ``a_b::c``. A name may also end in ``_backward``.
+    Two operators may have the same plain name, such as ``a::b_c`` and ``a_b::c``. The name of an operator may also
+    equal the name of another operator's gradient, which ends in ``_backward``.
     """
     return next(name for count in itertools.count() if (name := plain + "_" * count) not in _names)
 
 
 def lookup_arguments(symbol: Symbol) -> tuple[str, int]:
-    """Return the arguments with which `find_custom_symbol` finds a symbol of `operator_symbols` in another process."""
+    """Return the arguments with which `find_custom_symbol` finds the same symbol in another process."""
     return _names[symbol.name]
 
 
 def find_custom_symbol(name: str, index: int) -> Symbol:
-    """Return the symbol of `operator_symbols` at `index`."""
+    """Return the symbol of an operator (`index` 0) or of its gradient (`index` 1)."""
     return operator_symbols(name)[index]
 
 
@@ -260,13 +265,13 @@ def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def proxy_of(tensor: torch.Tensor) -> TensorProxy:
-    """Return a proxy of a tensor, with a new name."""
+    """Return a new proxy with the shape, device and data type of a tensor."""
     device, dtype = devices.to_device(tensor.device), dtypes.to_dtype(tensor.dtype)
     return TensorProxy(shape=tuple(tensor.shape), device=device, dtype=dtype)
 
 
 def fakes(tree: Any) -> Any:
-    """Replace proxies by contiguous tensors. Call this function inside a `FakeTensorMode`."""
+    """Replace proxies by contiguous fake tensors. Call this function inside a `FakeTensorMode`."""
     if isinstance(tree, list | tuple):
         return type(tree)(map(fakes, tree))
     if not isinstance(tree, TensorProxy):
@@ -276,7 +281,7 @@ def fakes(tree: Any) -> Any:
 
 
 class _Context(torch.autograd.function.FunctionCtx):
-    """The autograd context that `setup_context` fills and that the gradient reads."""
+    """Autograd context in which `setup_context` stores values for the gradient function."""
 
     def __init__(self, needs_input_grad: tuple[Any, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -333,7 +338,8 @@ _CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.dev
 def _held_tensors(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
     """Return the indices of the tensors that a context stores.
 
-    If the context stores a value that may be computed from any tensor, return the indices of all tensors.
+    If the context also stores a value that is neither one of the tensors nor a constant, return all indices, because
+    this value may depend on any tensor.
     """
     places = {id(tensor): at for at, tensor in enumerate(tensors)}
     leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
@@ -358,7 +364,7 @@ def _gradient_rule(name: str, *args: Any, **kwargs: Any) -> Any:
         kept = _held_tensors(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
             given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
-        else:  # autograd would need the device of the tensors, which may not be available
+        else:  # a call of autograd would need the device of the tensors, which may be missing
             given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(given_to_it)]
     for proxy, grad in zip(inputs, given, strict=True):
         if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
@@ -395,7 +401,7 @@ def _describe(proxy: Any) -> str:
 
 
 def _stand_in(leaf: Any) -> Any:
-    """Replace a description of a tensor by zeros; return any other value unchanged."""
+    """Return zeros for a description from `_describe`, and any other value unchanged."""
     match = _DESCRIBED.fullmatch(leaf) if isinstance(leaf, str) else None
     if match is None:
         return leaf

@@ -1,8 +1,8 @@
-"""PyTorch functions that create tensors from numbers and that Thunder lacks. Each becomes one statement.
+"""Record PyTorch functions that Thunder lacks and that create tensors from numbers. Each call becomes one statement.
 
-The functions make index masks (`torch.tril_indices`, which recommenders use for interactions), random orders
-(`torch.randperm`), audio windows and random fills. These tensors have no gradient. Random numbers come from PyTorch's
-own generator.
+Examples are `torch.tril_indices` in recommender models, `torch.randperm`, and windows for audio. This module also draws
+the random values of in-place methods, such as `exponential_`. None of these tensors has a gradient. Random numbers come
+from PyTorch's default generator.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _symbols() -> dict[str, Symbol]:
 
 
 def find_factory_symbol(name: str) -> Symbol:
-    """Return the symbol with the name `name`, also in another process."""
+    """Return the symbol with the name `name`. A pickled trace uses this name to find the symbol in another process."""
     return _symbols()[name.removeprefix("drawn_")]
 
 
@@ -89,6 +89,7 @@ def draw_values(kind: str, like: TensorProxy, shape: Sequence[int], *given: floa
     like : TensorProxy
         Tensor with the data type and device of the values.
     shape : sequence of int
+        Shape of the values.
     *given : float
         Arguments of the method.
     """

@@ -1,6 +1,6 @@
-"""PyTorch's operators on lists of tensors, which optimizers use, as operators on single tensors.
+"""Decompose PyTorch's ``torch._foreach_*`` operators on lists of tensors into operators on single tensors.
 
-Thunder lacks all operators on lists. In-place operators stay in-place.
+Optimizers use these operators, and Thunder lacks them. An in-place operator becomes in-place writes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _norm(tensors: Sequence[Any], order: float = 2, dtype: Any = None) -> list[A
 
 
 def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
-    """Return the norm of a tensor. Sum in at least single precision, because squares of 16-bit numbers overflow."""
+    """Return the norm of a tensor. Sum in at least float32, because squares of 16-bit numbers overflow."""
     kind = to_torch_dtype(a.dtype)
     size = thunder_operator(torch.abs)(a.to(wide_of(kind)))
     if order == math.inf:

@@ -1,9 +1,8 @@
-"""Remove in-place writes for which Thunder's gradients are wrong from traces, before Thunder differentiates them.
+"""Remove in-place writes that make Thunder's gradients wrong, before Thunder differentiates a trace.
 
-Thunder computes the gradient of a statement from the memory that the statement read, even if a later write has changed
-this memory. If the write goes to the program's own memory and is not visible outside, this module removes the write.
-Later statements then read the source of the write. Eager PyTorch keeps a copy for the gradient and computes the same
-values.
+Thunder's backward reads the memory that a forward statement has read, even if a later write has changed this memory. If
+the program allocates the memory and the write is not visible outside, this module removes the write. Later statements
+then read the source of the write. Eager PyTorch saves a copy for the gradient, as `silu_` does, or raises an error.
 """
 
 from __future__ import annotations
@@ -45,13 +44,18 @@ from workbench.interop.torch_private import _pytree as pytree
 HARMLESS = frozenset(
     {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
 )
-"""Thunder's operators whose gradient reads no overwritten memory. A program that writes only with them is skipped."""
+"""Operators that may write in place, but whose gradients in Thunder read no overwritten memory.
+
+If only these operators write in place, the trace stays unchanged.
+"""
 
 WRITTEN = "the forward of a torch.autograd.Function writes in place into its input, or a view of it"
 
 
 def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
-    """Return a program's trace without writes that make gradients wrong. Keep writes that other code may see.
+    """Return a program's trace without the in-place writes that make gradients wrong.
+
+    A write that is visible outside the program is kept.
 
     Parameters
     ----------
@@ -79,10 +83,11 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
 
 
 def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward of a `torch.autograd.Function` without writes, and with results that are not its inputs.
+    """Wrap the forward of a `torch.autograd.Function`: remove its in-place writes, and return views of returned inputs.
 
-    Thunder moves each statement that no result needs to the backward, even a write. If the forward returned its input,
-    autograd would use the history of this input.
+    The writes must be removed, because Thunder moves each statement to the backward if no result needs the statement,
+    even a write. For a write that is visible outside, the wrapped forward raises `NotImplementedError`. If the forward
+    returned an input itself, autograd would use the history of this input instead of the function's backward.
 
     Parameters
     ----------
@@ -113,9 +118,10 @@ def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
 def apply_function(
     graph: fx.Graph, forward: Callable[..., Any], backward: Callable[..., Any], *given: Any, **options: Any
 ) -> Any:
-    """Apply a `torch.autograd.Function`.
+    """Record the application of a `torch.autograd.Function`, and return its results.
 
-    Thunder differentiates only the results that are tensors. All other results are constants of the graph.
+    Thunder records only the results that are tensors. All other results are constants of the graph. This function
+    returns these constants unchanged.
 
     Parameters
     ----------
@@ -131,7 +137,7 @@ def apply_function(
     apply = thunder_functions[torch.ops.higher_order.autograd_function_apply]
 
     def apply_marked(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
-        # Thunder passes gradients through results that are marked as not differentiable.
+        # Detach results that are marked as not differentiable, because Thunder passes gradients through them.
         made = apply(*args, non_differentiable_idx=non_differentiable_idx, **more)
         if not isinstance(made, tuple):
             return _detach(made) if non_differentiable_idx else made
@@ -163,14 +169,14 @@ def _detach(result: Any) -> Any:
 
 
 def _constants_of(results: Any) -> dict[int, Any]:
-    """Map positions to the results that are not tensors."""
+    """Return the results that are not tensors, by position."""
     listed = isinstance(results, tuple | list)
     return {at: result for at, result in enumerate(results) if not isinstance(result, fx.Node)} if listed else {}
 
 
 @dataclasses.dataclass
 class _MemoryUses:
-    """Groups of names that may share memory, and the trace positions at which each name is made and read."""
+    """Groups of names that may share memory, and the positions of the statements that make and read each name."""
 
     root: dict[str, str] = dataclasses.field(default_factory=dict)
     made: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -202,7 +208,19 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
-    """For each memory that is private to the program, map the result names of all copies into it to the statements."""
+    """Find the in-place copies that can be removed, grouped by the memory that they overwrite.
+
+    The program must have allocated the memory, and each copy into the memory must fulfill these conditions:
+
+    - The copy overwrites a whole tensor with a tensor of the same shape, data type and device.
+    - No view that exists before the copy is read after the copy.
+    - The source of the copy has no views, and is not read after the copy.
+
+    Returns
+    -------
+    list of dict
+        For each memory, a map from the name of a copy's result to the statement that contains the copy.
+    """
     memory = _MemoryUses()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
     position = 0
@@ -235,7 +253,7 @@ def _private_copies(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[d
     shared, together = {memory.find(name) for name in arguments}, memory.groups()
     for at, leaf, bsym in copies:
         source, destination = leaf.args[:2]
-        # The written tensor and the results of its writes are one tensor with several names.
+        # Do not count the written tensor and the results of writes into it. They are one tensor with several names.
         root = memory.find(destination.name)
         others = together[root] - same
         alike = _kind(source) == _kind(destination)
@@ -261,7 +279,7 @@ def _overwriting_results(trace: TraceCtx) -> set[str]:
     few = LayerPartition(tagged, origins).reduce()
     writes = None
     if few is not None:
-        # What is found for one layer is true for all layers with the same structure.
+        # A write in one layer occurs in all layers with the same structure.
         with contextlib.suppress(LayerMismatch):
             writes = _extend_to_layers(few, *_stale_writes(few.trace, origins))
     if writes is None:
@@ -277,12 +295,12 @@ def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[in
 
 
 def _extend_to_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> set[int]:
-    """Return `writes` with the corresponding origins in the removed layers.
+    """Add the origins of the corresponding writes in the layers that `few` leaves out.
 
     Raises
     ------
     LayerMismatch
-        If the remaining layers have different structures.
+        If the remaining layers differ in their joint traces or in their writes.
     """
     TraceExpander(few).check(joint)
     layers = few.run.layers
@@ -296,8 +314,8 @@ def _extend_to_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> s
 def _remove_copies(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
     """Yield statements without the copies whose result names are in `copies`.
 
-    Later statements read the source of a removed copy instead of its result and its destination. The subsymbols of an
-    operator replace the operator if one of them is removed.
+    Later statements read the source of a removed copy instead of its result and its destination. If a removed copy is a
+    subsymbol, the other subsymbols replace the operator that contains it.
     """
     instead: dict[object, Proxy] = {}
     same: dict[str, list[Proxy]] = {}
@@ -325,7 +343,7 @@ def _remove_copies(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[B
         if any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves([bsym])):
             left_out.append(line_of(bsym))
         for part in rewrite(bsym):
-            # A subsymbol has no source position, so use the position of its operator.
+            # A subsymbol has no source position. Give it the position of its operator.
             part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
             while left_out:
                 mark([part], STALE, left_out.pop())

@@ -1,8 +1,8 @@
-"""`torch.nn.functional.grouped_mm`, the product in mixture-of-experts layers, with the gradient that Thunder lacks.
+"""Record `torch.nn.functional.grouped_mm` with its gradient, because Thunder lacks the gradient.
 
-Each row is multiplied by the matrix of its group. The gradient of the rows is the same product with transposed
-matrices. The gradient of the matrices is one product for each group. Thunder's primitive does not support the shape of
-the second product. Both products are statements here.
+Mixture-of-experts layers use this operator. It multiplies each row by the matrix of the row's group. The gradient of
+the rows is the same product with transposed matrices. The gradient of the matrices is, for each group, a product of two
+matrices of rows. Thunder's primitive does not support such operands. This module defines both products as operators.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _run(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tenso
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a layout that PyTorch's kernel accepts.
+    """Return the tensor in a layout that PyTorch's kernel accepts.
 
-    Rows or columns must be contiguous, and each row or column must start at a multiple of 16 bytes.
+    The rows or the columns must be contiguous, and each must start at a multiple of 16 bytes.
     """
     whole = 16 // tensor.element_size()
     for inner, outer in ((-1, -2), (-2, -1)):
@@ -51,9 +51,10 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def grouped_mm_symbols() -> tuple[Symbol, Symbol]:
-    """Return the symbols of two products.
+    """Return the symbols of the two products.
 
-    The first multiplies each row by the matrix of its group. The second multiplies, for each group, rows by rows.
+    The first multiplies each row by the matrix of its group. The second multiplies, for each group, the transposed rows
+    of one matrix by the rows of another.
     """
     executor = new_executor(NAME)
     tags = [prims.OpTags.MATMUL_OP]
@@ -80,7 +81,7 @@ def grouped_mm(
     bias: Any = None,
     out_dtype: Any = None,
 ) -> Any:
-    """Replace `torch.nn.functional.grouped_mm` for rows and one matrix for each group.
+    """Replace `torch.nn.functional.grouped_mm` of a matrix of rows and one matrix per group.
 
     Parameters
     ----------
@@ -89,12 +90,12 @@ def grouped_mm(
     mat_b : TensorProxy
         (groups, size, columns)
     offs : TensorProxy
-        (groups), int32: for each group, the index after its last row.
+        (groups,), int32. For each group, the index after its last row.
 
     Raises
     ------
     NotImplementedError
-        If the call has other arguments.
+        If the call has arguments of other shapes, a `bias` or an `out_dtype`.
     """
     if offs is None or bias is not None or out_dtype is not None or (mat_a.ndim, mat_b.ndim) != (2, 3):
         raise NotImplementedError("grouped_mm of anything but rows, a matrix for each group, and offs")
@@ -102,5 +103,5 @@ def grouped_mm(
 
 
 def find_grouped_mm_symbol(name: str) -> Symbol:
-    """Return the symbol of `grouped_mm_symbols` with the name `name`, also in another process."""
+    """Return the symbol with the name `name`. A pickled trace uses this name to find the symbol in another process."""
     return next(symbol for symbol in grouped_mm_symbols() if symbol.name == name)

@@ -1,11 +1,17 @@
-"""`torch.nn.functional.interpolate` in operators that Thunder supports.
+"""Decompose `torch.nn.functional.interpolate` into operators that Thunder supports.
 
-Each output position selects its input elements.
+The decomposition selects the input elements of each output position, and sums them with weights.
 
-Thunder's own operator is used if its result equals PyTorch's. In three cases Thunder's operator selects wrong elements:
-if ``nearest`` reduces an image and the sizes are not multiples; with ``nearest-exact``, where it selects the first
-element of each group instead of the middle element; and if a scale factor gives a fractional size. Thunder lacks the
-other modes and `align_corners`.
+Thunder's own operator is used if its result equals PyTorch's. Thunder's operator selects wrong elements in three cases:
+
+- With ``nearest``, if neither the input length nor the output length is a multiple of the other.
+- With ``nearest-exact``, if the output length is not a multiple of the input length. Thunder selects the first element
+  of each group instead of the middle element.
+- With a scale factor that gives a fractional length.
+
+Thunder computes the output length from the ratio of both lengths, so that rounding may give a wrong length.
+
+Thunder lacks `align_corners`, and all modes except ``nearest``, ``nearest-exact`` and ``bilinear``.
 """
 
 from __future__ import annotations
@@ -63,7 +69,7 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
 def _smooth(
     a: TensorProxy, mode: str, sizes: Sequence[int], scales: Sequence[float | None], align_corners: bool
 ) -> TensorProxy:
-    """Interpolate with `antialias`. Each output element is a weighted mean of all input elements that it covers."""
+    """Interpolate with `antialias`: each output element is a weighted mean of all input elements that it covers."""
     kind = to_torch_dtype(a.dtype)
     made = a.to(wide_of(kind))
     for dim in range(a.ndim - 1, 1, -1):
@@ -79,7 +85,7 @@ def _smooth(
 
 
 def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool) -> TensorProxy:
-    """Return the weight of each input element for each output element, with the shape (size, length)."""
+    """Return a matrix (size, length) with the weight of each input element in each output element."""
     arange, where = thunder_operator(torch.arange), thunder_operator(torch.where)
     wide = to_torch_dtype(a.dtype)
     reach = (2.0 if cubic else 1.0) * max(step, 1.0)
@@ -97,11 +103,12 @@ def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool)
 
 
 def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
-    """Return whether Thunder's own result equals PyTorch's, for a call that Thunder accepts.
+    """Return whether the result of Thunder's own operator equals PyTorch's, for a call that Thunder accepts.
 
     Parameters
     ----------
     a : TensorProxy
+        (batch, channels, one to three dimensions of positions)
     *args, **kwargs
         Arguments of `torch.nn.functional.interpolate`.
     """
@@ -111,7 +118,7 @@ def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
 
 
 def _target(a: TensorProxy, options: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Return the output lengths, and the scale factors of positions. A factor of None means the ratio of lengths."""
+    """Return the output length and the scale factor of each dimension. A factor of None means the ratio of lengths."""
     lengths = [int(length) for length in a.shape[2:]]
     size: Any = options.get("size")
     if size is not None:
@@ -127,7 +134,7 @@ def _is_right(
     a: TensorProxy, sizes: Sequence[int], scales: Sequence[float | None], mode: str, align_corners: bool | None
 ) -> bool:
     for length, size, scale in zip(map(int, a.shape[2:]), sizes, scales, strict=True):
-        # Thunder computes the output length from the ratio of the lengths.
+        # Thunder computes the output length from the ratio of the lengths. Rounding may give another length.
         if size < 1 or int(size / length * length) != size or (scale is not None and length * scale != size):
             return False
         if mode in _NEAREST and size % length and (mode == "nearest-exact" or length % size):
@@ -138,10 +145,10 @@ def _is_right(
 def _nearest(a: TensorProxy, dim: int, size: int, scale: float | None, *, exact: bool) -> TensorProxy:
     length = int(a.shape[dim])
     if a.ndim == 4 and not exact and size in (length, 2 * length):
-        scale = None  # PyTorch ignores the factor for images with these sizes
+        scale = None  # PyTorch ignores the scale factor for images with these lengths
     if size == length and scale is None:
         return a
-    # Use single precision, as PyTorch does for any data type, so that positions are equal.
+    # PyTorch computes positions in float32 for all data types. Do the same, so that the selected elements are equal.
     place = thunder_operator(torch.arange)(size, device=a.device, dtype=torch.float32)
     return _take(a, dim, ((place + 0.5 if exact else place) * _step(length, size, scale)).to(torch.int64))
 

@@ -1,7 +1,7 @@
-"""Replacements for operators that Thunder supports only in part, used when an FX graph is converted to a trace.
+"""Replacements for operators that Thunder supports only in part. The conversion of FX graphs to traces uses them.
 
-Thunder refuses some calls of each of these operators, or computes some calls wrongly. All other calls use Thunder's own
-operator.
+Thunder refuses some calls of each of these operators, or computes them wrongly. A replacement passes all other calls to
+Thunder's own operator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from workbench.interop.torch_private import _disable_current_modes, _grouped_mm,
 
 
 def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
-    """Replace `repeat_interleave`. Thunder refuses `output_size`, which only avoids a GPU synchronization."""
+    """Replace `repeat_interleave`. Thunder refuses `output_size`, whose only purpose is to avoid a synchronization."""
     del output_size
     return thunder_operator(torch.repeat_interleave)(a, repeats, dim)
 
@@ -49,7 +49,7 @@ def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _adaptive(a: TensorProxy, output_size: Any) -> Any:
-    """Replace `adaptive_avg_pool2d`. Thunder refuses an output size of None, which means the length of the input."""
+    """Replace `adaptive_avg_pool2d`. Thunder refuses None as an output length. None means the length of the input."""
     sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
     sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
     return thunder_operator(functional.adaptive_avg_pool2d)(a, sizes)
@@ -65,7 +65,7 @@ def _instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """Replace `instance_norm`. Thunder writes the running statistics into copies, one for each batch element."""
+    """Replace `instance_norm`. Thunder copies the running statistics per batch element, and updates only the copies."""
     known = thunder_operator(functional.instance_norm)
     if not use_input_stats:
         return known(a, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
@@ -84,7 +84,7 @@ def _normalize_weight(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
 
 
 def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
-    """Replace `normalize`. For a zero vector, Thunder's gradient is NaN; PyTorch's is that of a division by `eps`."""
+    """Replace `normalize`. For a zero vector, Thunder's gradient is NaN. PyTorch's is the gradient of `a / eps`."""
     if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
         return thunder_operator(functional.normalize)(a, p, dim, eps, out)
     kind = to_torch_dtype(a.dtype)
@@ -126,10 +126,10 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """Replace `cross_entropy`. Thunder counts ignored targets in a mean of smoothed losses.
+    """Replace `cross_entropy`. With `label_smoothing`, Thunder's mean wrongly counts ignored targets.
 
-    Thunder also cannot differentiate some shapes and sums; see `_losses`. As in PyTorch, a smoothed loss combines the
-    loss of the target class and the loss of all classes.
+    Like PyTorch, this function adds two weighted terms for a smoothed loss: the loss of the target class, and the mean
+    of the losses of all classes. Without smoothing, Thunder fails for some shapes and sums; see `_losses`.
     """
     if a.shape == target.shape:
         if 0 in a.shape:
@@ -182,11 +182,11 @@ def _losses(
     ignore_index: int,
     reduction: str,
 ) -> Any:
-    """Return `cross_entropy` or `nll_loss`, the second half of `cross_entropy`, of class targets.
+    """Return `cross_entropy` or `nll_loss` for targets that are indices of classes.
 
-    In Thunder, the gradient of a sum fails, because PyTorch's kernel gets a total weight of a wrong data type. The
-    gradient of scores at a single position also fails. If the scores have one dimension of positions, or more than two,
-    Thunder's gradient has the shape for two dimensions.
+    Thunder's gradient fails for ``reduction="sum"``, because PyTorch's kernel gets a total weight of a wrong data type.
+    It also fails for scores without a batch dimension. Apart from (batch, classes), it supports only scores with two
+    dimensions of positions, (batch, classes, height, width). All other scores are reshaped to a supported shape.
     """
     if 0 in target.shape:
         return _reduce_empty(a.sum(1), reduction)
@@ -206,12 +206,12 @@ def _losses(
 
 
 def _reduce_empty(losses: TensorProxy, reduction: str) -> Any:
-    """Reduce the losses of an empty batch. Thunder's losses return a constant, which has no gradient."""
+    """Reduce the losses of an empty batch. Thunder's own losses return a constant, which has no gradient."""
     return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Return scores with the two dimensions positions and classes, and the matching targets."""
+    """Return scores reshaped to (positions, classes), and targets reshaped to (positions,)."""
     if a.ndim <= 2:
         return (a, target) if a.ndim == 2 else (a.reshape(1, -1), target.reshape(1))
     last = a.permute(0, *range(2, a.ndim), 1)
@@ -230,10 +230,10 @@ def _attention(
 ) -> Any:
     """Replace `scaled_dot_product_attention`. Thunder lacks `enable_gqa`.
 
-    On a GPU, Thunder needs a mask for each batch element and does not broadcast a single mask.
+    On a GPU, Thunder needs one mask per batch element: it does not broadcast a single mask.
 
-    On a CPU, Thunder's backward draws a new dropout mask, so gradients are wrong. If a mask hides all keys from a
-    query, Thunder returns NaN and PyTorch returns zero. Calls that `aten_cpu` claims do not have these problems.
+    On a CPU, Thunder's backward draws a new dropout mask, so gradients are wrong. Also on a CPU, if a mask hides all
+    keys from a query, Thunder returns NaN and PyTorch returns zero. Calls that `aten_cpu` runs have neither fault.
     """
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
@@ -259,7 +259,10 @@ def _attention(
 
 
 def _add_missing_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Return a mask with at least one visible key for each query, and which queries had no key: (…, queries, 1)."""
+    """Show all keys to each query that sees no key.
+
+    Return the mask, and a tensor (…, queries, 1) that is True for these queries.
+    """
     if _is_bool(mask):
         alone = thunder_operator(torch.logical_not)(mask.any(-1, keepdim=True))
         return thunder_operator(torch.logical_or)(mask, alone), alone
@@ -312,7 +315,7 @@ def _multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Replace `multi_head_attention_forward`. Thunder cannot differentiate it if its second result is None."""
+    """Replace `multi_head_attention_forward`. Thunder cannot differentiate a call whose second result is None."""
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
     linear = thunder_operator(functional.linear)
@@ -363,7 +366,7 @@ def _multi_head_attention(
 
 
 def _additive_mask(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
-    """Return an additive mask for scores. For a boolean mask, it is minus infinity where the mask is True."""
+    """Return a mask to add to scores. A boolean mask becomes minus infinity where it is True, and zero where False."""
     if not _is_bool(mask):
         return mask
     zeros: TensorProxy = thunder_operator(torch.zeros_like)(mask, dtype=like.dtype)
@@ -378,7 +381,7 @@ def _is_bool(mask: TensorProxy) -> bool:
 def _norm(
     a: TensorProxy, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """Replace `norm`. Thunder replaces the method by `torch.linalg.norm`, which has a different name for `p`."""
+    """Replace `norm`. For the method, Thunder calls `torch.linalg.norm`, whose parameter is `ord` instead of `p`."""
     if p == "nuc":
         raise NotImplementedError("a nuclear norm")
     length = 2 if p in ("fro", None) else p
@@ -386,7 +389,7 @@ def _norm(
 
 
 def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
-    """Replace `max`. Thunder splits the gradient among equal elements, even if `max` also returns one index."""
+    """Replace `max`. With `dim`, PyTorch's gradient goes to the returned index. Thunder splits it among all maxima."""
     if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
         return thunder_operator(torch.max)(a, dim, keepdim)
     place = thunder_operator(torch.argmax)(a, dim, True)
@@ -400,7 +403,7 @@ def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
         return thunder_operator(torch.clamp)(a, min, max)
     for bound, outside in ((min, operator.lt), (max, operator.gt)):
         if isinstance(bound, TensorProxy):
-            # If the bound is NaN, the result is NaN.
+            # The last term selects the bound if the bound is NaN, because the result must then be NaN.
             inside = thunder_operator(torch.logical_not)(outside(a, bound)) & (bound == bound)
             a = thunder_operator(torch.where)(inside, a, bound)
         elif bound is not None:
@@ -418,7 +421,7 @@ def _atan2(a: Any, b: Any) -> Any:
 
 
 def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
-    """Replace `linear` if the weight is empty. Thunder's gradient of `linear` cannot infer a shape in this case."""
+    """Replace `linear`. If the weight is empty, Thunder's gradient cannot infer a shape."""
     if weight.numel:
         return thunder_operator(functional.linear)(a, weight, bias)
     rows, width = math.prod(a.shape[:-1]), weight.shape[0]
@@ -428,10 +431,10 @@ def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None
 
 
 def _detach(a: TensorProxy) -> TensorProxy:
-    """Detach a tensor as Thunder does under `no_grad`.
+    """Detach a tensor, and tag it as Thunder tags tensors under `no_grad`, so that the tensor gets no gradient.
 
-    Otherwise Thunder would leave the gradient of a detached tensor to PyTorch, which computes zeros. For a
-    zero-dimensional tensor PyTorch would fail, because Thunder gives the gradient the shape of the other factor.
+    Without the tag, Thunder passes a gradient to `torch.detach`, and PyTorch computes a gradient of zeros. For a
+    zero-dimensional tensor this fails, because Thunder gives the gradient the shape of the other factor.
     """
     made: TensorProxy = thunder_operator(torch.detach)(a)
     made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)
@@ -439,7 +442,7 @@ def _detach(a: TensorProxy) -> TensorProxy:
 
 
 def numpy_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of a NumPy function on numbers, as a number. Dynamo represents the result by a tensor."""
+    """Call a NumPy function on numbers, and return a number. Dynamo's version of the function may return a tensor."""
     with _disable_current_modes():
         made = function(*args, **kwargs)
     if isinstance(made, torch.Tensor) and made.ndim:
@@ -448,26 +451,26 @@ def numpy_result(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 
 def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """Replace `as_tensor` for a tensor. Thunder supports `as_tensor` only for other data."""
+    """Replace `as_tensor` of a tensor. Thunder lacks `as_tensor`."""
     if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
         raise NotImplementedError("torch.as_tensor of anything except a tensor")
     return data if dtype is None else thunder_operator(torch.Tensor.to)(data, dtype)
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
-    """Replace `torch.tensor`. Thunder supports only numbers; for a tensor, return a detached copy."""
+    """Replace `torch.tensor`. Thunder supports only numbers as data. For a tensor, return a detached copy."""
     if isinstance(data, TensorProxy):
         return thunder_operator(torch.clone)(_as_tensor(_detach(data), dtype, device))
     return thunder_operator(torch.tensor)(data, dtype=dtype, device=device, **more)
 
 
 def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Replace `scalar_tensor`, which Thunder lacks. Dynamo uses it for numbers that are read from tensors."""
+    """Replace `scalar_tensor`, which Thunder lacks. Dynamo calls it for numbers that a program reads from tensors."""
     return thunder_operator(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
 
 
 def power(a: Any, exponent: Any) -> Any:
-    """Return a power whose exponent needs a gradient or is zero.
+    """Return ``a ** exponent`` for an exponent that needs a gradient or is zero.
 
     At base zero, Thunder's gradient is NaN, and PyTorch's is zero.
     """
@@ -483,7 +486,7 @@ def power(a: Any, exponent: Any) -> Any:
 def _soft_margin_loss(
     a: TensorProxy, target: TensorProxy, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
-    """Replace `soft_margin_loss`. Thunder requests a gradient of the labels from PyTorch, which has none."""
+    """Replace `soft_margin_loss`. Thunder requests a gradient of the labels, but PyTorch has no such gradient."""
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
     loss = thunder_operator(torch.log1p)(thunder_operator(torch.exp)(-target * a))
@@ -491,14 +494,14 @@ def _soft_margin_loss(
 
 
 def _cat(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    """Replace `cat`. Thunder refuses vectors without elements, with which caches of Hugging Face begin."""
+    """Replace `cat`. Thunder refuses empty vectors of shape (0,), with which key-value caches of Hugging Face begin."""
     kept = [a for a in tensors if tuple(a.shape) != (0,)]
     skips = 0 < len(kept) < len(tensors) and len({a.dtype for a in tensors}) == 1
     return thunder_operator(torch.cat)(kept if skips else tensors, *args, **kwargs)
 
 
 def kind_of(function: Any) -> str:
-    """Return the kind of correction for which a function is replaced."""
+    """Return the kind of correction of a replaced function: `RANDOM`, `OPERATORS` or `DECOMPOSITIONS`."""
     if function in DRAWN:
         return RANDOM
     known = thunder_functions.get(function)

@@ -1,7 +1,7 @@
-"""Our patches of Thunder: active while we trace, plan or compile, and inactive afterwards.
+"""Activate the workbench's patches of Thunder only while the workbench traces, plans or compiles.
 
-`install_patches` activates the patches for the thread that enters the context. `jit` is `thunder.jit` with all
-compilations inside of `install_patches`. Calls of compiled code run only Thunder's own code.
+`install_patches` activates the patches for the thread that enters the context. `jit` is `thunder.jit` with each
+compilation inside `install_patches`. The patches are not active while compiled code runs.
 """
 
 from __future__ import annotations
@@ -30,29 +30,33 @@ _compilation = ThreadPatches("compilation", _patch_targets)
 
 @contextlib.contextmanager
 def install_patches() -> Iterator[None]:
-    """Context in which this thread traces and compiles with Thunder and our patches."""
+    """Return a context in which the patches are active for this thread."""
     with _compilation(), install.fast_thunder():
         yield
 
 
 @contextlib.contextmanager
 def compile_alone() -> Iterator[None]:
-    """Context in which no other thread traces or compiles.
+    """Return a context in which no other thread traces or compiles.
 
-    All threads share Dynamo's state, fake tensors and memo tables.
+    Such threads would share Dynamo's state, fake tensors and memo tables.
     """
     with contextlib.ExitStack() as inside:
-        # Give up this thread's turn while it waits, because a thread that is planning may wait for the turn.
+        # While this thread waits for the lock, it must not keep its turn to set PyTorch's process-wide modes. The
+        # thread with the lock may wait for this turn.
         with turn_given_up():
             inside.enter_context(PLANNING)
         yield
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-    """Return ``thunder.jit`` of a function, with our patches in each compilation, and without wrong second derivatives.
+    """Return ``thunder.jit(function, **options)``, with the workbench's patches active in each compilation.
 
-    Thunder compiles at the first call of each kind, in two functions that each call of `thunder.jit` defines. This
-    function wraps the two functions. It can be deleted once `thunder.jit` has a hook around a compilation.
+    The result also refuses second derivatives, which Thunder computes wrongly.
+
+    Thunder compiles when the jitted function is called with a new kind of inputs. Two inner functions of `thunder.jit`
+    do this work: one traces, and one applies the transforms. Both are wrapped here. This function can be deleted once
+    `thunder.jit` has a hook around a compilation.
     """
     jitted = thunder_api.jit(function, **options)
     inner = jitted._lc_cd.get_computation_and_inputs

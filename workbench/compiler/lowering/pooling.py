@@ -1,9 +1,9 @@
-"""Pooling of FX graphs, decomposed into Thunder's pools; see `lowering.overrides`.
+"""Decompose pooling operators into pooling operators that Thunder supports; see `lowering.overrides`.
 
 Thunder refuses `ceil_mode` and `count_include_pad=False`, even if these have no effect. Thunder's `max_pool1d`
-multiplies excluded elements by zero, so padding and infinities give NaN. Thunder splits a gradient among equal
-elements; PyTorch gives the whole gradient to the first of them. In three dimensions, Thunder's gradient needs an
-explicit stride.
+multiplies excluded elements by zero, so padding and infinities give NaN. It also splits the gradient among equal
+elements, while PyTorch gives the whole gradient to the first of these elements. Thunder's gradient of `max_pool3d`
+needs an explicit stride.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _per_dimension(value: Any, dims: int) -> tuple[int, ...]:
 
 
 def _beyond(length: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """Return how far the last window of `ceil_mode` extends past the padding.
+    """Return by how many elements the last window of `ceil_mode` extends past the padding.
 
-    No window starts in the padding at the end.
+    A window that would start in the padding at the end does not count.
     """
     reach = dilation * (kernel - 1) + 1
     last = -(-(length + 2 * padding - reach) // stride)

@@ -1,4 +1,4 @@
-"""Random operators of FX graphs that draw once, as PyTorch does; see `lowering.overrides`.
+"""Replacements of random operators that draw only once, as PyTorch does; see `lowering.overrides`.
 
 Thunder calls PyTorch's channel dropout, alpha dropout and `gumbel_softmax` unchanged, and runs them again for their
 gradient. The second run draws different numbers, so the gradients do not match the outputs. Thunder lacks in-place
@@ -38,7 +38,7 @@ def _bernoulli_in_place(a: TensorProxy, p: Any = 0.5, *, generator: Any = None) 
 
 
 def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None) -> Any:
-    """Replace `bernoulli`. Thunder does not support a number as probability."""
+    """Replace `bernoulli`. Thunder supports only a tensor of probabilities, and not a number `p`."""
     if generator is not None:
         raise NotImplementedError("bernoulli with a generator")
     return thunder_operator(torch.bernoulli)(a) if p is None else draw_values("bernoulli", a, a.shape, p)
@@ -66,10 +66,10 @@ def _drop(
     training: bool = True,
     inplace: bool = False,
 ) -> Any:
-    """Apply dropout as PyTorch does. If `dims` is None, drop elements; otherwise drop channels of `dims` dimensions."""
+    """Apply dropout as PyTorch does. If `dims` is None, drop elements. Else, drop channels of `dims` dimensions."""
     if not training or p == 0:
         return a
-    single = dims is not None and a.ndim == dims + 1 and dims != 2  # images with three dimensions are a batch
+    single = dims is not None and a.ndim == dims + 1 and dims != 2  # for `dropout2d`, three dimensions are a batch
     x = a.unsqueeze(0) if single else a
     shape = x.shape if dims is None else [*x.shape[:2], *[1] * (x.ndim - 2)]
     if p == 1:
@@ -94,7 +94,7 @@ def _feature_alpha_dropout(a: TensorProxy, p: float = 0.5, training: bool = Fals
 
 
 def _drop_channels(alpha: bool, a: TensorProxy, p: float, train: bool) -> Any:
-    """Replace PyTorch's operators that drop channels with any number of dimensions."""
+    """Replace `torch.feature_dropout` and `torch.feature_alpha_dropout`. Channels may have any number of dimensions."""
     return _drop(max(a.ndim - 2, 0), alpha, a, p, train)
 
 
@@ -111,7 +111,7 @@ def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps
 
 
 def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
-    """Return the result, and the mask of the elements that are not dropped."""
+    """Replace `native_dropout`. Return the result, and a mask that is True for the elements that are not dropped."""
     if not train and train is not None:
         return a * 1, thunder_operator(torch.ones_like)(a, dtype=torch.bool)
     if p == 1:

@@ -1,6 +1,7 @@
-"""Fixes for Thunder operators that fail on some inputs, active while we compile. Other inputs are unaffected.
+"""Fixes for Thunder operators that fail, or compute wrong gradients, for some inputs. Other inputs are unaffected.
 
-The docstring of each fix says how unmodified Thunder fails. A fix can be deleted once Thunder does not fail.
+The fixes are active only while the workbench traces, plans or compiles. The docstring of each fix says how unmodified
+Thunder fails. A fix can be deleted once Thunder no longer fails in this way.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from workbench.compiler.interop.thunder_api import (
 
 
 def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> torch.Tensor:
-    """Pad with a real number. A gradient of complex slices pads with ``complex(0, 0)``, which PyTorch refuses."""
+    """Pad with a real number. Thunder's gradient of a complex slice pads with ``0j``, which PyTorch refuses."""
     if isinstance(padding_value, complex) and not padding_value.imag:
         padding_value = padding_value.real
     made: torch.Tensor = _pad_prim_impl(a, padding_value, padding_config)
@@ -37,9 +38,9 @@ def _pad(a: torch.Tensor, /, padding_value: Any, padding_config: Sequence[tuple[
 
 
 def _zeros(*shape: Any, device: Any = None, dtype: Any = None) -> Any:
-    """Call ``torch.zeros`` with an empty shape for zero dimensions. Thunder calls it without a shape.
+    """Call ``torch.zeros`` with the shape () for a zero-dimensional tensor. Thunder calls it without a shape.
 
-    An example is the gradient of a value that nothing reads.
+    Thunder makes such a tensor, for example, as the gradient of a value that nothing reads.
     """
     return _zeros_transform(*(shape or ((),)), device=device, dtype=dtype)
 
@@ -49,14 +50,17 @@ def _as_complex(a: torch.Tensor) -> torch.Tensor:
 
 
 def _view_as_real_grad(a: TensorProxy) -> TensorProxy:
-    """Make the gradient contiguous. It may have any strides, but PyTorch's complex view needs adjacent pairs."""
+    """Make the gradient contiguous before it is viewed as complex numbers.
+
+    Thunder does not. PyTorch refuses the view if the two parts of a complex number are not adjacent in memory.
+    """
     made: TensorProxy = thunder_functions[torch.view_as_real](a)
     prims.put_grad(a, as_complex(prims.get_grad(made)))
     return made
 
 
 def _mul_grad(a: Any, b: Any, /) -> Any:
-    """Use conjugates of the factors, as PyTorch does. Thunder differentiates complex products like real products."""
+    """Multiply by conjugates of the factors, as PyTorch does. Thunder uses the gradient rule of real products."""
     made = thunder_functions[torch.mul](a, b)
     grad = prims.get_grad(made)
     for factor, other in ((a, b), (b, a)):
@@ -72,7 +76,7 @@ def _conjugate(factor: Any) -> Any:
 
 
 def _operator(name: str, meta: Callable[..., Any], fn: Callable[..., Any]) -> Any:
-    """Return a symbol like those of Thunder's PyTorch executor, but without registration in that executor."""
+    """Return a new symbol of Thunder's PyTorch executor, without a registration in this executor."""
     made = OperatorExecutor(torch_executor.name).register_operator(name, meta=meta, fn=fn)
     return dataclasses.replace(made, executor=torch_executor)
 
@@ -82,7 +86,7 @@ as_complex = _operator("as_complex", thunder_functions[torch.view_as_complex].me
 
 
 def find_fixed_symbol(name: str) -> Any:
-    """Return the symbol of `SYMBOLS` with the name `name`, also in another process."""
+    """Return the symbol with the name `name`. A pickled trace uses this name to find the symbol in another process."""
     return {"torch_pad_prim_impl": pad, "as_complex": as_complex}[name]
 
 
@@ -90,13 +94,14 @@ SYMBOLS = (pad, as_complex)
 
 
 class _Implementation(ImplInfo):
-    """Implementation of a statement by PyTorch. In a thread without patches, it is Thunder's implementation.
+    """Thunder's PyTorch implementation of an operator. Some attributes differ in threads with active patches.
 
     Parameters
     ----------
     stock : ImplInfo
+        Thunder's implementation, for all other threads.
     ours : mapping
-        Attributes that differ in a thread with patches.
+        The attributes that differ, by name.
     patches : ThreadPatches
     """
 
@@ -128,7 +133,8 @@ _stock_mul = _grad_fn_map[prims.PrimIDs.MUL]
 
 register_grad("torch.view_as_real", _view_as_real_grad)
 register_grad(prims.PrimIDs.MUL, _mul)
-# Register that `argmin` has no gradient, as Thunder does for `argmax`. Otherwise Thunder refuses reads of its result.
+# Give `argmin` no gradient, as Thunder does for `argmax`. Without this rule, Thunder refuses to differentiate a program
+# that reads the result of `argmin`.
 register_grad(prims.PrimIDs.ARGMIN, prims.argmin)
 
 PLACES: tuple[PatchTarget, ...] = (

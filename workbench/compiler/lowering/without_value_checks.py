@@ -1,6 +1,6 @@
-"""PyTorch functions without their data-dependent argument checks, so that Dynamo can trace them.
+"""Versions of PyTorch functions without checks of argument values, because Dynamo cannot trace such checks.
 
-These functions raise no error for illegal values, such as a negative variance or weight, or a fraction above one.
+These versions raise no error for illegal values, such as a negative variance, a negative weight or a quantile above 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _quantile(
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
     ordered, last = rows.sort(-1).values, rows.shape[-1] - 1
     ranks = (q.reshape(-1) * last).expand(*rows.shape[:-1], q.numel())
-    # If a row contains NaN, which is sorted last, the result is NaN.
+    # `sort` puts NaN last. Take the last element of a row with NaN, so that the result is NaN.
     ranks = torch.where(rows.isnan().any(-1, keepdim=True), last, ranks)
     if interpolation in ("lower", "higher", "nearest"):
         ranks = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}[interpolation](ranks)
@@ -79,7 +79,7 @@ def _cov(
         degrees = total - correction * (weights * aweights).sum() / total
     else:
         degrees = total - correction
-    # If there are no degrees of freedom, PyTorch divides by zero.
+    # If the degrees of freedom are negative, PyTorch divides by zero.
     degrees = max(degrees, 0) if weights is None else torch.where(degrees > 0, degrees, 0)
     weighed = (centred if weights is None else centred * weights).t()
     return (torch.mm(centred, weighed.conj() if weighed.is_complex() else weighed) / degrees).squeeze()
@@ -112,7 +112,7 @@ def _inlines(replacement: Callable[..., Any]) -> Callable[[Any, ThreadPatches], 
                 return translator.inline_user_function_return(
                     VariableTracker.build(translator, replacement), args, kwargs
                 )
-            # If the handler returns None, Dynamo continues as if there were no handler.
+            # If this handler returns None, Dynamo continues as without it.
             return None if stock is None else stock(variable, translator, *args, **kwargs)
 
         return handle
@@ -127,4 +127,7 @@ traced = ThreadPatches(
         for function, written in _WRITTEN.items()
     ],
 )
-"""Context in which Dynamo traces these functions in this thread; the user's own compilations do not change."""
+"""Context in which Dynamo traces this module's versions of the functions, in this thread only.
+
+Compilations by the user still trace PyTorch's functions.
+"""

@@ -1,7 +1,7 @@
-"""Zero-dimensional tensors in CPU programs. Thunder treats them like numbers, and their gradients are wrong.
+"""Give zero-dimensional CPU tensors one dimension, because Thunder computes wrong gradients for them.
 
-Thunder does not broadcast such a tensor, so its gradient gets the shape of the other operand: `x / x.sum()` has a wrong
-gradient, and `w / x.sum()` fails. Here a zero-dimensional tensor gets one dimension, and Thunder broadcasts it as on a
+Thunder treats such a tensor like a number and does not broadcast it. Therefore its gradient gets the shape of the other
+operand: `x / x.sum()` has a wrong gradient, and `w / x.sum()` fails. A tensor with one dimension is broadcast, as on a
 GPU.
 """
 
@@ -39,7 +39,7 @@ BROADCAST = frozenset(
 
 
 def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a node, with one dimension added to zero-dimensional arguments that need a gradient.
+    """Return the arguments of a node, with one dimension added to zero-dimensional tensors that need a gradient.
 
     Parameters
     ----------
@@ -68,7 +68,8 @@ def _wants_gradient(node: Any) -> bool:
 def _spread(node: Any, arg: Any, wide: list[TensorProxy]) -> Any:
     if not isinstance(arg, TensorProxy) or arg.ndim or not _wants_gradient(node):
         return arg
-    # A zero-dimensional tensor does not affect promotion among floating point types; a one-dimensional one would.
+    # Cast first: a zero-dimensional tensor does not promote the floating-point type of the result, but a
+    # one-dimensional tensor does.
     kinds = {x.dtype for x in wide if dtypes.is_inexact_dtype(x.dtype)}
     if len(kinds) == 1 and arg.dtype not in kinds:
         arg = arg.to(next(iter(kinds)))

@@ -1,7 +1,7 @@
 """The reference computation of memory: run every statement of the execution traces once with fake tensors.
 
-Nothing is computed or allocated, but views, strides and reference counts are PyTorch's own. Tests compare the
-arithmetic in `workbench.analysis.memory.liveness` with this reference.
+Fake tensors compute and allocate nothing, but PyTorch itself determines their views, strides and reference counts.
+Tests compare the arithmetic in `workbench.analysis.memory.liveness` with this reference.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ _MOVES_DATA = frozenset(
         _aten.constant_pad_nd,
     )
 )
-"""Operators that do not compute. Their number of floating point operations is zero."""
+"""Operators that only fill or move data. They count as zero floating point operations."""
 
 _REDUCED_WHERE_THEY_LIE = frozenset(
     (_aten.binary_cross_entropy, _aten.smooth_l1_loss, _aten.mse_loss, _aten.soft_margin_loss)
 )
-"""Losses whose CPU kernels return the mean or sum in the storage that held one loss for each element."""
+"""Losses whose CPU kernels first store one loss for each element, and return the mean or sum in that large storage."""
 
 
 def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
-    # PyTorch's `flop_registry` contains only CUDA's attention kernels, so these are the CPU's.
+    # PyTorch's `flop_registry` has only the attention kernels for CUDA, so count the CPU's kernels here.
     if func is _aten._scaled_dot_product_flash_attention_for_cpu:
         return int(sdpa_flop_count(*(t.shape for t in args[:3])))
     if func is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
@@ -100,10 +100,12 @@ class Allocations(TorchDispatchMode):
     peak_bytes : int
         Largest `live_bytes` since `peak_bytes` was last set.
     flops : int
-        Floating point operations so far. Matmuls, convolutions and attention count by PyTorch's formulas. Any other
-        operator counts one operation for each element of its largest tensor.
+        Floating point operations so far. For matmuls, convolutions and attention, PyTorch's formulas give the number.
+        An operator that only moves data or makes views counts as zero operations. Any other operator counts as one
+        operation for each element of its largest tensor.
     stands_for : str
-        Device type whose allocator rounds the sizes of all storages. If empty, each tensor's own device type is used.
+        Type of the device whose allocator determines the rounding of storage sizes. If empty, the device type of each
+        tensor is used.
     """
 
     def __init__(self) -> None:
@@ -115,7 +117,7 @@ class Allocations(TorchDispatchMode):
         self._sizes: dict[int, int] = {}
 
     def see(self, tensor: torch.Tensor) -> bool:
-        """Count the tensor's storage if it is not counted yet; return whether it was counted now."""
+        """Count the tensor's storage if it is new, and return whether it was new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._sizes:
@@ -132,11 +134,12 @@ class Allocations(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operator and count its results."""
+        """Run the operator, and count its floating point operations and the storages of its results."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         packet = func._overloadpacket
-        # With gradients enabled, the statement runs PyTorch's autograd, and the memory of its kernels is measured.
+        # If gradients are enabled, the statement runs PyTorch's autograd. `_call` then measures its kernels, and the
+        # measurement includes this storage.
         is_own = packet in _REDUCED_WHERE_THEY_LIE and not torch.is_grad_enabled()
         if is_own and out.dim() == 0 and out.device.type == "cpu":
             single = torch.broadcast_shapes(args[0].shape, args[1].shape)
@@ -155,13 +158,13 @@ class Allocations(TorchDispatchMode):
 
 @contextlib.contextmanager
 def fake_execution(mode: FakeTensorMode) -> Iterator[None]:
-    """In this context, tensors are fake and gradients are disabled; modes of the caller are inactive."""
+    """Make new tensors fake, disable gradients, and deactivate the caller's dispatch modes inside this context."""
     with _disable_current_modes(), torch.no_grad(), mode:
         yield
 
 
 def source(bsym: Any) -> tuple[str, dict[str, Any]]:
-    """Return the Python source that Thunder would execute for a statement, and the names in it that are no inputs."""
+    """Return the Python source that Thunder would execute for a statement, and a dict of the objects in this source."""
     # Print a copy, because printing stores objects in the statement under names that are unique only within a trace.
     copy = bsym.from_bsym(_import_ctx={}, _object_ctx={})
     with tracectx(TraceCtx(None)):
@@ -171,17 +174,17 @@ def source(bsym: Any) -> tuple[str, dict[str, Any]]:
 
 
 def claim(bsym: Any) -> list[Any] | None:
-    """Return the statements that the torch executor would run for an unclaimed statement; None if it has none."""
+    """Return the statements that the torch executor runs for an unclaimed statement; None if it cannot."""
     try:
         claimed = torch_executor.can_execute(bsym)
     except AssertionError:
-        # The checker of `uniform_philox` computes the offset modulo 4, but the offset is not known yet.
+        # The checker of `uniform_philox` fails, because it checks the offset, which is not known yet.
         claimed = False
     if not claimed:
         return None
     trace = TraceCtx(None)
     trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
-    # Give intermediate values unique names, because a different value may already have the name `t1`.
+    # Give intermediate values unusual names, because the program's trace may already have a value `t1`.
     trace._gen_name = lambda number: f"_claimed_{number}"
     with default_dtype_device.default_settings(), tracectx(trace):
         symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
@@ -195,7 +198,10 @@ def claim(bsym: Any) -> list[Any] | None:
 
 
 def runs_whole(bsym: Any) -> bool:
-    """Return whether one PyTorch function computes and writes in place for the whole statement, as in a batch norm."""
+    """Return whether a statement contains in-place copies that the torch executor does inside of other functions.
+
+    An example is a batch norm. PyTorch's function for it also updates the running statistics.
+    """
 
     def find() -> bool:
         claimed = None if is_copy(bsym) or not count_copies_and_fences(bsym)[0] else claim(bsym)
@@ -205,10 +211,11 @@ def runs_whole(bsym: Any) -> bool:
 
 
 def runs_as_pytorch(fusion: Any) -> bool:
-    """Return whether a fusion's outputs share storages as in eager PyTorch, that is, whether torch.compile runs it.
+    """Return whether torch.compile runs a fusion. If so, the fusion's outputs share storages as in eager PyTorch.
 
-    AOTAutograd returns an input as this input, a view of an input as a view, and views of one buffer as views of one
-    buffer. For nvFuser, see `workbench.compiler.memory.nvfuser_aliasing`.
+    AOTAutograd keeps the sharing of eager PyTorch. For example, if a fusion returns one of its inputs, the result is
+    the same tensor. If it returns a view of an input, the result is a view. nvFuser has other rules; see
+    `workbench.compiler.memory.nvfuser_aliasing`.
     """
     executor = fusion.sym.executor
     return executor is not None and "torchcompile" in str(executor.name).lower()
@@ -241,7 +248,10 @@ def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 
 
 def fake_tensors(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """Return what `empty` returns for each proxy under the mode `mode`, but without calls of PyTorch's dispatcher."""
+    """Return a fake tensor in `mode` for each proxy.
+
+    This is faster than `empty`, because it bypasses the dispatcher.
+    """
     with _disable_current_modes():
         return [
             FakeTensor(
@@ -260,18 +270,19 @@ class ExecutedMemory:
     Attributes
     ----------
     live_bytes : tuple of int
-        For each bound symbol of the forward trace and then of the backward trace, the bytes alive right after it.
+        Bytes alive right after each bound symbol. The bound symbols of the forward trace come first, then those of the
+        backward trace.
     statement_peak_bytes : tuple of int
-        For each of these bound symbols, the largest number of bytes alive at once while it runs.
+        For each of these bound symbols, the most bytes alive at once while it runs.
     after_bytes : int
-        Largest number of bytes alive at once after the last symbol, while autograd accumulates gradients in leaves.
+        Largest number of bytes alive at once after the last bound symbol, while autograd accumulates gradients.
     peak_bytes : int
         Largest number of bytes alive at once in the whole step.
     baseline_bytes : int
         Bytes of the arguments: parameters, buffers and inputs.
     misdeclared : tuple of str
-        Values whose actual shape or data type differs from the one in Thunder's trace. Figures that are computed from
-        the trace are wrong for these values.
+        Names of values whose actual shape or data type differs from Thunder's trace. Figures that are computed from the
+        trace are wrong for these values.
     """
 
     live_bytes: tuple[int, ...]
@@ -291,8 +302,9 @@ def step(
 ) -> ExecutedMemory:
     """Execute the traces of a step with fake tensors, statement by statement.
 
-    Arguments, outputs and gradients stay alive, as autograd and a training loop would hold them. Saved values and
-    cotangents are in lists that the backward trace empties. Cotangents are assumed to be contiguous.
+    Arguments, outputs and gradients stay alive, because autograd and a training loop hold them. The backward trace gets
+    the saved values and the cotangents (the gradients of the outputs) in lists, and empties these lists. Cotangents are
+    assumed to be contiguous.
 
     Parameters
     ----------
@@ -301,7 +313,7 @@ def step(
     arguments : mapping of str to Tensor, optional
         See `workbench.compiler.memory.op_effects.trace_facts`.
     beside : collection of str
-        Names of arguments that the program returns unchanged, and that are no results of the forward trace.
+        Names of arguments that the program returns unchanged, although the forward trace does not return them.
 
     Returns
     -------
@@ -348,7 +360,10 @@ def step(
 
 
 class _StatementExecutor:
-    """Executes statements one by one. `names` contains what would be the local variables of Thunder's function."""
+    """Executes statements one by one.
+
+    `names` maps the local variables of Thunder's generated function to their values.
+    """
 
     def __init__(self, allocations: Allocations, mode: FakeTensorMode) -> None:
         self.allocations = allocations
@@ -361,7 +376,7 @@ class _StatementExecutor:
         self.stored: dict[str, list[StorageLayout]] = {}
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
-        """Make fake tensors for the arguments of the trace. They share storages as the tensors in `arguments` do."""
+        """Make fake tensors for the arguments of the trace. They share storages as `arguments` do."""
         storages: dict[int, torch.Tensor] = {}
         for bsym in trace.bound_symbols:
             if bsym.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL:
@@ -406,8 +421,8 @@ class _StatementExecutor:
         text, context = source(bsym)
         name = str(bsym.sym.name)
         if name.startswith(OFFLOAD):
-            # The result is host memory, so it must not count, even if the device is a CPU. The header of a fake tensor
-            # cannot be read, so store the layouts here.
+            # The offloaded copy is in host memory, so it must not count, even if the device is a CPU. A reload cannot
+            # read the header of a fake copy, so store the layouts here.
             self.stored[bsym.output.name] = layouts([self.names[p.name] for p in bsym.flat_proxy_args])
             with fake_execution(self.mode):
                 self.names[bsym.output.name] = empty(bsym.output)
@@ -422,7 +437,7 @@ class _StatementExecutor:
             self._call(bsym, text, context)
 
     def _call(self, bsym: Any, text: str, context: dict[str, Any]) -> None:
-        """Run a statement. If its kernel may allocate more than fake tensors show, measure the kernel."""
+        """Execute a statement. Measure its kernel if the kernel may allocate more than fake tensors show."""
         allocations = self.allocations
         given = {proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args}
         before_bytes, before_flops = allocations.live_bytes, allocations.flops
@@ -468,9 +483,9 @@ class _StatementExecutor:
 
 
 def _passed_gradients(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
-    """Return a map from the `id` of each argument that is returned unchanged to the gradient that it gets directly.
+    """Map the `id` of an argument to the gradient that autograd passes to it directly, not through the backward.
 
-    The gradient from the backward is added to this gradient later.
+    An argument that is returned unchanged gets such a gradient. Autograd adds the gradient from the backward later.
     """
     given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
     if given <= set(map(id, outcome["flat_args"])):
@@ -484,7 +499,7 @@ def _passed_gradients(forward: Any, outcome: Mapping[str, Any], beside: Collecti
 
 
 class _HandOver(torch.autograd.Function):
-    """Autograd function whose backward returns the gradients of a list and empties the list."""
+    """Autograd function that holds a list of gradients. Its backward returns these gradients, and empties the list."""
 
     @staticmethod
     def forward(ctx: Any, gradients: list[torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:
@@ -499,7 +514,7 @@ class _HandOver(torch.autograd.Function):
 
 
 class _CopyCounter(TorchDispatchMode):
-    """Dispatch mode that adds the workspace of copies on a CPU to `peak_bytes` of `allocations`."""
+    """Dispatch mode that includes the workspace of CPU copies in `allocations.peak_bytes`."""
 
     def __init__(self, allocations: Allocations, on_cpu: bool) -> None:
         super().__init__()
@@ -518,7 +533,7 @@ class _CopyCounter(TorchDispatchMode):
 
 
 class _Accumulation:
-    """Gradient accumulation at the end of a step. Autograd itself accumulates fake tensors."""
+    """Gradient accumulation at the end of a step. PyTorch's autograd accumulates the fake gradients."""
 
     def __init__(
         self,
@@ -548,7 +563,7 @@ class _Accumulation:
     def run(self, allocations: Allocations) -> None:
         """Accumulate the gradients in the leaves."""
         if self.leaves:
-            hand_over: Any = _HandOver.apply  # without types in torch
+            hand_over: Any = _HandOver.apply  # PyTorch declares no types for it
             allocations.stands_for = self.device_type
             with torch.enable_grad(), _CopyCounter(allocations, self.device_type == "cpu"):
                 torch.autograd.backward(hand_over(self.gradients, *self.leaves), torch.empty(0))
@@ -556,13 +571,13 @@ class _Accumulation:
 
 
 def _mark_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """Set the device of a fake tensor to the CPU, and return it; autograd has no thread for a missing GPU."""
+    """Set the device of a fake tensor to the CPU and return the tensor. Autograd cannot run on a missing GPU."""
     tensor.fake_device = torch.device("cpu")  # type: ignore[attr-defined]
     return tensor
 
 
 def _fake_like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
-    """Return a fake tensor like `tensor`. `storages` contains one fake storage for each storage of real tensors."""
+    """Return a fake tensor like `tensor`. `storages` maps real storages to fake ones; this function extends it."""
     storage = tensor.untyped_storage()
     if storage._cdata not in storages:
         storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)

@@ -1,4 +1,4 @@
-"""Gradient accumulation: which gradients from a backward autograd keeps, and which gradients it copies.
+"""Predict which tensors autograd keeps as the gradient of a leaf, and which tensors it copies.
 
 PyTorch's rules are in ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract). If a leaf has
 no gradient yet, the new gradient tensor itself becomes its gradient, provided that the tensor has the leaf's layout and
@@ -31,7 +31,7 @@ class Accumulated:
     ----------
     gradient : TensorProxy
     copied_bytes : int
-        Bytes of the copy or sum that autograd makes; 0 if it makes none.
+        Bytes of the new tensor that autograd makes by copying or summing; 0 if autograd keeps the gradient.
     copying_bytes : int
         Most bytes allocated during the accumulation, including the copy.
     """
@@ -53,16 +53,16 @@ def accumulated_gradients(
     Parameters
     ----------
     gradients : sequence
-        Results of the backward, one for each argument. Results that are no tensors are skipped.
+        Results of the backward, one for each argument. Results that are not tensors are skipped.
     arguments : sequence of Proxy
         The arguments, in the same order.
     facts : TraceFacts
         Facts of all statements that have run.
     tensors : mapping of str to Tensor
-        The actual tensors of arguments, by name. They show which arguments are leaves; an argument that is not in
-        `tensors` is assumed to be a leaf. An argument that is no leaf passes its gradient on, without a copy.
+        The actual tensors of arguments, by name. They show which arguments are leaves. An argument that is missing here
+        is assumed to be a leaf. An argument that is not a leaf passes its gradient on without a copy.
     past : collection of str
-        Names of arguments that already have a gradient. Autograd adds the gradient from the backward in place.
+        Names of arguments that already have a gradient. Autograd adds the gradient from the backward to it in place.
     """
     leaves = [
         (gradient, argument)
@@ -110,7 +110,11 @@ class _PendingGradients:
         self._views = Counter(facts.storage_of[g.name] for g in gradients if g.name in facts.views)
 
     def remove(self, gradient: Any) -> bool:
-        """Remove a gradient. Return whether a remaining gradient is the same tensor or a view of this tensor."""
+        """Remove a gradient, and return whether a remaining gradient shares memory with it.
+
+        Gradients share memory if they are the same tensor, or if the remaining gradient is a view of the removed
+        gradient.
+        """
         found, name = self._facts, gradient.name
         self._tensors[found.tensor_of[name]] -= 1
         if name in found.views:
@@ -123,7 +127,7 @@ class _PendingGradients:
 def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf: Sequence[int]) -> bool:
     """Return whether a gradient has the layout that PyTorch requires of a leaf's gradient.
 
-    This is the leaf's own layout or, if the leaf has gaps or overlaps, the row-major layout.
+    The required layout is that of the leaf. If the leaf has gaps or overlaps, the required layout is row-major.
 
     Parameters
     ----------
@@ -134,7 +138,7 @@ def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf:
     """
     if not _is_dense(of_leaf, shape):
         return math.prod(shape) == 0 or _matches(strides, _row_by_row(shape), shape)
-    # For PyTorch, a tensor with a stride of zero is a view, even if this dimension has only one element.
+    # PyTorch treats a tensor with a stride of zero as a view, even if that dimension has only one element.
     return _matches(strides, of_leaf, shape) and all(
         stride != 0 for stride, length in zip(strides, shape, strict=True) if length == 1
     )

@@ -1,4 +1,4 @@
-"""Measure the workspace that a CPU kernel allocates internally, by a run; runs with fake tensors do not show it."""
+"""Measure the workspace that a CPU kernel allocates internally. Fake tensors do not show it, so the kernel runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 from workbench.interop.torch_private import _disable_current_modes
 
 MOST_BYTES = 1 << 30
-"""Most bytes of inputs for which a kernel is measured."""
+"""A kernel whose inputs have more bytes is not measured."""
 MOST_FLOPS = 4_000_000_000
-"""Most floating point operations for which a kernel is measured; they take about one second."""
+"""A kernel with more floating point operations is not measured, because it takes more than about one second."""
 
 _ALWAYS = (
     *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
@@ -33,18 +33,18 @@ _CONVERSIONS = ("to", "convert_element_type")
 _SINGLE = torch.float32.itemsize
 
 WRITES = "copy_"
-"""Prefix of symbols whose kernels may allocate workspace although they make no new tensor."""
+"""Name prefix of symbols that make no new tensor, but whose kernels may allocate workspace."""
 
 
 def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
     """Return whether a symbol's CPU kernel must be measured, because it may allocate more than fake tensors show.
 
     Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients that PyTorch's autograd
-    computes (``vjp``), consist of several steps. Matrix products pack an operand that BLAS cannot read directly: a
-    matrix without a unit stride, or a row that is expanded to many rows. oneDNN, which computes products in half
-    precision, packs any operand. Kernels that work along one dimension make their operands contiguous. A copy that
-    transposes a matrix works block by block. Elementwise kernels accept any strides, but convert operands if the data
-    types differ. Sums convert values that are not floating point. Sums in half precision may convert to single
+    computes (``vjp``), run several kernels one after the other. Matrix products pack an operand that BLAS cannot read
+    directly: a matrix without a unit stride, or a row that is expanded to many rows. oneDNN computes products in half
+    precision, and packs every operand. Kernels that work along one dimension make their operands contiguous. A copy
+    that transposes a matrix works block by block. Elementwise kernels accept any strides, but convert operands if the
+    data types differ. Sums convert values that are not floating point. Sums in half precision may convert to single
     precision.
 
     Parameters
@@ -54,7 +54,7 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
     tensors : sequence of Tensor
         The inputs of the statement, as fake tensors.
     flops : int
-        Floating point operations of the statement.
+        Floating point operations of the statement. Above `MOST_FLOPS`, the result is False.
     """
     if flops > MOST_FLOPS:
         return False
@@ -95,14 +95,15 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
     text : str
         Python source of the statement.
     namespace : mapping
-        Values of the names in `text` that are no tensors.
+        Values of the names in `text` that are not tensors.
     tensors : mapping of str to Tensor
-        The inputs of the statement, as fake tensors, from which shapes, strides and data types are read.
+        The inputs of the statement, as fake tensors. The kernel runs on zeros with the same shapes, strides and data
+        types.
 
     Returns
     -------
     int or None
-        None if the inputs are not on a CPU or exceed `MOST_BYTES`, or if the kernel refuses artificial inputs.
+        None if the inputs are not on a CPU or exceed `MOST_BYTES`, or if the kernel refuses zeros as inputs.
     """
     nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
@@ -143,7 +144,7 @@ def _measure_peak(
                 name: torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype).zero_()
                 for name, (shape, strides, dtype) in tensors.items()
             }
-            # Measure the second run, because the first one may also pack weights permanently.
+            # Measure the second run, because the first run may also pack weights into memory that stays allocated.
             for _ in range(2):
                 scope = {**namespace, **real}
                 with _profile() as measured:
@@ -168,10 +169,10 @@ _used = False
 
 @contextlib.contextmanager
 def _profile() -> Iterator[Any]:
-    """In this context, run PyTorch's profiler without its message about a missing GPU driver.
+    """Inside this context, run PyTorch's profiler without its message about a missing GPU driver.
 
-    The profiler would print the message at its first use, under the user's cell. The profiler reads its log level from
-    the environment when it starts; the environment is restored right afterwards.
+    At its first use, the profiler would print the message under the user's cell. The profiler reads its log level from
+    the environment when it starts. Therefore this function sets the variable, and removes it right after the start.
     """
     global _used
     making = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)

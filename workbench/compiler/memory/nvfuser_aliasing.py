@@ -1,8 +1,9 @@
 """Find which outputs of an nvFuser fusion share the memory of other values.
 
-nvFuser does not compute operators that only move elements. If an output is a view of a fusion's input or of a computed
-value, nvFuser returns the output as a view. The rules are those of nvFuser's ``csrc/alias_analysis.cpp``,
-``csrc/preseg_passes/mark_aliases_prepare.cpp`` and ``csrc/scheduler/mark_aliases.cpp``.
+Operators such as a transpose only move elements. If such operators make an output from a fusion's input or from a
+computed value, nvFuser may return the output as a view instead of copying the elements. The rules are those of
+nvFuser's ``csrc/alias_analysis.cpp``, ``csrc/preseg_passes/mark_aliases_prepare.cpp`` and
+``csrc/scheduler/mark_aliases.cpp``.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ def output_layouts(
     outputs: Sequence[Any],
     same: Mapping[str, str],
 ) -> dict[str, OutputLayout]:
-    """Return the memory layout of the outputs of a fusion.
+    """Return the memory layout of each output of a fusion.
 
-    Two facts are unknown. The layout of computed values is assumed to be contiguous. If the fusion also computes from a
-    view, its kernel may materialize the view, as normalization kernels may.
+    The result may be wrong in two cases. First, this function assumes that computed values are contiguous, but nvFuser
+    may choose another layout. Second, if a fusion also computes from a view that it returns, its kernel may materialize
+    the view. Normalization kernels may do so.
 
     Parameters
     ----------
@@ -64,7 +66,7 @@ def output_layouts(
     strides : mapping of str to sequence of int
         Strides of each input, in elements.
     same : mapping of str to str
-        Maps names inside of the fusion to the input with the same memory; see
+        Maps a name inside of the fusion to the input with the same memory; see
         `workbench.compiler.memory.fake_execution.forwarded_inputs`.
 
     Returns
@@ -96,8 +98,8 @@ def make_outputs(
     same : mapping of str to str
         See `output_layouts`.
     compute : callable
-        Returns a computed value as a tensor in new memory; its arguments are the proxy and the strides. It is called
-        once for each value.
+        Takes the proxy and the strides of a computed value, and allocates the value's tensor. `make_outputs` calls it
+        once for each computed value whose memory contains an output.
 
     Returns
     -------
@@ -123,7 +125,7 @@ def make_outputs(
 
 
 class _ViewChains:
-    """The values of a fusion, and for each view the value of which it is a view."""
+    """The values of a fusion, with a link from each view to the value that it views."""
 
     def __init__(
         self,
@@ -155,7 +157,7 @@ class _ViewChains:
                     self._tensors[out.name] = _meta(out) if view is None else torch.empty_like(view)
 
     def _view(self, member: Any) -> torch.Tensor | None:
-        """Return the output of a member as a view of the member's first argument; None if it is no view of it."""
+        """Return a member's output as a view of the member's first argument; None if the output is not such a view."""
         moves = _MOVES.get(member.sym.id)
         source = member.args[0] if moves is not None and member.args else None
         if moves is None or not isinstance(source, TensorProxy) or source.name not in self._tensors:
@@ -167,7 +169,8 @@ class _ViewChains:
     def materialized_views(self, outputs: Sequence[str]) -> frozenset[str]:
         """Return the names of views that kernels materialize.
 
-        The fusion computes from such a view, and the root of the view is neither an input nor an output.
+        A kernel materializes a view if the fusion computes from the view, and the root of the view is neither an input
+        nor an output of the fusion.
         """
         read: set[int] = set()
         waiting = [index for name, index in self._makers.items() if name not in self._viewed]
@@ -182,9 +185,9 @@ class _ViewChains:
         return frozenset(name for name in cut if name in self._viewed and self._root(name) not in self._inputs | handed)
 
     def _cut(self, name: str, computed: Collection[int]) -> str:
-        """Return the first value in the chain from an output to its root that a kernel needs.
+        """Follow the views from an output to its root. Return the first value that is computed, or that a kernel reads.
 
-        nvFuser computes this value in a kernel, and returns the output as a view of this value.
+        A kernel makes this value, and nvFuser returns the output as a view of it.
         """
         while name in self._viewed and self._makers[name] not in computed:
             name = self._viewed[name]
@@ -217,7 +220,7 @@ def _meta(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 def _slice(source: torch.Tensor, member: Any) -> torch.Tensor:
     shape = shape_of(member.output)
     starts = [int(start) for start in member.args[1]]
-    # For a slice of an expanded dimension, return new memory, because nvFuser materializes such a slice.
+    # nvFuser materializes a slice of an expanded dimension, so return new memory.
     if any(n != m and step == 0 for n, m, step in zip(shape, source.shape, source.stride(), strict=True)):
         return torch.empty(shape, device="meta", dtype=torch.uint8)
     return source[tuple(slice(start, start + length) for start, length in zip(starts, shape, strict=True))]
@@ -240,6 +243,6 @@ _MOVES: Mapping[Any, Callable[[torch.Tensor, Any], torch.Tensor]] = {
     prims.PrimIDs.CLONE: lambda given, member: given,
     prims.PrimIDs.SHALLOW_COPY: lambda given, member: given,
 }
-"""For each primitive that nvFuser treats as a view, a function that returns the view of a tensor. If the result must be
-a copy, the function returns a tensor with a different storage.
+"""Maps each primitive that nvFuser may treat as a view to a function that makes the view. The function returns a tensor
+in a new storage if nvFuser must copy.
 """

@@ -1,10 +1,10 @@
 """Offloading: move saved storages out of device memory between forward and backward, and reload them before use.
 
-The `Offloader` edits the split traces, first the forward. A storage is copied to host memory right after it is made.
-Its values are removed from the list of saved tensors. The backward reloads the storage some statements before it reads
-the values. On CUDA, the copies use pinned memory and run on a side stream. The CUDA code was not run yet, because no
-GPU was available. On a CPU, memory outside of PyTorch's allocator stands for host memory, so that the figures of device
-memory behave as on a GPU.
+The `Offloader` edits the forward trace, then the backward trace. The forward copies a storage to host memory as soon as
+the saved values in it exist, and saves the copy in place of these values. The backward reloads the storage some
+statements before it reads the values. On CUDA, the copies use pinned memory and run on a side stream. The recorded GPU
+checks have not run the CUDA code yet. On a CPU, memory outside of PyTorch's allocator stands for host memory, so that
+offloading lowers the figures of device memory as on a GPU.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ STORE_PREFIX = "off_"
 RELOAD_PREFIX = "ld_"
 """Prefix of the name of a reloaded value."""
 OFFLOAD, RELOAD, ARRIVE = "offload_", "reload_", "reloaded_"
-"""Name prefixes of the three statements: copy to the host, copy back, and wait for the copy back."""
+"""Name prefixes of the three statements: copy to the host, copy back to the device, and wait for the copy back."""
 
 
 _ALIGNMENT = 16
-"""Alignment in bytes. In the offloaded copy, as in PyTorch's allocator, every storage starts at a multiple of this."""
+"""Alignment of each storage in the offloaded copy, in bytes. PyTorch's allocator guarantees at least as much."""
 _DTYPES = tuple(sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str))
 
 
 @dataclasses.dataclass(frozen=True)
 class StorageLayout:
-    """Layout of an offloaded tensor: the position of its storage in the copy, and the tensor's view of the storage."""
+    """Layout of an offloaded tensor: the position of its storage in the copy, and the tensor's view of this storage."""
 
     start: int
     nbytes: int
@@ -83,9 +83,9 @@ def layouts(tensors: Sequence[torch.Tensor]) -> list[StorageLayout]:
 def offload(*tensors: torch.Tensor) -> torch.Tensor:
     """Copy the storages of tensors out of device memory.
 
-    The copy begins with a header that contains the layouts of the tensors in this call. Thunder does not guard strides,
-    so a later call of the same compiled function may have different strides, and tensors may have a common storage in
-    one call and separate storages in the next.
+    The copy begins with a header that contains the layouts of the tensors in this call. The layouts cannot be compiled
+    into the trace: Thunder does not guard strides, so strides and shared storages may differ in the next call of the
+    same compiled function.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def reload(packed: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ..
 def restore_tensors(
     layouts: Sequence[StorageLayout], make_storage: Callable[[StorageLayout], torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Return tensors with the given layouts. `make_storage` returns a storage as (n,) uint8; called once for each."""
+    """Return tensors with the given layouts. `make_storage` makes one storage, as (n,) uint8."""
     raws: dict[tuple[int, int], torch.Tensor] = {}
     for each in layouts:
         if (each.start, each.nbytes) not in raws:
@@ -178,7 +178,7 @@ def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    # The first number is the number of tensors. For each tensor, five numbers, its shape and its strides follow.
+    # The header contains the number of tensors and, for each tensor, five numbers, its shape and its strides.
     return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
 
 
@@ -216,7 +216,7 @@ def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
 def _side_stream(device: torch.device) -> Any:
     """Return the stream for the copies between a device and the host.
 
-    All calls use the same stream, so a storage is copied back only after it was copied to the host.
+    All copies of a device run on one stream, so a storage is copied back only after its copy to the host has ended.
     """
     return torch.cuda.Stream(device)
 
@@ -228,7 +228,7 @@ def _statement(name: str, run: Callable[..., Any], args: Sequence[Any], output: 
 
 @dataclasses.dataclass(frozen=True)
 class OffloadedStorage:
-    """A storage to offload.
+    """A storage that is offloaded.
 
     Attributes
     ----------
@@ -243,14 +243,15 @@ class OffloadedStorage:
 
 
 class Offloader:
-    """Edits a forward trace and then the backward trace so that storages are offloaded.
+    """Edits a forward trace, then its backward trace, to offload storages. Call `forward` before `backward`.
 
     Parameters
     ----------
     groups : sequence of OffloadedStorage
         The storages to offload.
     ahead : int
-        Number of statements by which the reload of a storage precedes its first use in the backward.
+        Number of statements between the reload of a storage and its first use in the backward, or fewer if the backward
+        does not have so many statements before this use.
     """
 
     def __init__(self, groups: Sequence[OffloadedStorage], ahead: int) -> None:
@@ -259,7 +260,7 @@ class Offloader:
         self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []
 
     def forward(self, trace: TraceCtx) -> TraceCtx:
-        """Return the forward trace, which now copies the storages out, and saves the copies instead of the values."""
+        """Insert the statements that offload. The returned forward trace saves the copies instead of the values."""
         edited = _remove_dels(trace)
         returned = edited.bound_symbols[-1]
         saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
@@ -291,7 +292,7 @@ class Offloader:
             self._stores.append((kept, values))
             replaced.update({value.name: None for value in values})
             replaced[values[0].name] = kept
-        # If several storages are copied out after the same statement, copy them in reverse order.
+        # If several storages are copied after the same statement, insert the copies in reverse order.
         edited.bound_symbols = [
             one for place, bsym in enumerate(edited.bound_symbols) for one in (bsym, *reversed(put.get(place, ())))
         ]
@@ -303,7 +304,7 @@ class Offloader:
         return del_last_used(edited)
 
     def backward(self, trace: TraceCtx) -> TraceCtx:
-        """Return the backward trace, which now unpacks the offloaded copies and reloads them before use."""
+        """Insert the statements that reload. The returned backward trace takes the copies instead of the values."""
         edited = _remove_dels(trace)
         gone = {v.name: kept if i == 0 else None for kept, values in self._stores for i, v in enumerate(values)}
         saved = edited.args[0][0]
@@ -320,7 +321,7 @@ class Offloader:
         for row, bsym in enumerate(edited.bound_symbols):
             for name in away.intersection(read.name for read in bsym.flat_proxy_args):
                 users.setdefault(name, []).append(row)
-        # For each statement of the edited trace, its index before the edits. A list of numbers is fast to search.
+        # Index of each statement before the reloads are inserted. A list of numbers is fast to search.
         was = list(range(len(edited.bound_symbols)))
         for i, (kept, values) in enumerate(self._stores):
             used = sorted({row for value in values for row in users.get(value.name, ())})
@@ -338,7 +339,7 @@ class Offloader:
         used: Sequence[int],
         was: list[int],
     ) -> None:
-        """Insert the statements that reload a storage, and make its users read the reloaded values.
+        """Insert the statements that reload a storage, and make its readers read the reloaded values.
 
         Parameters
         ----------
@@ -355,8 +356,8 @@ class Offloader:
         rows = [was.index(row) for row in used]
         for i in rows:
             bsym = trace.bound_symbols[i]
-            # Swap only the inputs of the statement: a fusion may also compute a value that has the name of a different
-            # offloaded value.
+            # Swap only the values that this statement reads. A fusion may also recompute an offloaded value that it
+            # does not read.
             swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
             trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
         back = functools.partial(reload, device=to_torch_device(values[0].device))

@@ -1,7 +1,8 @@
-"""Memory effects and operation counts of each statement of a trace, found by one run with fake tensors.
+"""Find the memory effects and operation counts of each statement of a trace by running it with fake tensors.
 
-Statements with equal symbol, shapes, strides and constants run only once in a process. Therefore all layers of a model
-together take as much time as one layer, and reopening a program takes no time.
+Two statements are equal if their symbols, shapes, strides and constants are equal. A process runs only the first of
+several equal statements. Therefore all layers of a model together take about as much time as one layer, and opening a
+program again in the same process takes almost no time.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _IDLE = frozenset(
         prims.PrimIDs.SINK,
     )
 )
-"""Statements that neither allocate nor compute. The values that unpacking names exist already."""
+"""Statements that neither allocate nor compute. An unpacking statement only gives names to existing values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,19 +62,19 @@ class TraceFacts:
     Attributes
     ----------
     storage_of : dict of str to int
-        Storage of each tensor proxy. A view has the storage of its base, and the result of an in-place operator has the
-        storage that it writes.
+        Maps the name of each tensor proxy to the index of its storage. A view has the storage of its base, and the
+        result of an in-place operator has the storage that the operator writes.
     strides : dict of str to tuple of int
         Strides of each tensor proxy, in elements.
     tensor_of : dict of str to int
-        Number of the tensor of each tensor proxy. Several proxies may have the same number, because some statements,
-        such as ``contiguous``, return their input.
+        Number of the tensor object of each tensor proxy. Several proxies may have the same number, because some
+        statements, such as ``contiguous``, return their input itself.
     views : set of str
-        Names of the tensor proxies that are views for autograd. A view keeps its base alive.
+        Names of the tensor proxies that autograd treats as views. A view keeps its base alive.
     storage_bytes : list of int
         Bytes of each storage.
     root : list of str
-        Name of the first proxy of each storage.
+        For each storage, the name of the first proxy in it.
     transient_bytes : list of int
         For each statement, the most bytes that it holds at once besides its inputs and outputs.
     flops : list of int
@@ -101,15 +102,15 @@ class TraceFacts:
 
 @dataclasses.dataclass(frozen=True)
 class _StatementEffects:
-    """Effects of a statement. They contain positions and no names, so they hold for all equal statements."""
+    """Effects of a statement. They contain positions instead of names, so they are valid for all equal statements."""
 
     sources: tuple[int, ...]
-    """For each output tensor, the input tensor whose storage it has, or ``-1 - n`` for the n-th new storage."""
+    """For each output tensor, the position of the input with the same storage; ``-1 - n`` for the n-th new storage."""
     strides: tuple[tuple[int, ...], ...]
     new_bytes: tuple[int, ...]
     tensors: tuple[int, ...] = ()
-    """For each output tensor, the input tensor that it is, or ``-1 - n`` for the n-th new tensor. If empty, all outputs
-    are new.
+    """For each output tensor, the position of the input that is the same tensor object; ``-1 - n`` for the n-th new
+    tensor. If empty, all outputs are new.
     """
     views: tuple[bool, ...] = ()
     """For each output tensor, whether it is a view that keeps its base alive. If empty, no output is a view."""
@@ -117,18 +118,20 @@ class _StatementEffects:
     flops: int = 0
     assumed: bool = False
     moves: tuple[str, ...] = ()
-    """For each output tensor, where its elements are in the source; empty unless the statement only moves elements."""
+    """For each output tensor, a text that says where its elements are in the first input. Empty unless the statement
+    only moves elements.
+    """
     parts: tuple[tuple[Any, computes.Computation], ...] = ()
-    """The statements into which the statement was decomposed, in order, each with its computation."""
+    """The statements into which this statement was decomposed, in order, each with its computation."""
     computation: computes.Computation | None = None
 
 
 _found: dict[Hashable, _StatementEffects] = {}
-"""Effects of the statements of all programs of this process. Equal statements have equal effects in all programs."""
+"""Effects of all statements that have run in this process, shared by all programs."""
 
 _MOST_FACTS = 50_000
-"""Number of entries at which `_found` is cleared, so that it does not grow without limit in a process that opens
-programs for weeks.
+"""Number of entries at which `_found` is cleared. Without this limit, it would grow in a process that opens programs
+for weeks.
 """
 
 
@@ -137,14 +140,17 @@ class FactsCache:
 
     def __init__(self) -> None:
         self.arguments: tuple[Mapping[str, torch.Tensor], _StorageWalk] | None = None
-        """The arguments of the last walk, and a walk that has added only these arguments."""
+        """The arguments of the last trace, and a `_StorageWalk` in its state before the first statement."""
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        # Disable PyTorch's cache: filling it takes an eighth of the time, and equal statements run only once anyway.
+        # Disable PyTorch's cache of fake results. Filling it takes time, and it would never be read, because equal
+        # statements run only once.
         self.mode.cache_enabled = False
 
 
 _SETTINGS = itertools.count()
-"""Counter of the numbers of settings. No number is used twice, even if `_number_of` has dropped it from its cache."""
+"""Source of the numbers that `_number_of` returns. It never repeats a number, so settings that `_number_of` dropped
+from its cache get a new number.
+"""
 
 
 def kernel_settings() -> tuple[Any, ...]:
@@ -163,7 +169,7 @@ def kernel_settings() -> tuple[Any, ...]:
 
 @functools.lru_cache
 def _number_of(settings: tuple[Any, ...]) -> int:
-    """Return a number for settings. In a key, the number is faster to hash than the settings."""
+    """Return a number for the settings. Cache keys contain the number, because hashing a number is fast."""
     return next(_SETTINGS)
 
 
@@ -179,12 +185,12 @@ def trace_facts(
     Parameters
     ----------
     trace : TraceCtx
-        A joint, forward or backward trace. A statement is a fusion, or is claimed by an operator executor, or is an
-        unclaimed primitive, which runs as in PyTorch.
+        A joint, forward or backward trace. Its statements may be fusions, statements that an operator executor claimed,
+        and unclaimed statements. Unclaimed statements run as in PyTorch.
     cache : FactsCache, optional
-        The cache that earlier calls for this program have used.
+        The cache of this program. Pass the same instance in each call.
     earlier : TraceFacts, optional
-        Facts of the trace that runs before this trace, such as those of the forward for a backward. Values of the
+        Facts of the trace that runs before this trace: those of the forward if `trace` is the backward. Values of the
         earlier trace keep their storages.
     arguments : mapping of str to Tensor, optional
         Real or fake tensors for the trace's arguments, by name. Strides, sizes and shared storages are read from them.
@@ -255,7 +261,7 @@ class _StorageWalk:
         self.root.extend(earlier.root)
 
     def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Add the arguments to an empty walk. The result is cached, because all traces of a program have them."""
+        """Add the arguments to an empty walk. The result is cached for the program's other traces."""
         if self.cache.arguments is None or self.cache.arguments[0] is not tensors:
             first = _StorageWalk(self.cache)
             first.arguments(tensors)
@@ -281,7 +287,7 @@ class _StorageWalk:
         return len(self.root) - 1
 
     def enter(self, proxy: Any) -> None:
-        """Add a value in a new storage, contiguous; for arguments, and for values about which nothing is known."""
+        """Add a value as a contiguous tensor in a new storage, unless the walk has this value already."""
         if proxy.name not in self.storage_of:
             strides = _contiguous(proxy.shape)
             self.storage_of[proxy.name] = self.new_storage(proxy.name, storage_bytes_of(proxy))
@@ -315,7 +321,9 @@ class _StorageWalk:
     def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         """Return the effects of a statement that is not a fusion.
 
-        Of equal statements in this process, only one runs. The result is also cached with the statement's structure.
+        Only the first of several equal statements in this process runs; the others use its cached effects. A
+        second cache belongs to the statement's `Structure`. Its key is faster to compute than the key of the first
+        cache.
         """
 
         def find() -> _StatementEffects:
@@ -330,14 +338,18 @@ class _StorageWalk:
                     _found[key] = known
             return known
 
-        # The effects depend on which inputs share memory, because a write to one input changes all of these inputs.
+        # The effects depend on which inputs share memory, because a write to an input changes every input that shares
+        # its memory.
         shared = self.shared_inputs(inputs)
         lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
         found: _StatementEffects = structure_of(bsym).get_or_make(("facts", self.settings, lie, shared), find)
         return found
 
     def shared_inputs(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """Return two group numbers for each input: inputs in one storage, and inputs that are the same tensor."""
+        """Return the number of each input's storage, and the number of its tensor object.
+
+        The numbers start at 0 and are valid only among these inputs. If no inputs share a storage, all numbers differ.
+        """
         if len(inputs) < 2:
             return _unshared_groups(len(inputs))
         names = [proxy.name for proxy in inputs]
@@ -372,7 +384,10 @@ class _StorageWalk:
             self.strides[proxy.name] = strides
 
     def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Return the effects of a fusion. They are cached for its structure and for the layouts of its inputs."""
+        """Return the effects of a fusion.
+
+        They are cached by the fusion's structure, the layouts and sharing of its inputs, and PyTorch's settings.
+        """
 
         def find() -> _StatementEffects:
             same = None if runs_as_pytorch(bsym) else forwarded_inputs(bsym)
@@ -393,9 +408,9 @@ class _StorageWalk:
         same: Mapping[str, str] | None = None,
         lies: Mapping[str, OutputLayout] | None = None,
     ) -> _StatementEffects:
-        """Return the effects of several statements together.
+        """Return the combined effects of the parts of a statement, or of the members of a fusion.
 
-        They run as in PyTorch or, if `same` and `lies` are given, as in nvFuser.
+        The outputs share memory as in PyTorch or, if `same` and `lies` are given, as in nvFuser.
         """
         inner = _StorageWalk(self.cache)
         position: dict[int, int] = {}
@@ -406,7 +421,7 @@ class _StorageWalk:
             inner.strides[proxy.name] = self.strides[proxy.name]
             inner.tensor_of[proxy.name] = self.tensor_of[proxy.name]
         inner.views.update(proxy.name for proxy in inputs if proxy.name in self.views)
-        # Use the same storage numbers in the inner walk, so that inputs with a common storage have it there too.
+        # Use the same storage numbers in the inner walk, so that inputs that share a storage here share it there, too.
         inner.storage_bytes.extend(self.storage_bytes)
         inner.root.extend(self.root)
         inner.storage_of.update((proxy.name, self.storage_of[proxy.name]) for proxy in inputs)
@@ -461,7 +476,10 @@ class _StorageWalk:
         )
 
     def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
-        """Execute a statement with fake tensors, as its executor would. An unclaimed statement runs as in PyTorch."""
+        """Execute a statement with fake tensors, as its executor would, and return the effects.
+
+        An unclaimed statement runs as in PyTorch.
+        """
         if bsym.sym.executor is None and bsym.sym.python_impl is None:
             claimed = claim(bsym)
             if claimed is not None:
@@ -470,7 +488,8 @@ class _StorageWalk:
                 return self.members(bsym.subsymbols, inputs, outputs)
             return _assume(outputs)
         if any(isinstance(proxy, FutureTensorProxy) for proxy in (*inputs, *outputs)):
-            # A future of PyTorch contains a tensor, and waiting for the future returns this tensor.
+            # A wait returns the tensor of its future, and an all-reduce in place returns its input. Neither allocates
+            # memory.
             same = bsym.sym.name.startswith("torch_wait") or reduces_in_place(bsym)
             return _wait(outputs) if same else _assume(outputs)
         try:
@@ -536,7 +555,11 @@ class _StorageWalk:
         tensors: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor],
     ) -> tuple[str, ...]:
-        """Return, for each output, where its elements are in a contiguous first input; empty if any is no view."""
+        """Return `_StatementEffects.moves`: the positions of the outputs' elements in the first input.
+
+        The positions are those for a contiguous first input. The result is empty if the statement does more than move
+        elements, or if an output of it is not a view of the first input.
+        """
         if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
             shape = tuple(outputs[0].shape)
             return (computes.position_text(shape, shape, _contiguous(shape), 0),)
@@ -558,13 +581,13 @@ class _StorageWalk:
 
 
 def _equal_groups(items: Iterable[Hashable]) -> tuple[int, ...]:
-    """Return a number for each item. Equal items have equal numbers."""
+    """Return a number for each item: equal numbers for equal items, different numbers for different items."""
     first: dict[Hashable, int] = {}
     return tuple(first.setdefault(one, len(first)) for one in items)
 
 
 def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
-    """Return, for each output, the position of the input with an equal number; ``-1 - n`` for the n-th new number."""
+    """Return the position in `inputs` of each number in `outputs`; ``-1 - n`` for the n-th number not in `inputs`."""
     known = {number: i for i, number in reversed(list(enumerate(inputs)))}
     new: dict[int, int] = {}
     return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
@@ -573,7 +596,11 @@ def _sources_of(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
 def _add_computation(
     fact: _StatementEffects, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> _StatementEffects:
-    """Add the statement's computation to its effects: the computation of its parts, or else one step."""
+    """Return the effects with the statement's computation.
+
+    The computation is composed from the computations of the statement's parts. If this is not possible, the statement
+    is treated as a single operation.
+    """
     whole = None
     if fact.parts and not bsym.sym.is_fusion:
         whole = computes.composite_computation(bsym, fact.parts)
@@ -591,7 +618,8 @@ def _offload_effects(
 ) -> _StatementEffects | None:
     """Return the effects of a statement that offloads, reloads or waits for a reload; None for any other statement.
 
-    An offloaded copy takes no device memory. A reload makes one storage. A reloaded value has its old strides.
+    An offloaded copy takes no device memory. A reload makes one storage. Reloaded values have the strides that they had
+    before the offload.
     """
     name = bsym.sym.name
     if name.startswith(OFFLOAD):
@@ -606,7 +634,10 @@ def _offload_effects(
 
 
 def reduces_in_place(bsym: Any) -> bool:
-    """Return whether a statement is an all-reduce into its input, which its last argument requests."""
+    """Return whether a statement is an all-reduce that writes its result into its input.
+
+    The fifth argument of such a statement is true.
+    """
     return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
 
 
@@ -642,7 +673,7 @@ def _cached_tensors(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[An
         plain = all(type(proxy) is TensorProxy for proxy in proxies)
         once = plain and (len(proxies) < 2 or len({proxy.name for proxy in proxies}) == len(proxies))
         found = proxies if once else _tensors(proxies)
-        # Do not cache a result with the items of a collection, because the items may change.
+        # Do not cache a result that contains the items of a collection, because the collection may change.
         if plain or not any(isinstance(proxy, CollectionProxy) for proxy in proxies):
             known[name] = found
     return found

@@ -1,1 +1,1 @@
-"""Apply levers inside of one compilation by Thunder."""
+"""Apply levers in one compilation by Thunder."""

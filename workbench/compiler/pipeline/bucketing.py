@@ -1,9 +1,10 @@
 """Bucketing: replace several collectives of parameters or gradients by one collective with a larger buffer.
 
-The tensors to send are copied into one buffer. A gathered buffer contains all shards of the first rank, then all shards
-of the next rank. Each full tensor is copied out of the gathered buffer. A reduced buffer contains whole results, which
-are views of the buffer. Collectives share a bucket only if there is a place between two compute statements at which all
-of them may be issued and waited for. With this rule, all dependencies hold for any set of buckets.
+The replaced collectives are a bucket. The tensors that they send are copied into one buffer. After an all-gather, the
+buffer contains all shards of the first rank, then all shards of the next rank. Each full tensor is copied out of this
+buffer. After a reduction, the buffer contains complete results one after the other. Each result is a view of this
+buffer. Collectives share a bucket only if there is a position between two compute statements at which all of them may
+be issued and waited for. Under this rule, every set of buckets keeps all dependencies between statements.
 """
 
 from __future__ import annotations
@@ -43,26 +44,26 @@ _executor = OperatorExecutor("workbench_buckets")
 
 
 def pack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Concatenate all elements of `tensors`. The buffer is for a gather or an all-reduce."""
+    """Return a 1-D buffer with all elements of `tensors`, tensor by tensor, to gather or to all-reduce."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def pack_scatter(tensors: Sequence[torch.Tensor], ranks: int) -> torch.Tensor:
-    """Concatenate all elements of `tensors` rank by rank: first the parts of all tensors for the first rank."""
+    """Return a 1-D buffer to reduce-scatter: the parts of all `tensors` for the first rank, then for the next rank."""
     return torch.cat([tensor.reshape(ranks, -1) for tensor in tensors], dim=1).view(-1)
 
 
 def unpack(buffer: torch.Tensor, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    """Return views of `buffer`, one tensor for each of `shapes`. The buffer is the result of a reduction."""
+    """Return views of a reduced buffer, one tensor for each shape in `shapes`."""
     sizes = [math.prod(shape) for shape in shapes]
     return [part.view(tuple(shape)) for part, shape in zip(buffer.split(sizes), shapes, strict=True)]
 
 
 def unpack_gather(buffer: torch.Tensor, shapes: Sequence[Sequence[int]], ranks: int) -> list[torch.Tensor]:
-    """Copy the full tensors out of a gathered buffer; `shapes` are the shapes of the full tensors."""
+    """Return copies of the full tensors in a gathered buffer; `shapes` are the shapes of the full tensors."""
     sizes = [math.prod(shape) // ranks for shape in shapes]
     parts = buffer.view(ranks, -1).split(sizes, dim=1)
-    # Use `clone`, because `reshape` would return a view if there is only one rank.
+    # Use `clone`, because `reshape` would return a view of the buffer if there is only one rank.
     return [
         part.clone(memory_format=torch.contiguous_format).view(tuple(s)) for part, s in zip(parts, shapes, strict=True)
     ]
@@ -98,12 +99,12 @@ _unpack_gather = _executor.register_operator(
 
 @dataclasses.dataclass(frozen=True)
 class BucketRule:
-    """Rule for which collectives share a bucket.
+    """Rule that decides which collectives share a bucket.
 
     Attributes
     ----------
     limit_bytes : int
-        Largest number of bytes of full tensors in a bucket; 0 means no limit.
+        Largest number of bytes of the full tensors in a bucket; 0 means no limit.
     by_layer : bool
         Whether a bucket may only contain collectives for parameters of one layer; see
         `workbench.analysis.cost.collective_overlap.layer_of_parameter`.
@@ -123,7 +124,7 @@ def group_collectives(
     schedule : CollectiveSchedule
     rule : BucketRule
     alone : collection of str
-        Places of collectives that no bucket may contain.
+        The `Collective.place` of each collective that no bucket may contain.
 
     Returns
     -------
@@ -159,10 +160,10 @@ def _fits(schedule: CollectiveSchedule, bucket: Sequence[Collective], rule: Buck
 
 
 def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | None:
-    """Return a key that is equal for collectives that can share a bucket; None for a collective that can share none.
+    """Return a key that is equal for collectives that can share a bucket; None for a collective that must stay alone.
 
-    Only reductions whose result the trace does not read, and gathers of parameters, can share a bucket. Therefore no
-    collective of a bucket needs the result of a different one.
+    Two kinds of collectives can share a bucket: gathers of parameters, and reductions whose result the trace does not
+    read. Therefore no collective of a bucket depends on another collective of the bucket.
     """
     bsym = schedule.statements[collective.issue]
     name, (sent, *rest) = bsym.sym.name, bsym.args
@@ -170,7 +171,8 @@ def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | No
     if not ((gathers and collective.parameter) or (reduces and not collective.read)):
         return None
     if "all_reduce" not in name and rest[-1] not in (None, 0):
-        # If a tensor is split along a dimension other than 0, the part of a rank is not contiguous in the full tensor.
+        # A tensor that is split along another dimension than 0 cannot be in a bucket: the part of each rank is not
+        # contiguous in the full tensor.
         return None
     constants = tuple(id(a) if isinstance(a, torch.distributed.ProcessGroup) else str(a) for a in rest)
     return name, constants, str(sent.dtype), sent.device.device_str()
@@ -182,15 +184,15 @@ def _full_bytes(schedule: CollectiveSchedule, collective: Collective) -> int:
 
 
 def _numel(proxy: Any) -> int:
-    # In Thunder, the `numel` of a sharded parameter is out of date; its shape is correct.
+    # Thunder does not update the `numel` of a parameter that it shards, so compute it from the shape.
     return math.prod(int(length) for length in proxy.shape)
 
 
 def insert_buckets(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Sequence[Sequence[Collective]]) -> TraceCtx:
     """Return the trace with four statements for each bucket: fill the buffer, collective, wait, take the results out.
 
-    The collective is issued where the last collective of the bucket was issued. The wait is where the first wait of the
-    bucket was.
+    The first two statements are at the position of the last replaced collective. The other two statements are at the
+    position of the first replaced wait.
 
     Raises
     ------
@@ -239,22 +241,22 @@ def insert_buckets(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Seque
 
 
 def _drop_dependencies(schedule: CollectiveSchedule, removed: Collection[int]) -> CollectiveSchedule:
-    """Return the schedule without dependencies on the removed statements."""
+    """Return the schedule in which the removed statements wait for no other statement."""
     return dataclasses.replace(
         schedule, before=tuple(() if i in removed else before for i, before in enumerate(schedule.before))
     )
 
 
 def _statements(issues: Sequence[BoundSymbol], waits: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-    """Return the four statements of a bucket. Names of new values are registered in the current trace."""
+    """Return the four statements of a bucket. The names of their new values are added to the current trace."""
     sent = [bsym.args[0] for bsym in issues]
     results = [bsym.flat_proxy_outs[0] for bsym in waits]
     shapes = [tuple(int(length) for length in result.shape) for result in results]
     collective, (_, *rest) = issues[0], issues[0].args
     name, total = collective.sym.name, sum(_numel(t) for t in sent)
     ranks = next(a for a in rest if isinstance(a, torch.distributed.ProcessGroup)).size()
-    # Use the name of a result in the names of new values. The graph identifies values by name, and the result has the
-    # same name in forward and backward.
+    # Name the new values after the first result. The graph identifies values by name, so the names must be unique in
+    # forward and backward together.
     one = results[0].name
     buffer = _proxy_like(sent[0], (total,), f"packed_{one}")
     into = (

@@ -1,4 +1,4 @@
-"""The steps of a compilation that changed the program: for each step, its result, description and duration."""
+"""Describe each step of a compilation that changed the program: its resulting trace, purpose and duration."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _ABOUT = {
         ("after split", "order"),
     ),
 }
-"""For each step, its description and the names of the planning stages whose times it sums. The entry `fused` is for all
-fusion executors.
+"""For each step, its description and the names of the planning stages that its duration includes. The entry `fused` is
+used for each fusion executor.
 """
 
 
@@ -61,10 +61,9 @@ class TracePass:
     about : str
         Description of the step, in one or two sentences.
     statements, fusions : int
-        Number of statements without deletions, and number of fusions among these statements.
+        Number of statements that compute values, and number of fusions among them.
     seconds : float or None
-        Duration of the step; None if this plan reuses the result of an earlier plan, or if the step has no time of its
-        own.
+        Duration of the step; None if it was not measured, or if this plan reuses the result of an earlier plan.
     """
 
     name: str
@@ -81,7 +80,7 @@ class TracePass:
 
 
 def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequence[StageTime]) -> tuple[TracePass, ...]:
-    """Return the program after each step that changed it.
+    """Return a `TracePass` for each step that changed the program.
 
     Parameters
     ----------
@@ -114,12 +113,12 @@ def _unpacks(name: str) -> bool:
 
 def traces_text(*traces: TraceCtx) -> str:
     """Return the text of traces as Thunder prints them, one after the other."""
-    # Omit the line with the last pass and its duration, so that equal plans have equal texts.
+    # Omit the line that names the last pass and its duration, so that equal plans have equal texts.
     lines_of = (trace.python(print_depth=1).splitlines() for trace in traces)
     return "\n\n".join("\n".join(line for line in lines if not line.startswith(_PROVENANCE)) for lines in lines_of)
 
 
 def _statements(text: str) -> list[str]:
-    """Return the lines of a trace that compute, without comments, imports and decorators."""
+    """Return the lines of a trace without comments, blank lines, imports and decorators."""
     lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]

@@ -1,4 +1,4 @@
-"""Record the wall times of the stages of planning or compilation, and end planning if a newer choice is waiting."""
+"""Record how long each stage of planning or compilation takes, and stop planning if a newer choice is waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StageTime:
 
 
 class StageLog:
-    """An `Observer` that records stage times. After each stage, it can end planning.
+    """An `Observer` that records the time of each stage, and can stop planning at the end of a stage.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class StageLog:
         self._newer = newer
 
     def stage(self, name: str, seconds: float) -> None:
-        """Record the time of a stage.
+        """Record the time of a stage that has ended.
 
         Raises
         ------

@@ -1,9 +1,10 @@
 """Replay a plan for a missing GPU with PyTorch on the CPU: run each statement, and each member of a fusion, in order.
 
-nvFuser's fusions are replayed as nvFuser executes them. Every member reads the values that the fusion's inputs have at
-its start. In-place copies are carried out at the end of the fusion, and each value has at most one destination. Outputs
-that only move elements are views (`workbench.compiler.memory.nvfuser_aliasing`), even of inputs that are written.
-Random operators inside a fusion cannot be replayed, because they use the GPU's generator.
+nvFuser's fusions are replayed as nvFuser executes them. All members read the inputs as they are at the start of the
+fusion. In-place copies are executed at the end of the fusion, and each value is copied to at most one destination. If
+an output consists of moved elements of an input, it is a view of the input, even if the fusion writes into the input;
+see `workbench.compiler.memory.nvfuser_aliasing`. Random operators inside a fusion cannot be replayed, because they use
+the GPU's generator.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from workbench.compiler.trace import copy_sets
 
 @dataclasses.dataclass(frozen=True)
 class ReplayResult:
-    """Results of a step.
+    """Results of a replayed step.
 
     Attributes
     ----------
     outputs : tuple
-        The outputs, flattened.
+        The flattened outputs of the forward.
     gradients : dict of str to Tensor or None
         The gradient of each argument, by the argument's name in the forward trace; empty without a backward.
     arguments : dict of str to Tensor
@@ -67,9 +68,9 @@ def replay(
     arguments : mapping of str to Tensor
         The arguments, by name in the forward trace. The replay copies them, and does not change the originals.
     cotangents : sequence of Tensor, optional
-        One for each output. The default is ones for floating point outputs, and zeros for all other outputs.
+        The gradient of each output. The default is ones for floating point outputs, and zeros for all other outputs.
     without_set : collection of str
-        Names of the results of copies that have no `set` in nvFuser's definition.
+        Names of the results of the in-place copies that have no `set` before them in nvFuser's definition.
 
     Returns
     -------
@@ -111,7 +112,8 @@ def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -
 def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[str]) -> None:
     inputs = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
     inside = dict(inputs)
-    # Maps a value to its destination, as nvFuser does. A second destination of a value replaces the first.
+    # Maps the `id` of a copied value to the value and its destination. As in nvFuser, a second destination of a value
+    # replaces the first.
     aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for member in bsym.subsymbols:
         if copy_sets.is_copy(member):
@@ -169,7 +171,7 @@ def _to_cpu(value: Any) -> Any:
     if isinstance(value, devices.Device):
         return devices.cpu
     if isinstance(value, functools.partial):
-        # The function that reloads an offloaded storage has the target device among its arguments.
+        # This is the function that reloads an offloaded storage. One of its arguments is the target device.
         return functools.partial(value.func, *value.args, **{name: _to_cpu(v) for name, v in value.keywords.items()})
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
@@ -183,7 +185,7 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Compute what the GPU's memory-efficient attention returns; values that only its backward reads are zeros."""
+    """Return the results of the GPU's memory-efficient attention. Results that only its backward reads are zeros."""
     out = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale=scale)
     return out, out.new_zeros(()), out.new_zeros(()), out.new_zeros(())
 
@@ -216,7 +218,7 @@ def _cross_entropy(
     ignore_index: int = -100,
     *_: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """Compute what nvFuser's cross entropy returns: the unweighted mean, and the values that its backward reads."""
+    """Return the results of nvFuser's cross entropy: the unweighted mean, and the values that its backward reads."""
     largest = logits.max(1).values
     log_sum = (logits - largest[:, None]).exp().sum(1).log()
     counted = target != ignore_index
@@ -249,4 +251,6 @@ _IN_PLACE_OF: dict[str, Callable[..., Any]] = {
     "nv_cross_entropy_bwd": _cross_entropy_backward,
     "lerp": torch.lerp,
 }
-"""For each operator that has no CPU version in PyTorch or in Thunder's torch executor, a replacement."""
+"""Maps the name of an operator to a function that replaces it. Without a replacement, the replay could not run the
+operator on a CPU.
+"""

@@ -1,4 +1,4 @@
-"""`Plan`: the computation that Thunder would execute under a config, with predicted figures only."""
+"""`Plan`: the computation that Thunder would execute under a config, and figures predicted from it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UNPROVEN = Proof(False)
 
 
 class SplitTraces:
-    """The execution traces of a plan, built at the first access.
+    """The execution traces of a plan. They are made at the first access.
 
     Parameters
     ----------
     make : callable
-        Returns the forward trace, and the backward trace if there is one.
+        Returns the forward trace, and the backward trace or None.
     """
 
     def __init__(self, make: Callable[[], tuple[TraceCtx, TraceCtx | None]]) -> None:
@@ -52,7 +52,7 @@ class SplitTraces:
 
     @property
     def backward(self) -> TraceCtx | None:
-        """The backward trace."""
+        """The backward trace; None if the program has no backward."""
         return self._traces.value[1]
 
 
@@ -61,54 +61,56 @@ NO_STEPS: LazyValue[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = LazyValue(la
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Plan of the computation that Thunder would execute under a config; every figure is predicted.
+    """The computation that Thunder would execute under a config. Every figure is predicted.
 
     Attributes
     ----------
     graph : Graph
-        The execution traces, forward then backward.
+        Graph of the execution traces, forward before backward.
     peak_bytes, baseline_bytes : int
-        Predicted peak of forward and backward, and the bytes of parameters, buffers and inputs. Parameters, buffers and
-        inputs are alive before and after the step, and count in the peak.
+        Predicted peak of the step, and the bytes of parameters, buffers and inputs. The peak includes these bytes,
+        because parameters, buffers and inputs are alive during the complete step.
     saved_bytes, saved_tensors : int
-        Bytes held for the backward, and the number of tensors in Thunder's list of saved tensors. In the bytes, each
-        storage counts once, and arguments do not count, because they are alive anyway. In the number, parameters and
-        inputs that the backward reads do count.
+        Bytes held for the backward, and the number of tensors in Thunder's list of saved tensors. `saved_bytes` counts
+        each storage once, and does not count arguments, which are alive anyway. `saved_tensors` also counts the
+        parameters and inputs that the backward reads.
     timeline : Timeline
     census : Census
     sites : tuple of Site
     stages : tuple of StageTime
         Times of the stages in which this plan was made.
     opening : tuple of StageTime
-        Times of the stages in which the program was traced, once for all plans.
+        Times of the stages in which the program was traced. All plans of a program share this trace.
     split : SplitTraces
         The execution traces.
     counts : mapping of str to int
-        ``compilations``: fusions to compile. ``copies``: in-place copies. ``sets``: `set` nodes that nvFuser's
-        definitions contain before copies. ``fences``: fences. ``buckets``: buckets of collectives.
-        ``bucket_copied_bytes``: bytes copied into buckets and out of buckets. ``moved_statements``: statements that
-        the choices moved. ``offloaded_bytes``: bytes that are offloaded. ``offload_us``: predicted microseconds to move
-        these bytes out and back, from `workbench.compiler.interop.devices.copy_bandwidth`.
+        ``compilations``: fusions to compile. ``copies``: in-place copies. ``sets``: `set` operations before copies in
+        nvFuser's definitions. ``fences``: fences. ``buckets``: buckets of collectives. ``bucket_copied_bytes``: bytes
+        copied into and out of buckets. ``moved_statements``: statements that the lever `order` moved.
+        ``offloaded_bytes``: bytes that are offloaded. ``offload_us``: predicted microseconds to offload and reload
+        these bytes; see `workbench.compiler.interop.devices.copy_bandwidth`.
     unmatched : tuple of str
         Ids of choices without a site in this program.
     warnings : tuple of str
-        Wrong behaviour to expect under accepted choices, each with its cause.
+        Messages about wrong results of Thunder that this plan also computes. Each message names the cause.
     corrections : tuple of Correction
         Differences from the plan of unmodified Thunder, with the affected lines; see `docs/reference/corrections.md`.
     ranks : int
         Number of processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
-        The traces before `split`, each with the name of the step that made it: one joint trace in the first steps,
-        forward and backward in later steps.
+        Name of each step before `split`, with the traces that the step made: one joint trace in the first steps, a
+        forward and a backward trace in later steps.
     unordered : Plan or None
-        The same plan before its statements were reordered.
+        The same plan before its collectives were reordered; None if they were not reordered.
     rows : (statements,) intp or None
-        For each row of the graph, the row of `unordered`'s graph.
+        For each statement of the graph, its row in the graph of `unordered`.
     places : mapping of str to str
-        Maps a value to STATEMENT in the option ``at(STATEMENT)`` of collectives. Only values of statements that keep
-        their place are included.
+        Maps the first output of each compute statement to the name of the statement in options ``at(NAME)``. Such an
+        option moves a collective right before the statement. Empty for a program without collectives.
     proof : Proof
-        Proof that the plan computes the same results as the stock plan, with the rules that it used.
+        Proof that the plan computes the same results as the stock plan. It lists the rules that were used. If the stock
+        plan itself is faulty, `proof.fault` describes the fault, and `proof.proven` is False for every plan of the
+        program.
     capture, capture_reason : str
         The front end (``dynamo`` or ``interpreter``), and the reason why this front end was used.
     """
@@ -202,13 +204,13 @@ class Plan:
         ----------
         machine : Machine
         calibration : Calibration, optional
-            Times of statements that were measured in a run. The simulation uses the measured time of a kernel, and for
-            an unmeasured kernel the time that follows from the machine's rates.
+            Times of kernels that were measured in a run. The time of any other kernel is estimated from the machine's
+            rates.
         """
         key = (machine.name, id(calibration))
         known = self._overlaps.get(key)
-        # Compare the objects, because two machines may have the same name, and a new object may have the `id` of a dead
-        # one.
+        # Compare the objects too: two machines may have the same name, and a new object may have the `id` of a deleted
+        # object.
         if known is None or known[0] != machine or known[1] is not calibration:
             known = self._overlaps[key] = (machine, calibration, self._overlap(machine, calibration))
         return known[2]
@@ -224,13 +226,14 @@ class Plan:
         return known.reorder(self.graph, self.rows) if known is not None else None
 
     def alive_at_peak(self) -> list[dict[str, Any]]:
-        """List the values that are alive at the peak, largest first.
+        """Return the values that are alive at the peak, largest first.
 
         Returns
         -------
         list of dict
-            ``bytes``, ``value``, and the ``statement`` that computes it (-1 for an argument), with its ``name`` and
-            ``source``.
+            One dict for each value. ``value``, ``bytes``, ``source``: name, size and source line of the value.
+            ``statement``, ``name``: row and name of the statement that computes the value; -1 and an empty text for an
+            argument.
         """
         if self.timeline.peak_statement < 0:
             return []
@@ -249,8 +252,9 @@ class Plan:
     def place(self, row: int) -> str:
         """Return the option that moves a collective right before the statement in `row`.
 
-        For a member of a fusion, this is the place before the fusion. Some statements, such as collectives, are no
-        places; the next place is then used.
+        For a member of a fusion, this is the position before the fusion. Options name only compute statements. If `row`
+        contains another kind of statement, such as a collective, the option names the next compute statement of the
+        same trace, or the end of the trace.
         """
         statements, name = self.graph.statements, self.graph.values.name
         start = int(statements.parent[row]) if statements.parent[row] >= 0 else row
@@ -286,7 +290,7 @@ class Plan:
 
     @planned_property
     def passes(self) -> tuple[TracePass, ...]:
-        """The program after each step of the compilation that changed the program."""
+        """The steps of the compilation that changed the program, each with the resulting trace."""
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
         return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))
 
@@ -337,5 +341,5 @@ class Plan:
 
 
 def unmatched_choices(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:
-    """Return the ids in `choices` that are no site's id, sorted."""
+    """Return the ids in `choices` that do not belong to a site, sorted."""
     return tuple(sorted(set(choices) - {site.id for site in sites}))

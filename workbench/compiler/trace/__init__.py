@@ -1,1 +1,1 @@
-"""Bound symbols and traces: stable ids, keys, memoized attributes, in-place copies, checks."""
+"""Helpers for bound symbols and traces: stable ids, keys, cached facts, in-place copies, validation."""

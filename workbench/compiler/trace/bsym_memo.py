@@ -1,6 +1,6 @@
-"""Memo tables for facts about statements.
+"""Caches of facts about statements.
 
-Successive plans share the tables, because a choice leaves most statements unchanged.
+Successive plans share the caches, because a choice leaves most statements unchanged.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 identity: Callable[[object], int] = object.__hash__
 """Like `id`, return a number that no other living object has.
 
-Each call of `id` raises an audit event. filelock, which PyTorch imports, handles every audit event in Python. With
-`id`, these events took a fifteenth of the time of a choice.
+Each call of `id` raises an audit event. PyTorch imports filelock, and filelock handles every audit event in Python.
+With `id`, these events took one fifteenth of the time to plan a choice.
 """
 
 PLANS = 16
-"""Plans per generation. Outcomes that no plan of a generation uses are dropped, so that memory does not grow in long
-sessions.
+"""Number of plans in a generation. At the end of a generation, `PlanMemo` drops each result that no plan of the
+generation has used, so that memory does not grow in long sessions.
 """
 
 
 class PlanMemo:
-    """Cache of outcomes. The key of an outcome consists of the objects that the outcome depends on.
+    """Cache of results. A key identifies the objects on which a result depends.
 
     Keys identify statements and values by address, which is cheap. Each entry keeps its objects alive, so that no other
     object can get the same address.
@@ -41,16 +41,16 @@ class PlanMemo:
             self._older, self._known = self._known, {}
 
     def get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        """Return the cached outcome for `key`; for a new key, call `make` and cache the result.
+        """Return the cached result for `key`. For a new key, call `make` and cache its result.
 
         Parameters
         ----------
         key : hashable
-            The `identity` of each object that the outcome depends on.
+            The `identity` of each object on which the result depends.
         alive : object
-            Any object that refers to the objects in `key`. The cache holds `alive`, so that they stay alive.
+            Any object that refers to the objects in `key`. The cache holds `alive`, so that these objects stay alive.
         make : callable
-            Computes the outcome.
+            Computes the result.
         """
         found = self._known.get(key)
         if found is None:
@@ -64,7 +64,7 @@ def ids(objects: Any) -> tuple[int, ...]:
 
 
 class Structure:
-    """Cached facts about a statement that depend on its structure and not on the names of its values."""
+    """Cache of facts about a statement. The facts depend on the statement's structure, and not on names of values."""
 
     __slots__ = ("_known",)
 
@@ -72,44 +72,45 @@ class Structure:
         self._known: dict[Hashable, Any] = {}
 
     def get_or_make(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the cached outcome for `key`; for a new key, call `make` and cache the result."""
+        """Return the cached fact for `key`. For a new key, call `make` and cache its result."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
     def get(self, key: Hashable) -> Any:
-        """Return the cached outcome for a key; None if there is none yet."""
+        """Return the cached fact for a key, or None if it is not cached yet."""
         return self._known.get(key)
 
 
 STRUCTURE = "_workbench_structure"
-"""Attribute of a statement: its `Structure`. A copy of the statement shares the structure unless the copy's subsymbols
-change; see `quick_passes`.
+"""Attribute in which a statement stores its `Structure`. A copy of the statement shares the structure, unless the copy
+has other subsymbols; see `fastpath.passes`.
 
 The structure contains no facts about tags, because a statement is tagged after it is copied.
 """
 
 
 SHARED = "_workbench_shared"
-"""Attribute of a statement: the result of `shared_of`."""
+"""Attribute in which a statement stores the result of `shared_of`."""
 
 READ, MADE = "_workbench_read", "_workbench_made"
-"""Attributes of a statement: the names of the values that it reads, and of the values that it makes."""
+"""Attributes in which a statement stores the results of `read_names` and `made_names`."""
 
 CROSSING = "_workbench_crossing"
-"""Attribute of a fusion: the result of `compiler.fusion.fusion_boundaries`, with the subsymbols from which it was
-computed.
+"""Attribute in which a fusion stores a pair: its subsymbols, and the index of these subsymbols that
+`fusion.fusion_crossings` computes.
 """
 
 CLEAN = "_workbench_clean"
-"""Attribute of a statement: a list of its subsymbols in which dead code elimination found nothing to remove."""
+"""Attribute in which a statement stores its list of subsymbols after dead code elimination has removed all that it can.
+"""
 
 NAMES = "_workbench_names"
-"""Attribute of a statement: the result of `names_in`, with the subsymbols from which it was computed."""
+"""Attribute in which a statement stores a pair: its subsymbols, and the result of `names_in` for these subsymbols."""
 
 
 def shared_of(bsym: Any) -> dict[Hashable, Any]:
-    """Return a statement's cached facts that do not depend on tags; copies that differ only in tags share the facts."""
+    """Return a statement's cache of facts that do not depend on tags. Copies with other tags share this cache."""
     found: dict[Hashable, Any] | None = bsym.__dict__.get(SHARED)
     if found is None:
         found = bsym.__dict__[SHARED] = {}
@@ -125,7 +126,7 @@ def read_names(bsym: Any) -> tuple[str, ...]:
 
 
 def made_names(bsym: Any) -> tuple[str, ...]:
-    """Return the names of a statement's outputs in order, including returned inputs."""
+    """Return the names of a statement's outputs, in order. A returned input is included."""
     found: tuple[str, ...] | None = bsym.__dict__.get(MADE)
     if found is None:
         found = bsym.__dict__[MADE] = tuple([proxy.name for proxy in bsym.flat_proxy_outs])
@@ -133,7 +134,7 @@ def made_names(bsym: Any) -> tuple[str, ...]:
 
 
 def names_in(bsym: Any) -> tuple[str, ...]:
-    """Return all names in a statement, each once; the names in its subsymbols come first."""
+    """Return all names in a statement, each once. The names in its subsymbols come first."""
     known: tuple[Any, tuple[str, ...]] | None = bsym.__dict__.get(NAMES)
     if known is not None and known[0] is bsym.subsymbols:
         return known[1]
@@ -144,7 +145,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
 
 
 def structure_of(bsym: Any) -> Structure:
-    """Return the `Structure` of a statement. Copies share one `Structure`; so do fusions that differ only in names."""
+    """Return the `Structure` of a statement. Copies share it, and so do fusions that differ only in names."""
     found: Structure | None = bsym.__dict__.get(STRUCTURE)
     if found is None:
         found = bsym.__dict__[STRUCTURE] = Structure()

@@ -1,17 +1,18 @@
-"""Canonical text of a statement's computation. In any trace, equal texts give equal outputs on equal inputs.
+"""Canonical text of a statement's computation. Two statements with equal texts compute equal outputs from equal inputs.
 
-A text has one line per step. An unclaimed statement is written as the PyTorch function that would run for it, so an
-operator has the same text inside and outside of a fusion. A line has four or five fields, separated by tabs:
+A text has one line per step. If no executor has been assigned to a statement, the text has the PyTorch function that
+would run for the statement. Therefore an operator has the same text inside and outside of a fusion. A line has four or
+five fields, separated by tabs:
 
 1. ``linear($, $, $)``: the symbol with its exact static arguments (floats in hexadecimal), and a ``$`` for each value.
-2. ``0 1.2``: for each ``$``, its value. A single number is the position of an input of the statement. Two numbers with
-   a dot are the number of an earlier step and the position of the output of that step.
+2. ``0 1.2``: for each ``$``, the value. A single number is the position of an input of the statement. Two numbers with
+   a dot are the number of an earlier step and the position of one of its outputs.
 3. ``- 0 ~0``: for each output, the owner of its memory. ``-`` is the output itself, ``0`` is the first ``$``, and
    ``~0`` is the first output.
 4. ``float32[4,4]@cpu``: for each output, its data type, shape and device.
 5. ``4;4,4;0,1;0``, only for steps that just move elements: for each output, the shape of the first ``$``, the shape of
-   the output, and the strides and the offset of the output's elements in the first ``$``. Strides and offset are those
-   in a contiguous tensor.
+   the output, and the strides and the offset of the output's elements in the first ``$``. Strides and offset count as
+   if the first ``$`` were contiguous.
 
 The last line starts with ``=`` and lists the values that are the outputs of the statement.
 """
@@ -28,7 +29,9 @@ import torch
 from workbench.compiler.interop.thunder_api import FutureTensorProxy, NumberProxy, Proxy, TensorProxy
 
 type Ref = tuple[int, int]
-"""Number of an earlier step and position of its output; for an input of the statement, -1 and its position."""
+"""A value: the number of an earlier step and the position of its output. For an input of the statement, -1 and the
+position of the input.
+"""
 
 FUSION = "fusion"
 """Symbol in the text of a fusion."""
@@ -51,14 +54,14 @@ class TextLine:
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-    """Computation of one statement."""
+    """Computation of one statement: its steps, and the values that are its outputs."""
 
     steps: tuple[TextLine, ...]
     outputs: tuple[Ref, ...]
 
     @cached_property
     def text(self) -> str:
-        """Return the text that is stored in the graph."""
+        """Return the canonical text, which is stored in the graph."""
         return "\n".join((*map(str, self.steps), f"={' '.join(map(_ref_text, self.outputs))}"))
 
 
@@ -73,7 +76,7 @@ def input_names(bsym: Any) -> list[str]:
 
 
 def output_names(bsym: Any) -> list[Any]:
-    """Return a statement's outputs, in the order of the graph."""
+    """Return the proxies of a statement's outputs, without returned inputs, in the order of the graph."""
     taken = set(input_names(bsym))
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in taken}.values())
 
@@ -138,8 +141,8 @@ MOVING = frozenset(
 )
 """Symbols of Thunder's PyTorch executor that only move elements, if their results are views.
 
-Thunder does not make an nvFuser fusion of such operators alone, and does not decompose them outside of fusions. Inside
-a fusion, Thunder decomposes them into primitives. Both forms read the same elements.
+Inside an nvFuser fusion, Thunder decomposes these operators into primitives. Thunder does not decompose them outside of
+fusions, and does not fuse them alone. Both forms read the same elements, so the text contains the elements' positions.
 """
 
 KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
@@ -147,16 +150,26 @@ KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
 
 
 def position_text(lengths: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
-    """Return text on the positions of an output's elements in the source, as if the source were contiguous."""
+    """Return the fifth field for one output: the positions of its elements in a contiguous source.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Shape of the source.
+    shape, strides : sequence of int
+        Shape of the output, and its strides in the source.
+    offset : int
+        Position of the output's first element in the source.
+    """
     return ";".join((*(",".join(map(str, each)) for each in (lengths, shape, strides)), str(offset)))
 
 
 _SHAPED = ("expand", "reshape")
-"""Symbols with the output's shape as one argument or as several arguments; one length may be open (-1)."""
+"""Symbols that take the output's shape, as one argument or as several arguments. One length may be -1."""
 
 
 def _arguments_with_shape(bsym: Any) -> Sequence[Any]:
-    """Return a statement's arguments; for a symbol of `_SHAPED`, with the output's shape as the shape argument."""
+    """Return a statement's arguments. For a symbol of `_SHAPED`, they are the input and the complete output shape."""
     if _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED:
         return (bsym.args[0], tuple(int(length) for length in bsym.output.shape))
     return tuple(bsym.args)
@@ -165,14 +178,18 @@ def _arguments_with_shape(bsym: Any) -> Sequence[Any]:
 def _keeps_shape(bsym: Any) -> bool:
     """Return whether a symbol of `_SHAPED` requests the shape that its input already has.
 
-    Such an operator returns its input, and fusions omit the operator.
+    Such an operator returns its input, and a fusion omits the operator.
     """
     shaped = _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED and isinstance(bsym.output, TensorProxy)
     return shaped and tuple(bsym.args[0].shape) == tuple(bsym.output.shape)
 
 
 def composite_computation(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
-    """Return the computation of a statement from its parts; None if an input of a part or an output is missing."""
+    """Join the computations of a statement's parts.
+
+    Return None if a part reads a value that is neither an input of the statement nor an output of an earlier part. Also
+    return None if an output of the statement is not an output of any part.
+    """
     known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(input_names(bsym))}
     steps: list[TextLine] = []
     for part, computation in parts:

@@ -1,9 +1,9 @@
-"""In-place copies in fusions: which need a `set` to be correct, and which would be lost by Thunder's passes.
+"""In-place copies in fusions: find the copies that need a `set`, and keep the copies that Thunder's passes would lose.
 
 To write an output into an input's memory, nvFuser aliases the output to the input. nvFuser's map of aliases has one
-destination for each output value. Therefore a value may be aliased only once, and must not be returned or be an input.
-In all other cases the copy needs a `set`, which is a node of its own. Thunder inserts a `set` before every copy;
-most copies do not need it.
+destination for each output value. Therefore a value can be aliased only once, and only if it is neither an input nor a
+returned value. In all other cases, the copy needs a `set`: an additional node, which makes a new value to be aliased.
+Thunder inserts a `set` before every copy, but most copies do not need it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from workbench.compiler.trace.bsym_memo import structure_of
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
-"""Which copies get a `set`: all, as in stock Thunder; none; only those whose value is an input of the fusion; only
-those that would be wrong without a `set`.
+"""Policies that select the copies with a `set`. ``always`` selects all copies, as stock Thunder does. ``never`` selects
+no copy. ``direct_only`` selects copies whose value is an input of the fusion. ``alias_aware`` selects copies that would
+be wrong without a `set`.
 """
 
 VIEWS = {
@@ -44,7 +45,7 @@ VIEWS = {
     prims.PrimIDs.SLICE,
     prims.PrimIDs.STRIDE_ORDER,
 }
-"""Operators whose result has, or may have, the memory of their first argument."""
+"""Operators whose result may share the memory of their first argument."""
 
 _skipped: ContextVar[frozenset[tuple[str, str]]] = ContextVar("copies without a set", default=frozenset())
 
@@ -69,7 +70,7 @@ def is_fence(bsym: BoundSymbol) -> bool:
 
 
 def count_copies_and_fences(bsym: BoundSymbol) -> tuple[int, int]:
-    """Count in-place copies and fences in a statement and its subsymbols; cached with the statement's structure."""
+    """Return the numbers of in-place copies and of fences in a statement. The statement's `Structure` caches both."""
 
     def count() -> tuple[int, int]:
         found = list(leaves([bsym]))
@@ -80,7 +81,7 @@ def count_copies_and_fences(bsym: BoundSymbol) -> tuple[int, int]:
 
 
 def _may_share_memory(bsym: BoundSymbol) -> bool:
-    """Return whether a statement or a subsymbol of it makes values that may share memory.
+    """Return whether a statement or one of its subsymbols makes values that may share memory.
 
     The answer is cached with the statement's structure.
     """
@@ -100,7 +101,7 @@ class CopyFact:
     output, source, destination : str
         Names of the copy's result, of the copied value and of the tensor that is written.
     needs_set : str
-        Reason why the copy needs a `set`; empty if the copy needs none.
+        Reason why the copy needs a `set`. Empty if it does not need one.
     direct : bool
         Whether the copied value is an input of the fusion.
     """
@@ -113,12 +114,12 @@ class CopyFact:
 
 
 def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
-    """Return the copies of a fusion, in order."""
+    """Return a `CopyFact` for each in-place copy of a fusion, in order."""
     if not count_copies_and_fences(fusion)[0]:
         return []
     inputs = {a.name for a in fusion.flat_proxy_args}
     members = list(leaves(fusion.subsymbols))
-    # Maps a name to the first name of the same value: nvFuser has one value for a shallow copy and its argument.
+    # Maps the result of a shallow copy to the name of the copied value. In nvFuser, both are one value.
     same: dict[str, str] = {}
     for member in members:
         if member.sym.id is prims.PrimIDs.SHALLOW_COPY:
@@ -149,7 +150,7 @@ def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
 
 
 def has_set(policy: str, fact: CopyFact) -> bool:
-    """Return whether `policy` inserts a `set` before a copy, even if the copy is wrong without it."""
+    """Return whether `policy` inserts a `set` before a copy, whether or not the copy would be wrong without a `set`."""
     if policy == ALIAS_AWARE:
         return bool(fact.needs_set)
     if policy == DIRECT_ONLY:
@@ -160,9 +161,10 @@ def has_set(policy: str, fact: CopyFact) -> bool:
 def copies_without_set(
     fusion: BoundSymbol, policies: Mapping[str, str], *, unchecked: bool = False
 ) -> frozenset[tuple[str, str]]:
-    """Return (source, destination) of each copy without a `set` under `policies`.
+    """Return the (source, destination) of each copy that gets no `set` under `policies`.
 
-    A copy that would be wrong without a `set` is included only if `unchecked` is true.
+    `policies` maps the name of a copy's result to a policy. A copy that would be wrong without a `set` is included only
+    if `unchecked` is True.
     """
     return frozenset(
         (fact.source, fact.destination)
@@ -173,10 +175,10 @@ def copies_without_set(
 
 @contextlib.contextmanager
 def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
-    """In this context, build this thread's definitions without a `set` before the copies of `pairs`.
+    """Return a context in which this thread builds nvFuser definitions without a `set` before some copies.
 
-    `pairs` contains the source and the destination of each copy. Thunder's translator to nvFuser inserts a `set` before
-    every in-place copy. Remove this function when the translator has an option to omit it.
+    `pairs` contains the source and the destination of each of these copies. Thunder's translator to nvFuser inserts a
+    `set` before every in-place copy. Remove this function when the translator has an option to omit the `set`.
     """
     token = _skipped.set(pairs)
     try:
@@ -207,21 +209,21 @@ _sets = ThreadPatches(
 
 
 def omits_set(source: str, destination: str) -> bool:
-    """Return whether the current definition is built without a `set` before the copy of `source` to `destination`."""
+    """Return whether `skip_set` is active in this thread for the copy of `source` to `destination`."""
     return (source, destination) in _skipped.get()
 
 
 def may_omit_set() -> bool:
-    """Return whether the current definition is built without a `set` before some copies."""
+    """Return whether `skip_set` is active in this thread for any copy."""
     return bool(_skipped.get())
 
 
 def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
-    """Return the outputs of a fusion; if the fusion has none, return the result of its last copy.
+    """Return the outputs of a fusion. If the fusion has no outputs, return the result of its last in-place copy.
 
-    Thunder's dead code elimination removes statements without outputs (`remove_duplicate_number_proxies` calls ``all``
-    on an empty list). It would remove a fusion that only copies, and the write would be lost. Remove this function when
-    ``a[0].add_(b)`` under nvFuser keeps its fusion.
+    Thunder's dead code elimination removes statements without outputs, because `remove_duplicate_number_proxies` calls
+    ``all`` on an empty list. It would also remove a fusion that only copies, and the write would be lost. Remove this
+    function when ``a[0].add_(b)`` under nvFuser keeps its fusion.
     """
     if outputs:
         return outputs
@@ -229,11 +231,11 @@ def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
 
 
 def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> list[BoundSymbol]:
-    """Rewrite members of an nvFuser fusion: every copy writes into an input, and every input is written only once.
+    """Rewrite the members of an nvFuser fusion so that every copy writes into an input, and no input is written twice.
 
     nvFuser accepts only an input as destination. A copy into the result of an earlier copy gets the destination of the
-    earlier copy. Of several copies into one input, only the last one stays a copy. All other copies, also those into
-    values that the fusion computes, become shallow copies.
+    earlier copy. If several copies write into one input, only the last copy stays. All other copies become shallow
+    copies, including copies into values that the fusion computes.
     """
     root: dict[str, Any] = {}
     last: dict[str, int] = {}
@@ -258,10 +260,10 @@ def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> li
 
 
 class MemoryAliases:
-    """Sets of values that may share memory.
+    """Groups of values that may share memory.
 
-    All values that are arguments or outputs of one fence may share memory. The arguments of Thunder's fences are the
-    values that may be views of each other.
+    Thunder passes to a fence all values that may be views of each other. Therefore all arguments and outputs of one
+    fence are in one group.
 
     Parameters
     ----------
@@ -292,12 +294,12 @@ class MemoryAliases:
                 self._root[out.name] = self.base(leaf.flat_proxy_args[0].name)
 
     def base(self, name: str) -> str:
-        """Return the name that stands for all values that may share memory with the value `name`."""
+        """Return the name of the value that represents the group of `name`."""
         passed = []
         while (known := self._root.get(name, name)) != name:
             passed.append(name)
             name = known
-        # In a program that writes row by row, a chain is as long as the number of rows.
+        # Shorten the chain for later calls. If a program writes row by row, a chain is as long as the number of rows.
         for each in passed:
             self._root[each] = name
         return name
@@ -313,7 +315,7 @@ class MemoryWrites(MemoryAliases):
 
     def __init__(self, trace: TraceCtx) -> None:
         writes = any(count_copies_and_fences(bsym)[0] for bsym in trace.bound_symbols)
-        # In a trace without writes, it does not matter which values share memory.
+        # In a trace without writes, skip the search for values that share memory.
         super().__init__(trace.bound_symbols if writes else ())
         fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
         self._position = {bsym: i for i, bsym in fusions} if writes else {}
@@ -325,10 +327,7 @@ class MemoryWrites(MemoryAliases):
                 self._of_one[base].add(name)
 
     def writes_between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
-        """Return the names of values whose memory is written from the fusion `producer` to the fusion `consumer`.
-
-        Writes of these two fusions are included.
-        """
+        """Return the names of the values whose memory is written between two fusions, or by one of the two fusions."""
         if not self._written:
             return frozenset()
         first, last = self._position[producer], self._position[consumer]
@@ -342,15 +341,15 @@ def deferred_results(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set
 
     `split_into_forward_and_backward` keeps a statement in the forward if the forward later reads the statement's
     result. It also keeps a copy if the forward later reads the copy's destination by the same name. It misses reads of
-    the same memory by other names. Remove this function when ``v = t.view(-1); v.copy_(s); return t`` writes in the
-    forward if `s` and `t` are differentiated.
+    this memory by other names. Remove this function when ``v = t.view(-1); v.copy_(s); return t`` writes in the forward
+    although `s` and `t` are differentiated.
 
     Parameters
     ----------
     bsyms : sequence of BoundSymbol
         Statements of the joint trace, in order.
     needed : iterable of str
-        Names of the values that the forward returns, and the last names of its arguments' memory.
+        Names of the values that the forward returns, and the last name of each argument's memory.
     """
     names, found = set(needed), set[str]()
     for bsym in reversed(bsyms):
@@ -362,10 +361,10 @@ def deferred_results(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set
 
 
 def keep_in_forward(trace: TraceCtx) -> TraceCtx:
-    """Replace a fusion by its members if Thunder's split would move a write of the forward to the backward.
+    """Replace a fusion by its members if Thunder's split would move a write in the fusion to the backward.
 
-    The split misses a copy that is inside of a fusion if the forward reads no output of the fusion. An example is the
-    copy to the running statistics in the last batch norm of a program. The split notices copies outside of fusions.
+    The split misses a copy inside a fusion if the forward reads no output of the fusion. An example is the copy into
+    the running statistics in the last batch norm of a program. The split does not miss copies outside of fusions.
     Remove this function when `split_into_forward_and_backward` looks into fusions.
     """
     returned = trace.bound_symbols[-1].args[0]
@@ -398,7 +397,7 @@ def _copies_in_forward(member: BoundSymbol) -> bool:
 
 
 def _open_fusion(fusion: BoundSymbol, used_names: set[str], trace: TraceCtx) -> list[BoundSymbol]:
-    """Return the members of a fusion; rename intermediate values whose names are in `used_names`."""
+    """Return the members of a fusion. Rename their intermediate values whose names are in `used_names`."""
     handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
     swap = {}
     with tracectx(trace):

@@ -1,7 +1,7 @@
-"""Corrections of unmodified Thunder: the list in `docs/reference/corrections.md`, and the marks in a trace.
+"""Corrections of unmodified Thunder: the list in `docs/reference/corrections.md`, and the tags of corrected statements.
 
-If a statement is corrected during tracing, the correcting code also marks it. `pipeline.plan_corrections` finds all
-other corrections in the traces.
+Code that corrects a statement during tracing also tags the statement. `pipeline.plan_corrections` finds all other
+corrections in the traces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Correction:
     name : str
         Name in `docs/reference/corrections.md`.
     reason : str
-        Sentence on the behavior of unmodified Thunder and of the plan.
+        Sentence that says what unmodified Thunder does and what the plan does.
     lines : tuple of str
         Affected lines of the program, ``FILE:LINE  TEXT``. A statement without a known line is listed by its id.
     """
@@ -37,7 +37,7 @@ class Correction:
 
     @property
     def changes_draws(self) -> bool:
-        """Return whether unmodified Thunder draws wrong random numbers, so that its results are no reference."""
+        """Return whether unmodified Thunder draws wrong random numbers, so that its results cannot be a reference."""
         return self.name in DRAWS
 
 
@@ -122,14 +122,14 @@ def correction(name: str, lines: Iterable[str]) -> Correction:
 
 @dataclasses.dataclass(frozen=True)
 class Corrected:
-    """Tag on a statement that a correction made. If a correction removed a statement, the tag is on a neighbor.
+    """Tag of a statement that a correction made. If a correction removed a statement, a neighboring one has the tag.
 
     Attributes
     ----------
     name : str
         Name of the correction.
     line : str
-        Source line of the removed statement; empty if the tagged statement's own line is meant.
+        Source line of the removed statement. Empty if the correction made the tagged statement.
     """
 
     name: str
@@ -145,20 +145,21 @@ def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
 def is_thunders_own(
     statements: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bool:
-    """Return whether a call recorded exactly one statement, the same as unmodified Thunder records.
+    """Return whether a call recorded exactly one statement, the same as unmodified Thunder would record.
 
     Parameters
     ----------
     statements : list of BoundSymbol
+        The recorded statements.
     target : callable
         The PyTorch function that was called.
     args, kwargs
-        Its arguments.
+        Arguments of the call.
     """
     if len(statements) != 1 or statements[0].sym.name != getattr(target, "__name__", ""):
         return False
     given, taken = [*args, *kwargs.values()], [*statements[0].args, *statements[0].kwargs.values()]
-    # The statement may spell out arguments for which the call used the defaults.
+    # The statement may also have arguments that the call left at their defaults.
     return all(any(one is other or _is_equal(one, other) for other in taken) for one in given)
 
 

@@ -1,4 +1,4 @@
-"""Find and remove subsymbols that have no effect, as Thunder's dead code elimination does."""
+"""Find and remove subsymbols without effect, as Thunder's dead code elimination does."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from workbench.compiler.trace.bsym_memo import CLEAN
 
 
 def is_kept(bsym: Any) -> bool:
-    """Return whether a statement or one of its subsymbols has the tag `DONT_DCE`, so that the statement stays."""
+    """Return whether a statement or one of its subsymbols has the tag `DONT_DCE`, which forbids removal."""
     if prims.OpTags.DONT_DCE in (bsym.sym.tags or ()) or (bsym.tags and prims.OpTags.DONT_DCE in bsym.tags):
         return True
     return any(map(is_kept, bsym.subsymbols))
 
 
 def remove_noops(bsym: Any) -> None:
-    """Remove the subsymbols of a statement that have no effect, as Thunder does."""
+    """Remove a statement's subsymbols without effect, at all levels. The statement is changed in place."""
     inside = bsym.subsymbols
     if bsym.__dict__.get(CLEAN) is inside or (type(inside) is list and not inside):
         return
     left = []
     for sub in inside:
         within = sub.subsymbols
-        # Skip the call for a statement that has outputs and is a primitive or has subsymbols: the result is False.
+        # `does_nothing` returns False for a statement with outputs that is a primitive or has subsymbols. Skip the call
+        # to save time.
         if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
             continue
         if within or type(within) is not list:
@@ -51,7 +52,7 @@ def is_clean(bsym: Any) -> bool:
 
 
 def clean(bsyms: Sequence[Any]) -> list[Any]:
-    """Apply `remove_noops` to statements, and return the statements as a list."""
+    """Apply `remove_noops` to each statement, and return the statements as a list."""
     for bsym in bsyms:
         remove_noops(bsym)
     return list(bsyms)

@@ -1,4 +1,4 @@
-"""Keys by which statements and fusions are compared: one for memory effects, and digests of the structure."""
+"""Keys to compare statements and fusions: a key of the memory effects of a statement, and digests of structures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from workbench.compiler.trace.bsym_memo import identity, structure_of
 
 
 def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> Hashable:
-    """Return a key that is equal for statements with the same memory effects."""
+    """Return a key of a statement. Statements with equal keys have the same memory effects.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+    strides : mapping of str to (tuple of int)
+        Strides of tensors, by name. They are part of the key.
+    """
     frozen = _freeze((bsym.args, bsym.kwargs, bsym.output), {}, strides)
     symbol = bsym.sym
     # Include the functions, because an operator may be registered again under the same name.
@@ -22,7 +29,10 @@ def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> H
 
 
 class _IdentityKey:
-    """Represents an object in a key, and does not keep the object alive. After the object is gone, it equals no key."""
+    """Represents an object in a key, by a weak reference if the object allows one.
+
+    Once the object is gone, the key equals no other key.
+    """
 
     def __init__(self, target: Any) -> None:
         self.number = identity(target)
@@ -46,9 +56,10 @@ class _IdentityKey:
 
 
 def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
-    """Return nested arguments as a hashable.
+    """Return nested arguments as a hashable object.
 
-    A tensor becomes its metadata, and its number where it appears again. A constant becomes its type and value.
+    A tensor becomes its metadata at its first appearance, and a number at later appearances. A constant becomes its
+    type and value.
     """
     if isinstance(tree, (TensorProxy, FutureTensorProxy)):
         if tree.name in numbers:
@@ -72,12 +83,12 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
 
 
 def fusion_key(bsym: Any) -> str:
-    """Return the digest of a fusion's structure. It is equal for fusions that can share one compiled region.
+    """Return the digest of a fusion's structure. Fusions with equal digests can share one compiled fusion.
 
     The digest includes the shape, data type and device of each value, the id of each symbol, the type and value of each
-    constant (floats exactly), and the inputs and outputs in order. A value's name is replaced by a number, in the order
-    of first appearance. The digest does not include whether a value requires a gradient: regions run without autograd,
-    and no compiler reads this property.
+    constant (floats exactly), and the inputs and outputs in order. Numbers replace the names of values, in the order of
+    first appearance. The digest does not include whether a value requires a gradient, because fusions run without
+    autograd, and no compiler reads this property.
 
     Parameters
     ----------
@@ -99,7 +110,14 @@ def _fusion_key(bsym: Any) -> str:
 
 
 def structure_key(members: Iterable[Any], inputs: Any, outputs: Any) -> str:
-    """Return the digest of a fusion's structure without its executor; otherwise as `fusion_key`.
+    """Return the digest of a fusion's structure. Unlike the digest of `fusion_key`, it does not include the executor.
+
+    Parameters
+    ----------
+    members : iterable of BoundSymbol
+        Statements inside the fusion.
+    inputs, outputs
+        Inputs and outputs of the fusion.
 
     Returns
     -------
@@ -122,7 +140,7 @@ def _structure(members: Iterable[Any], inputs: Any, outputs: Any) -> tuple[Hasha
 
 
 def statement_key(bsym: Any) -> str:
-    """Return the digest of the symbol, constants, shapes and data types of a statement that is not a fusion."""
+    """Return the digest of a statement outside of fusions: of its symbol, constants, shapes, data types and devices."""
     executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
     parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

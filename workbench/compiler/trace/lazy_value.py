@@ -21,7 +21,7 @@ class LazyValue[T]:
 
     @property
     def value(self) -> T:
-        """Return the value; if another thread is computing it, wait."""
+        """Return the value. If another thread is computing it, wait for that thread."""
         return self._cached_value
 
     @planned_property

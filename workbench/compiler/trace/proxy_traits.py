@@ -1,4 +1,4 @@
-"""Properties of a tensor proxy: its shape, bytes, data type and device."""
+"""Shape, bytes, data type and device of a tensor proxy, cached on the proxy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.compiler.interop.thunder_api import FutureTensorProxy, TensorProx
 
 
 class Traits(NamedTuple):
-    """Shape, bytes, data type and device of a proxy's tensor; data type and device have the names that Thunder uses."""
+    """Shape, bytes, data type and device of a proxy's tensor. Data type and device are the names that Thunder uses."""
 
     shape: tuple[int, ...]
     bytes: int
@@ -21,11 +21,13 @@ class Traits(NamedTuple):
 
 
 TRAITS = "_workbench_traits"
-"""Attribute of a proxy: its cached `Traits`, with the fields from which they were computed. Successive plans read the
-same proxies.
+"""Attribute in which a proxy stores a pair: the fields from which its `Traits` were computed, and the `Traits`. The
+cache saves time, because successive plans read the same proxies.
 """
 _found_from = operator.itemgetter("_shape", "_dtype", "_device")
-"""Return the fields of a proxy from which its `Traits` are computed; Thunder's passes may replace these fields."""
+"""Function that returns the fields of a proxy from which its `Traits` are computed. Thunder's passes may replace these
+fields.
+"""
 
 TOLD_APART_BY = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type", "_tags")
 """Attributes, other than the name, by which Thunder distinguishes tensor proxies."""
@@ -37,7 +39,7 @@ def is_tensor(proxy: Any) -> bool:
 
 
 def traits_of(proxy: Any) -> Traits:
-    """Return the properties of a proxy that stands for a tensor."""
+    """Return the `Traits` of a proxy that stands for a tensor."""
     own = proxy.__dict__
     known: tuple[tuple[Any, ...], Traits] | None = own.get(TRAITS)
     if known is not None:
@@ -52,22 +54,22 @@ def traits_of(proxy: Any) -> Traits:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _traits(shape: tuple[int, ...], dtype: Any, device: str) -> Traits:
-    # Use the shape, because in Thunder the `numel` of a sharded parameter is out of date.
+    # Compute the bytes from the shape, because Thunder does not update the `numel` of a sharded parameter.
     return Traits(shape, math.prod(shape) * int(dtype.bytes), str(dtype).rsplit(".", 1)[-1], device)
 
 
 def shape_of(proxy: Any) -> tuple[int, ...]:
-    """Return the shape of a proxy; empty for a proxy without a shape."""
+    """Return the shape of a proxy, or () for a proxy without a shape."""
     if is_tensor(proxy):
         return traits_of(proxy).shape
     return tuple(int(length) for length in proxy.shape) if hasattr(proxy, "shape") else ()
 
 
 def bytes_of(proxy: Any) -> int:
-    """Return the bytes of a tensor with the proxy's shape; 0 if the proxy is not a tensor."""
+    """Return the bytes of the proxy's tensor, or 0 if the proxy is not a tensor."""
     return traits_of(proxy).bytes if is_tensor(proxy) else 0
 
 
 def storage_bytes_of(proxy: Any) -> int:
-    """Return the bytes that an allocator takes for a tensor with the proxy's shape; 0 if the proxy is not a tensor."""
+    """Return the bytes that PyTorch's allocator takes for the proxy's tensor, or 0 if the proxy is not a tensor."""
     return allocated_bytes(bytes_of(proxy), traits_of(proxy).device.partition(":")[0]) if is_tensor(proxy) else 0

@@ -1,4 +1,8 @@
-"""Stable ids of values. Tags carry a statement's origin through Thunder's passes; an id is computed from an origin."""
+"""Stable ids of values. The ids do not depend on the names that Thunder gives to the values.
+
+An origin is a statement of the program's own trace. Each later statement has a tag with its origin. Thunder's passes
+keep this tag. The id of a value is made from the origin of the statement that computes the value.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ class OriginTag:
 
 
 def origin_of(bsym: BoundSymbol) -> int:
-    """Return the index of a statement's origin; -1 if it has none."""
+    """Return the index of a statement's origin, or -1 if the statement has no origin."""
     for tag in bsym.tags:
         if type(tag) is OriginTag:
             return tag.index
@@ -43,12 +47,12 @@ def origin_of(bsym: BoundSymbol) -> int:
 
 
 def is_statement(bsym: BoundSymbol) -> bool:
-    """Return whether a bound symbol computes something: it is no unpacking, `return`, `del` or comment."""
+    """Return whether a bound symbol computes values, and is not an unpacking, `return`, `del` or comment."""
     return bsym.sym.id not in _NO_STATEMENT and bsym.sym.name != "clear_mutable_collection"
 
 
 def read_line(file: str, line: int) -> str:
-    """Return the text of a line of a source file or notebook cell; empty if there is no such line."""
+    """Return the text of a line of a source file or notebook cell, or an empty text if the line does not exist."""
     return linecache.getline(file, line).strip()
 
 
@@ -58,9 +62,9 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
     Returns
     -------
     TraceCtx
-        Copy of the trace with an `OriginTag` on all statements and their subsymbols.
+        Copy of the trace with an `OriginTag` on each statement that has outputs, and on its subsymbols.
     tuple of Origin
-        The origins; an `OriginTag` contains the index of one of them.
+        The origins. An `OriginTag` contains the index of an origin in this tuple.
     """
     counts: Counter[tuple[str, str]] = Counter()
     origins: list[Origin] = []
@@ -68,7 +72,7 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
 
     def with_tag(bsym: BoundSymbol, tag: OriginTag) -> BoundSymbol:
         made = bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[with_tag(sub, tag) for sub in bsym.subsymbols])
-        # The structure does not include tags.
+        # The copy shares the structure, because the structure does not depend on tags.
         made.__dict__[STRUCTURE] = structure_of(bsym)
         return made
 
@@ -82,13 +86,13 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
         if bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES:
             fences.append(bsym)
             continue
-        # Do not number statements without outputs, such as a query of a tensor's number of dimensions. Dynamo's graphs
-        # omit them, so ids would depend on the front end.
+        # Give no origin to statements without outputs, such as a query of a tensor's number of dimensions. Dynamo's
+        # graphs omit such statements. If they were counted, ids would depend on the front end.
         if not is_statement(bsym) or not bsym.flat_proxy_outs:
             tagged.bound_symbols.append(bsym)
             continue
         origin = _origin(bsym, counts)
-        # A fence precedes the statement that it guards, and gets its name from this statement.
+        # A fence precedes the statement that it protects. The fence's id is made from the id of this statement.
         for i, fence in enumerate(fences):
             name = f"{origin.id}!fence" + (f".{i}" if i else "")
             enter(fence, dataclasses.replace(origin, id=name, symbol=fence.sym.name))
@@ -99,24 +103,24 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
 
 
 def file_label(file: str) -> str:
-    """Return the name of a source file as the user knows it: for a notebook cell, `In[N]`, as in tracebacks."""
+    """Return the name of a source file for the user. For a notebook cell, this is `In[N]`, as in tracebacks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
     return f"In[{numbers[file]}]" if file in numbers else file
 
 
 def line_prefix(file: str, line: int) -> str:
-    """Return the beginning of a message about a user's line: file, line number and text; empty if `line` is 0."""
+    """Return ``FILE:LINE (TEXT): `` to begin a message about a user's line, or an empty text if `line` is 0."""
     return f"{file_label(file)}:{line} ({read_line(file, line)}): " if line else ""
 
 
 def origin_text(origin: Origin) -> str:
-    """Return the source line of an origin as ``FILE:LINE  TEXT``; if the line is not known, return the origin's id."""
+    """Return the source line of an origin as ``FILE:LINE  TEXT``, or the origin's id if the line is not known."""
     return f"{origin.file}:{origin.line}  {origin.text}" if origin.line else origin.id
 
 
 def line_text(file: str, line: int) -> str:
-    """Return a line of a file in the format of `origin_text`; empty if `line` is 0."""
+    """Return a line of a file in the format of `origin_text`, or an empty text if `line` is 0."""
     return f"{file_label(file).rsplit('/', 1)[-1]}:{line}  {read_line(file, line)}" if line else ""
 
 
@@ -126,9 +130,9 @@ def line_of(bsym: BoundSymbol) -> str:
 
 
 def class_of(bsym: BoundSymbol) -> str:
-    """Return the class name of a `torch.autograd.Function` that a statement calls; empty for any other statement.
+    """Return the class name of the `torch.autograd.Function` that a statement calls, or an empty text for other calls.
 
-    Thunder's interpreter gives the symbol of such a call the name of the class followed by addresses.
+    In Thunder's interpreter, the id of the symbol of such a call is the class name followed by addresses.
     """
     found = _BY_ADDRESS.fullmatch(str(bsym.sym.id)) if bsym.sym.module is None and bsym.subsymbols else None
     return "" if found is None else found[1]
@@ -163,14 +167,17 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
 
 
 class ValuePlace(NamedTuple):
-    """Parts of the stable id of a value."""
+    """The parts of a value's stable id."""
 
     origin: int
-    """Index of the origin; -1 if there is none."""
+    """Index of the origin, or -1 if the value has no origin."""
     of: str
-    """For a value without an origin, the argument from which the value is made."""
+    """Name of the argument from which the value is made, if the value has no origin."""
     rest: str
-    """Rest of the id: symbol and ordinal if several statements have this origin, and the index of the output."""
+    """Rest of the id: the symbol and number of the statement, then the index of the output.
+
+    Symbol and number are omitted for the first forward statement with the symbol of the origin. Index 0 is omitted.
+    """
 
     def id(self, origins: tuple[Origin, ...]) -> str:
         """Return the stable id."""
@@ -178,9 +185,9 @@ class ValuePlace(NamedTuple):
 
 
 def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
-    """Return a map from proxy names to the places of values.
+    """Map the name of each value to the parts of its stable id.
 
-    The id of a value without an origin, such as a gathered parameter, begins with the argument from which it is made.
+    If a value has no origin, such as a gathered parameter, its id begins with the argument from which it is made.
     """
     rows: defaultdict[tuple[int, bool, str], list[BoundSymbol]] = defaultdict(list)
     known: dict[str, int] = {}
@@ -190,7 +197,7 @@ def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             continue
         index = origin_of(bsym)
         if index < 0:
-            # The sum of two gradients has no origin; use the origin of the first addend that has one.
+            # A sum of two gradients has no origin. Use the origin of the first addend with an origin.
             index = next((known[a.name] for a in bsym.flat_proxy_args if known.get(a.name, -1) >= 0), -1)
         known.update(dict.fromkeys(made_names(bsym), index))
         of = ""

@@ -1,4 +1,4 @@
-"""Predicates on the operators in a statement."""
+"""Find out whether a statement has a tag, and whether it runs PyTorch's autograd."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def has_tag(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
 def differentiates(bsym: BoundSymbol) -> bool:
     """Return whether a statement or one of its subsymbols runs PyTorch's autograd.
 
-    Thunder calls autograd for operators for which Thunder has no gradient rule. Dynamo does not trace calls of
-    autograd, so a region with the gradient of ``x.detach()`` would not compile.
+    Thunder calls autograd for each operator for which it has no gradient rule. Dynamo does not trace calls of autograd,
+    so a fusion with the gradient of ``x.detach()`` would not compile.
     """
     called = (bsym._call_ctx or {}).values()
     return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(

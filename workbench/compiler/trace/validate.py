@@ -1,4 +1,4 @@
-"""Check that the statements of a plan read only values that exist, and build the message for an unequal plan."""
+"""Check that the statements of a plan read only values that exist. Build the error message for an unequal plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
     Raises
     ------
     PlanError
-        If the check fails; the message names the statement and the value.
+        If the check fails. The message names the statement and the value.
     """
     _validate(forward, "forward")
     if backward is not None:
@@ -32,7 +32,7 @@ def validate_order(graph: Graph) -> None:
     Raises
     ------
     PlanError
-        If the check fails; the message names the statement and the value.
+        If the check fails. The message names the statement and the value.
     """
     statements, values = graph.statements, graph.values
     reader = np.repeat(np.arange(len(statements)), np.diff(statements.inputs.offsets))

@@ -10,7 +10,7 @@ from workbench.programs.registry import at_least, program
 
 @program
 def swap(*, size: int = 64) -> tuple[Callable[[Tensor, Tensor], None], tuple[Tensor, Tensor]]:
-    """Two tensors swap their contents in place: one is read after it has been written."""
+    """Swap the contents of two tensors in place; the old content of the first must be read before it is overwritten."""
     at_least(1, size=size)
 
     def swap(a: Tensor, b: Tensor) -> None:
@@ -25,7 +25,7 @@ def swap(*, size: int = 64) -> tuple[Callable[[Tensor, Tensor], None], tuple[Ten
 def two_destinations(
     *, size: int = 64
 ) -> tuple[Callable[[Tensor, Tensor, Tensor, Tensor], None], tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """One value is copied into two tensors, but nvFuser aliases a value to only one destination."""
+    """Copy one value into two tensors, although nvFuser can alias a value to only one destination."""
     at_least(1, size=size)
 
     def two_destinations(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> None:
@@ -38,7 +38,7 @@ def two_destinations(
 
 @program
 def return_source(*, size: int = 64) -> tuple[Callable[[Tensor, Tensor], Tensor], tuple[Tensor, Tensor]]:
-    """A value is both returned and copied into an input, and both must hold it."""
+    """Return a value and also copy it into an input; the result and the input must both hold it."""
     at_least(1, size=size)
 
     def return_source(a: Tensor, b: Tensor) -> Tensor:

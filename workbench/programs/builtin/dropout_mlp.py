@@ -1,4 +1,4 @@
-"""`dropout_mlp`: layers with dropout, for which recomputing means drawing again."""
+"""`dropout_mlp`: layers with dropout. If a dropout is recomputed, it must draw the same random mask again."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""`lost_update` and `checkpoint_dropout`: programs that unmodified Thunder gets wrong. `swap` is a third."""
+"""`lost_update` and `checkpoint_dropout`: programs that unmodified Thunder computes wrongly, as it does `swap`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.programs.registry import at_least, program
 
 @program
 def lost_update(*, size: int = 8, row: bool = False) -> tuple[Callable[[Tensor, Tensor], None], tuple[Tensor, Tensor]]:
-    """An update through a view, of a whole tensor or of a row. Thunder drops a fusion that only copies."""
+    """Update of a tensor, or of a row, through a view. Thunder loses the update: it drops a fusion that only copies."""
     at_least(1, size=size)
 
     def update_row(a: Tensor, b: Tensor) -> None:
@@ -29,7 +29,7 @@ def lost_update(*, size: int = 8, row: bool = False) -> tuple[Callable[[Tensor, 
 
 
 class CheckpointedDropout(nn.Module):
-    """Two linear layers with a dropout between them, recomputed in the backward."""
+    """Two linear layers with a dropout between them; if `checkpointed`, the backward recomputes them."""
 
     def __init__(self, width: int, p: float, checkpointed: bool) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class CheckpointedDropout(nn.Module):
         self.checkpointed = checkpointed
 
     def inner(self, x: Tensor) -> Tensor:
-        """Compute the part that the backward recomputes."""
+        """Compute the layers that the backward recomputes if they are checkpointed."""
         dropped: Tensor = self.down(nn.functional.dropout(torch.tanh(self.up(x)), p=self.p))
         return dropped
 
@@ -55,7 +55,7 @@ class CheckpointedDropout(nn.Module):
 def checkpoint_dropout(
     *, width: int = 16, batch: int = 8, p: float = 0.5, checkpointed: bool = True
 ) -> tuple[CheckpointedDropout, tuple[Tensor]]:
-    """Checkpointing around a dropout: Thunder draws again in the backward, so its gradients are of another mask."""
+    """Checkpoint around a dropout. Thunder draws a new mask in the backward, so its gradients fit a different mask."""
     at_least(1, width=width, batch=batch)
     if not 0.0 <= p < 1.0:
         raise ProgramError(f"p must be at least 0 and less than 1, given {p}")

@@ -1,4 +1,4 @@
-"""`llama`: a decoder-only transformer of the Llama family with its loss, in plain PyTorch, of any size."""
+"""`llama`: a decoder-only transformer of the Llama family, of any size, with its loss, in plain PyTorch."""
 
 from typing import Literal
 
@@ -25,7 +25,7 @@ class RMSNorm(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding of ``x`` (batch, heads, sequence, head), with caches (sequence, head)."""
+    """Return ``x`` (batch, heads, sequence, head) with rotary positions; ``cos`` and ``sin`` are (sequence, head)."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -122,7 +122,7 @@ class Llama(nn.Module):
         self.register_buffer("sin", angles.sin().to(dtype), persistent=False)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Loss of `tokens` against `targets`, both of shape (batch, sequence)."""
+        """Return the loss of `tokens` against `targets`, both of shape (batch, sequence)."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
@@ -143,7 +143,7 @@ def llama(
     sequence: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> tuple[Llama, tuple[Tensor, Tensor]]:
-    """Llama with its loss: RMSNorm, rotary attention, SwiGLU; hidden and kv_heads 0 mean 8/3 dim and heads."""
+    """Llama with its loss: RMSNorm, rotary attention, SwiGLU. kv_heads=0 means heads; hidden=0 means 8/3 dim."""
     at_least(1, layers=layers, dim=dim, heads=heads, vocab=vocab, batch=batch, sequence=sequence)
     at_least(0, kv_heads=kv_heads, hidden=hidden)
     kv_heads, hidden = kv_heads or heads, hidden or round(dim * 8 / 3)

@@ -22,7 +22,7 @@ class Block(nn.Module):
 
 
 class MLP(nn.Module):
-    """Blocks, one after the other."""
+    """A sequence of blocks."""
 
     def __init__(self, layers: int, width: int, hidden: int) -> None:
         super().__init__()

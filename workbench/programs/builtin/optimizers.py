@@ -20,7 +20,7 @@ def adam(
     beta2: float = 0.999,
     eps: float = 1e-8,
 ) -> tuple[Callable[..., None], tuple[Tensors, ...]]:
-    """One Adam step in place: parameters, gradients, both averages and step counts."""
+    """One Adam step in place, on parameters, gradients, both moving averages and step counts."""
     at_least(1, parameters=parameters, size=size)
 
     def adam(params: Tensors, grads: Tensors, averages: Tensors, squares: Tensors, steps: Tensors) -> None:
@@ -46,7 +46,7 @@ def adam(
 def sgd(
     *, parameters: int = 2, size: int = 64, lr: float = 1e-2, momentum: float = 0.9
 ) -> tuple[Callable[..., None], tuple[Tensors, ...]]:
-    """One SGD step with momentum in place: parameters, gradients and momentum buffers."""
+    """One SGD step with momentum in place, on parameters, gradients and momentum buffers."""
     at_least(1, parameters=parameters, size=size)
 
     def sgd(params: Tensors, grads: Tensors, buffers: Tensors) -> None:

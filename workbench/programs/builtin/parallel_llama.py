@@ -1,7 +1,7 @@
-"""`fsdp_llama` and `ddp_llama`: a Llama with LitGPT's parameter names; ranks have shards of the parameters, or copies.
+"""`fsdp_llama` and `ddp_llama`: a Llama whose parameters are sharded over ranks, or copied to each rank.
 
-The names matter, because Thunder orders collectives by parameter name. LitGPT's names put the embedding, which is
-needed first, last.
+It has LitGPT's parameter names, because Thunder orders collectives by parameter name. With these names, the embedding,
+which is needed first, comes last.
 """
 
 from typing import Literal, cast
@@ -91,7 +91,7 @@ class GPT(nn.Module):
         self.register_buffer("sin", angles.sin().to(dtype), persistent=False)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Loss of `tokens` against `targets`, both of shape (batch, sequence)."""
+        """Return the loss of `tokens` against `targets`, both of shape (batch, sequence)."""
         x = self.transformer["wte"](tokens)
         for block in cast("nn.ModuleList", self.transformer["h"]):
             x = block(x, self.cos, self.sin)
@@ -112,7 +112,7 @@ def fsdp_llama(
     sequence: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> tuple[GPT, tuple[Tensor, Tensor]]:
-    """Llama with LitGPT's names, its parameters sharded over ranks; batch is one rank's, hidden 0 means 8/3 dim."""
+    """Llama with LitGPT's names, its parameters sharded over ranks; batch counts per rank; hidden=0 means 8/3 dim."""
     at_least(1, layers=layers, dim=dim, heads=heads, vocab=vocab, batch=batch, sequence=sequence)
     at_least(0, hidden=hidden)
     if dim % heads or (dim // heads) % 2:
@@ -143,7 +143,7 @@ def ddp_llama(
     sequence: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> tuple[GPT, tuple[Tensor, Tensor]]:
-    """The same Llama, its parameters replicated on every rank and their gradients reduced."""
+    """The Llama of fsdp_llama, with its parameters replicated on every rank and their gradients reduced."""
     return fsdp_llama(
         layers=layers,
         dim=dim,

@@ -1,6 +1,6 @@
-"""`residual_chain`: a transformer's residual stream without its layers, to show the cost of one recompute choice.
+"""`residual_chain`: a transformer's residual stream with trivial layers, to show the cost of one recompute choice.
 
-The function and its small random inputs are those of nvFuser's issue 2916: if each addition is recomputed, every fusion
+The function and its small random inputs come from nvFuser's issue 2916: if each addition is recomputed, every fusion
 differs from the previous one.
 """
 
@@ -23,12 +23,12 @@ def norm_2(x: Tensor) -> Tensor:
 
 
 def mlp(weight: Tensor, x: Tensor) -> Tensor:
-    """Stands for an MLP: one product, which is not fused."""
+    """Stands for an MLP: one matrix product, which is not fused."""
     return weight @ x
 
 
 def attn(weight: Tensor, x: Tensor) -> Tensor:
-    """Stands for an attention: one product, which is not fused."""
+    """Stands for an attention: one matrix product, which is not fused."""
     return weight @ x
 
 
@@ -36,7 +36,7 @@ def attn(weight: Tensor, x: Tensor) -> Tensor:
 def residual_chain(
     *, layers: int = 8, size: int = 10, grad: bool = False
 ) -> tuple[Callable[[Tensor, Tensor], Tensor], tuple[Tensor, Tensor]]:
-    """Residual additions around tanh and products (nvFuser issue 2916)."""
+    """Residual additions around tanh and matrix products (nvFuser issue 2916)."""
     at_least(1, layers=layers, size=size)
 
     def residual_chain(weight: Tensor, x: Tensor) -> Tensor:

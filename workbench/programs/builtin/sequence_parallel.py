@@ -1,9 +1,9 @@
-"""`sequence_parallel`: gather a sequence's shards and multiply, whole or in chunks.
+"""`sequence_parallel`: gather a sequence's shards and multiply, as a whole or in chunks.
 
-An example of a misleading benchmark.
+It is an example of a misleading benchmark.
 
-In chunks the multiplication of one shard can overlap the gathering of the next. On streams, the chunked variant also
-returns to the host long before it is done. Without synchronization it therefore looks fast, however slow it is.
+With chunks, the multiplication of one shard can overlap the gathering of the next shard. On streams, the chunked
+variant also returns to the host long before its work is done, so a benchmark without synchronization shows it as fast.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sequence_parallel(
 
 
 class HostStream:
-    """A stream on a CPU: a thread that does its work in order, while the issuing thread continues."""
+    """A stream on a CPU: a thread that does the issued work in order, while the issuing thread continues."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
@@ -62,7 +62,7 @@ class HostStream:
         done.wait()
 
     def close(self) -> None:
-        """Wait, and end the thread."""
+        """Wait until all issued work is done, and end the thread."""
         self._work.put(None)
         self._thread.join()
 
@@ -72,12 +72,12 @@ class HostStream:
 
 
 class Deception:
-    """The two variants on a CPU: ``whole`` on the caller's thread, ``chunked`` issued to streams.
+    """Both variants on a CPU: ``whole`` computes on the caller's thread, ``chunked`` issues its work to streams.
 
     Parameters
     ----------
     chunks, rows, width, hidden : int
-        As in `sequence_parallel`. Chunks are small, so copies and small products cost more than overlap saves.
+        As in `sequence_parallel`. The default chunks are small, so their copies cost more time than overlap saves.
     """
 
     def __init__(self, *, chunks: int = 64, rows: int = 8, width: int = 512, hidden: int = 512) -> None:

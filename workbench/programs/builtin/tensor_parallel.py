@@ -25,14 +25,14 @@ class Block(nn.Module):
 
 
 class MLP(nn.Module):
-    """Consecutive blocks; returns the mean square of the last output."""
+    """A sequence of blocks; the forward returns the mean square of the last block's output."""
 
     def __init__(self, *, layers: int, dim: int, hidden: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Block(dim, hidden, dtype) for _ in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, dim)."""
+        """Return the mean square for ``x`` of shape (batch, dim)."""
         for layer in self.layers:
             x = layer(x)
         return x.float().square().mean()
@@ -48,7 +48,7 @@ def tensor_parallel_mlp(
     batch: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> tuple[MLP, tuple[Tensor]]:
-    """Blocks of two linears; the hidden features are split over ranks, and each rank has the whole batch."""
+    """Blocks of two linear layers; ranks share the hidden features, and each rank has the whole batch."""
     at_least(1, layers=layers, dim=dim, hidden=hidden, batch=batch)
     model = MLP(layers=layers, dim=dim, hidden=hidden, dtype=getattr(torch, dtype))
     return model, (torch.randn(batch, dim, dtype=getattr(torch, dtype)),)

@@ -1,8 +1,8 @@
 """`torch_adam`, `torch_sgd`: one step of PyTorch's own optimizers, as Dynamo captures it for ThunderFX.
 
 Dynamo makes each parameter and each state tensor an attribute of its graph. Here they become arguments, so that the
-step is a function that writes into its arguments. With `foreach=True` the whole step goes to Inductor, so there is no
-such program.
+step is a function that writes into its arguments. No program has `foreach=True`, because Inductor would then compile
+the whole step.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from workbench.interop.torch_private import _disable_current_modes, _len_torch_f
 from workbench.programs.registry import at_least, program
 
 CAPTURES = 10_000
-"""Raised limit of captures of one function. Beyond the limit, Dynamo would silently run the function uncompiled."""
+"""Raised limit on Dynamo's captures of one function. Beyond its limit, Dynamo silently runs the function uncompiled."""
 
 
 def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Graph, list[str]]:
     """Return the graph of one step, and the names of its placeholders: parameters, gradients and state, in order."""
-    # Import Dynamo here, because its import takes seconds, and every look-up of a program imports this file.
+    # Import Dynamo here, because its import takes seconds, and importing this file must be fast.
     from workbench.interop.torch_private import dynamo_config as config
 
     graphs: list[fx.GraphModule] = []
@@ -39,11 +39,12 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
     for tensor in tensors:
         tensor.grad = torch.zeros(2, 2)
     optimizer = cls(tensors, foreach=False, **hyper)
-    # The first step makes the state, which is also an argument. Take only the step itself, without the profiler and the
-    # gradient switch around it.
+    # The first step creates the optimizer's state, because the state is an argument of the captured function. Then
+    # capture only the function `step` itself, without the wrappers that add a profiler hook and disable gradients.
     optimizer.step()
     step = _copy_function(inspect.unwrap(type(optimizer).step))
-    # Dynamo must capture a second learning rate as a number, like the first one, and not as an input.
+    # With `specialize_float`, Dynamo records each learning rate as a number. Without it, Dynamo would make the second
+    # learning rate an input.
     limits = config.patch(recompile_limit=CAPTURES, accumulated_recompile_limit=CAPTURES, specialize_float=True)
     with limits, torch.no_grad():
         compiled: Callable[..., Any] = torch.compile(step, backend=keep, dynamic=False, fullgraph=True)
@@ -69,7 +70,7 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
 
 
 def _copy_function(function: Any) -> Any:
-    """Return a copy of a function with a code object of its own: Dynamo never again captures code that it gave up."""
+    """Return a copy of a function with its own code object, because Dynamo never retries code that it gave up on."""
     return types.FunctionType(
         function.__code__.replace(),
         function.__globals__,
@@ -86,7 +87,7 @@ def _index(name: str) -> int:
 
 @contextlib.contextmanager
 def _disable_modes() -> Iterator[None]:
-    """Context without the default device and the fake tensors that are active while programs are made."""
+    """Context that disables the default device and fake tensors, which are active while a factory is called."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
         for _ in range(_len_torch_function_stack()):

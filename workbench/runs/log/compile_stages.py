@@ -19,17 +19,18 @@ class StageObserver(Protocol):
     """Receives the compiler's events during a compilation; passed as ``Config.jit(fn, observer=...)``."""
 
     def stage(self, name: str, seconds: float) -> None:
-        """Receive the end of a stage of compilation: it ends now, and took `seconds` of wall time."""
+        """Receive the name and the wall time of a compilation stage that has just ended."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Receive the start of a fusion's compilation: it is number `index` (from 0) of `count` fusions."""
+        """Receive the name of a fusion whose compilation begins. It is number `index` (from 0) of `count` fusions."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Receive the end of a fusion's compilation and first run.
+        """Receive the times of a fusion that was compiled and has run once.
 
-        `parts` has the seconds of each part. `cached` says whether a disk cache contained the compiled fusion.
+        `parts` maps each part of the compilation to its seconds. `cached` says whether a disk cache contained the
+        compiled fusion.
         """
 
 
@@ -43,7 +44,10 @@ class Interval:
 
 
 def intervals_of(event: Stage | FusionEnd) -> list[Interval]:
-    """Return the intervals that an event reports; the parts of a fusion follow one another."""
+    """Return the intervals that an event reports: one for a stage, or one for each part of a fusion's compilation.
+
+    The parts of a fusion follow one another without gaps, and the last part ends when the event is written.
+    """
     start_s = event.t_s - event.seconds
     if isinstance(event, Stage):
         return [Interval(event.name, start_s, event.t_s)]
@@ -67,19 +71,19 @@ class Recorder:
         self.intervals: list[Interval] = []
 
     def stage(self, name: str, seconds: float) -> None:
-        """Write that a stage has ended now."""
+        """Write the record of a stage that has just ended."""
         now = self._log.now_s()
         self.intervals.append(Interval(name, now - seconds, now))
         self._log.write(Stage(t_s=now, name=name, seconds=seconds))
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Write that a fusion is about to be compiled."""
+        """Write the record of a fusion whose compilation begins."""
         self._log.write(FusionBegin(t_s=self._log.now_s(), name=name, index=index, count=count))
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
     ) -> None:
-        """Write that a fusion is compiled."""
+        """Write the record of a fusion that was compiled and has run once."""
         event = FusionEnd(
             t_s=self._log.now_s(),
             name=name,
@@ -93,9 +97,9 @@ class Recorder:
         self._log.write(event)
 
     def rest_of(self, name: str, start_s: float, end_s: float) -> None:
-        """Write stages called `name` for all time from `start_s` to `end_s` that no interval covers so far.
+        """Write each gap between the collected intervals as a stage called `name`.
 
-        Both times are on the log's clock.
+        Only gaps between `start_s` and `end_s` are written. Both times are on the log's clock.
         """
         at = start_s
         gaps: list[Interval] = []
@@ -125,8 +129,8 @@ def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tu
     Returns
     -------
     stages : list of dict
-        ``{"name", "seconds"}`` in order of first appearance, with equal names added up. If the window is finite, the
-        last entry is `UNATTRIBUTED`: the time that no interval covers.
+        ``{"name", "seconds"}`` for each name, in order of first appearance. ``seconds`` is the sum over the intervals
+        of this name. If the window is finite, the last entry is `UNATTRIBUTED`: the time that no interval covers.
     attributed : float
         Share of the window that intervals cover, 0 to 1.
     """

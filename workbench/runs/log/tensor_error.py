@@ -1,4 +1,4 @@
-"""`TensorError`: the distance of one tensor from the reference's, as it is computed, logged and read."""
+"""`TensorError`: the difference between a run's tensor and the reference's tensor."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ class TensorError:
     Attributes
     ----------
     name : str
-        ``output``, ``grad(layers.0.weight)``, ``buffer(running_mean)``, ``args[0]``.
+        Name of the tensor, such as ``output``, ``grad(layers.0.weight)``, ``buffer(running_mean)`` or ``args[0]``.
     against : str
-        ``thunder.jit`` or ``eager``.
+        Name of the reference, such as ``thunder.jit``, ``eager`` or ``float64``.
     dtype : str
     max_abs_error : float
-        Largest absolute difference of two elements; infinite if shapes or dtypes differ, or if one of them is NaN.
+        Largest absolute difference between corresponding elements. Infinite if the shapes or dtypes differ, or if an
+        element is NaN in only one of the tensors.
     max_rel_error : float
         `max_abs_error` as a share of the reference's largest element.
     bitwise : bool or None
@@ -39,7 +40,7 @@ class TensorError:
 
     @property
     def severity(self) -> float:
-        """Ratio of `max_abs_error` to the tolerance; more than 1 if it is not ok."""
+        """Ratio of `max_abs_error` to the tolerance; more than 1 if the tensor is not `ok`."""
         if self.max_abs_error == 0:
             return 0.0 if self.ok else math.inf
         return self.max_abs_error / self.tolerance if self.tolerance > 0 else math.inf

@@ -1,4 +1,4 @@
-"""Safe reading of untrusted run folders: only regular files of limited size, and only values that fit JSON."""
+"""Read and write files of untrusted run folders safely: only regular files, of limited size, without blocking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORD_BYTES = 1 << 26
 def open_regular(path: Path) -> int:
     """Open a regular file and return its descriptor.
 
-    Other kinds of files are not opened, because opening them may block forever.
+    Other kinds of files are refused, because opening, for example, a named pipe may block forever.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def open_regular(path: Path) -> int:
     try:
         # Check before opening, because opening a device may already have an effect.
         check_regular(os.stat(path).st_mode)
-        # Open without waiting, in case another kind of file has taken its place meanwhile.
+        # Open without blocking, because another kind of file may have taken the file's place after the check.
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error), str(path)) from None
@@ -42,12 +42,12 @@ def open_regular(path: Path) -> int:
 
 
 def check_regular(mode: int) -> None:
-    """Refuse anything but a regular file.
+    """Check that the mode of a file (``st_mode``) is the mode of a regular file.
 
     Raises
     ------
     OSError
-        If it is anything else; the message says what it is.
+        If the file is not a regular file; the message says whether it is a folder.
     """
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -61,7 +61,7 @@ def read(path: Path, most_bytes: int = RECORD_BYTES) -> bytes:
     Raises
     ------
     OSError
-        If it cannot be read, is not a regular file, or is larger than `most_bytes`.
+        If the file cannot be read, is not a regular file, or is larger than `most_bytes`.
     """
     file = open_regular(path)
     with open(file, "rb", buffering=0) as opened:
@@ -71,7 +71,7 @@ def read(path: Path, most_bytes: int = RECORD_BYTES) -> bytes:
 
 
 def read_end(path: Path, most_bytes: int) -> str:
-    """Return the end of a text file; empty if it cannot be read."""
+    """Return the last `most_bytes` bytes of a text file, decoded; an empty text if the file cannot be read."""
     try:
         with open(open_regular(path), "rb", buffering=0) as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - most_bytes))
@@ -81,12 +81,12 @@ def read_end(path: Path, most_bytes: int) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file completely or not at all. If the name is a link, replace the link and not its target.
+    """Write a text file completely or not at all. If `path` is a link, replace the link and not its target.
 
     Raises
     ------
     OSError
-        If it cannot be written; the old content stays.
+        If the file cannot be written; the old content stays.
     """
     file, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -101,7 +101,7 @@ def write(path: Path, text: str) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Return whether the name exists, even as a link without a target."""
+    """Return whether a file, folder or link exists at `path`, even a link without a target."""
     try:
         os.lstat(path)
     except (OSError, ValueError):  # also for invalid names: too long, or with a NUL
@@ -110,7 +110,7 @@ def exists(path: Path) -> bool:
 
 
 def one_line(text: str, most: int = 2000) -> str:
-    """Return untrusted text for one line of a terminal or page, without control characters."""
+    """Return untrusted text as one line of at most `most` characters, without control characters."""
     kept = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
     return kept if len(kept) <= most else f"{kept[:most]}…"
 

@@ -1,4 +1,4 @@
-"""A step as one CUDA graph: its time when the host only launches the replay."""
+"""A step as one CUDA graph. Its time excludes the host's kernel launches, because the host only starts the replay."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 NAME = "CUDA graph"
-"""Name of the variant."""
+"""Name of this variant in a run's step times."""
 
 _WARM_UP = 3
-"""Number of steps on a separate stream before the capture. PyTorch requires them; libraries initialize in them."""
+"""Number of steps on a separate stream before the capture. PyTorch requires such steps to initialize libraries."""
 
 
 class GraphedStepper(Stepper):
-    """Steps by replaying a capture of one step; has the parameters of `Stepper`.
+    """A `Stepper` that captures one step as a CUDA graph; each further step replays the graph.
 
-    Gradients are in the graph's own memory, and each replay overwrites them.
+    It has the parameters of `Stepper`. The gradients are in the graph's own memory, and each replay overwrites them.
 
     Raises
     ------
@@ -55,7 +55,7 @@ class GraphedStepper(Stepper):
         self.clear_grads()
         self._graph = torch.cuda.CUDAGraph()
         try:
-            # Autograd's thread makes its own cuBLAS handle during the capture, which only this mode allows.
+            # Autograd's thread creates a cuBLAS handle during the capture. Other capture modes would forbid this.
             with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._outputs = super().step()
         except RuntimeError as error:
@@ -68,7 +68,10 @@ class GraphedStepper(Stepper):
 
 
 def _first_reason(error: BaseException) -> str:
-    """Return the first error in one line. The failure of the capture is only a consequence of the first error."""
+    """Return the first line of the error that started the chain of errors.
+
+    The failure of the capture itself is only a consequence of that error.
+    """
     while error.__context__ is not None:
         error = error.__context__
     return next(iter(str(error).splitlines()), type(error).__name__)

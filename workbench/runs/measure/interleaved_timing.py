@@ -1,4 +1,4 @@
-"""Step timing: three numbers per step, variants in random order, medians with intervals, the machine's own noise."""
+"""Time steps of variants in random order; compute medians with intervals, and the noise and load of the machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESAMPLES = 1999
 LEAST_SAMPLES = 3
 
 _YARDSTICK_SIZE = 5000
-"""Number of integers that the yardstick adds up; this takes about 50 µs."""
+"""Number of integers that the yardstick adds up, in about 50 µs. The yardstick measures the speed of the machine."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +29,13 @@ class StepTime:
     Attributes
     ----------
     host_s : float
-        Time until the last work was submitted to the device, which a benchmark without synchronization would show.
+        Time until the host has submitted the step's last work; a benchmark without synchronization measures this time.
     wall_s : float
-        Time until the device was done.
+        Time until the device has finished the step's last work.
     device_s : float
         Time from the start of the device's first work to the end of its last work; `wall_s` if the host is the device.
     yardstick_s : float
-        Time of a fixed small computation right before the step; it depends only on the machine.
+        Time of a fixed small computation right before the step. This time depends on the machine, not on the program.
     """
 
     host_s: float
@@ -62,7 +62,7 @@ class MedianEstimate:
 
 
 def time_step(stepper: Stepper) -> StepTime:
-    """Time one step; gradients are cleared before it, outside of the measured time."""
+    """Time one step. Gradients are cleared before the measured time begins."""
     stepper.clear_grads()
     yardstick_s = _yardstick()
     stepper.synchronize()
@@ -102,7 +102,7 @@ def take_interleaved[T](
     count : int
         Maximum number of turns; each turn takes one sample of each variant.
     budget_s : float
-        No further turn begins after this time, except that at least three turns are taken.
+        Seconds after which no further turn begins. The first `LEAST_SAMPLES` turns run in any case.
     seed : int
         Seed for the order of the variants.
     on_sample : callable, optional
@@ -130,7 +130,7 @@ def take_interleaved[T](
 
 
 def estimate(samples: Sequence[float]) -> MedianEstimate:
-    """Return the median and its bootstrap interval; with too few samples to resample, the range instead of that."""
+    """Return the median and its bootstrap interval; with fewer than `LEAST_SAMPLES` samples, their range."""
     values = np.asarray(samples, float)
     if len(values) < LEAST_SAMPLES or np.ptp(values) == 0:
         return MedianEstimate(float(np.median(values)), float(values.min()), float(values.max()), len(values))
@@ -139,7 +139,7 @@ def estimate(samples: Sequence[float]) -> MedianEstimate:
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float], *, paired: bool = False) -> MedianEstimate:
-    """Return the ratio of the median of `numerator` to the median of `denominator`.
+    """Return the ratio of the median of `numerator` to the median of `denominator`, with its interval.
 
     Parameters
     ----------
@@ -174,7 +174,10 @@ def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def noise(yardsticks_s: Sequence[float]) -> float:
-    """Return the variation of the machine's speed: half the interquartile range over the median of the yardstick."""
+    """Return the variation of the machine's speed.
+
+    It is half the interquartile range of the yardstick's times, divided by their median.
+    """
     if not len(yardsticks_s):
         return 0.0
     low, middle, high = np.percentile(np.asarray(yardsticks_s, float), (25, 50, 75))
@@ -182,7 +185,7 @@ def noise(yardsticks_s: Sequence[float]) -> float:
 
 
 class LoadWatch:
-    """Measures how many cores other processes use from now on: seconds of CPU time per second."""
+    """Measures how many cores other processes use from now on, as their CPU seconds per second of wall time."""
 
     LEAST_S = 0.25
     """Minimum duration of a measurement, because systems count CPU time in hundredths of a second."""
@@ -207,7 +210,10 @@ class LoadWatch:
 
 
 def _yardstick() -> float:
-    """Return the seconds of a fixed computation: plain Python on one core, because thread scheduling varies."""
+    """Return the seconds that a fixed computation takes.
+
+    The computation is plain Python on one core, because the scheduling of several threads would vary.
+    """
     start = time.perf_counter()
     sum(range(_YARDSTICK_SIZE))
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Machines by name: those with published peaks, and this machine, which is measured at first use."""
+"""Machines by name: machines with published rates, and this machine, whose rates are measured at first use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from workbench.errors import ConfigError, suggest_names
 
 THIS_CPU = "this CPU"
 THIS_GPU = "this GPU"
-"""Name of the first attached GPU. It is not in `MACHINE_NAMES`, because most machines have none."""
+"""Name of the first attached GPU. It is not in `MACHINE_NAMES`, because most machines have no GPU."""
 MACHINE_NAMES = (*MACHINES, THIS_CPU)
 
 _ROUNDS = 3
-"""Number of rounds. Each rate is that of the best round, because other work on the machine only slows rounds down."""
+"""Number of rounds per rate. The fastest round counts, because other work on the machine only slows rounds down."""
 _WIDTHS = {"float32": 1024, "bfloat16": 256, "float16": 256}
-"""Matrix size for each dtype. It is smaller for half precision, because a CPU without instructions for half precision
-takes a hundred times as long.
+"""Rows and columns of the matrices for each dtype.
+
+Half precision has smaller matrices, because a CPU without instructions for half precision takes a hundred times as
+long.
 """
 _GPU_WIDTH = 8192
 _GPU_COPIED = 1 << 30
@@ -78,9 +80,10 @@ def check_machine(name: str) -> None:
 
 @functools.cache
 def _this_cpu() -> Machine:
-    """Measure this CPU in about a second.
+    """Measure the rates of this CPU, in about a second.
 
-    The measurement runs matmuls, a copy and a small operator, and sends bytes through the loopback, which gloo uses.
+    The measurement runs matmuls, a copy and a small operator. It also sends bytes through the loopback, which gloo uses
+    between ranks on one machine.
     """
     import torch
 
@@ -110,7 +113,7 @@ def _this_cpu() -> Machine:
 
 @functools.cache
 def _this_gpu() -> Machine:
-    """Measure this GPU in a few seconds.
+    """Measure the rates of this GPU, in a few seconds.
 
     The measurement runs matmuls, a copy, small operators, and copies to the next GPU or, with one GPU, to the host.
     """
@@ -157,7 +160,7 @@ def _this_gpu() -> Machine:
 
 
 def _best(act: Callable[[], object]) -> float:
-    """Return the seconds of the fastest round, after one round that does not count."""
+    """Call `act` once to warm up, then `_ROUNDS` times; return the seconds of the fastest call."""
     act()
     taken = []
     for _ in range(_ROUNDS):
@@ -168,7 +171,7 @@ def _best(act: Callable[[], object]) -> float:
 
 
 def _loopback() -> tuple[float, float]:
-    """Return the seconds to send many bytes through a socket on this machine, and to send one byte there and back."""
+    """Return the seconds to send `_SENT` bytes through a loopback socket, and to send one byte back and forth."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = socket.create_connection(server.getsockname())
         there, _ = server.accept()

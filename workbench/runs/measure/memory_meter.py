@@ -1,4 +1,4 @@
-"""Memory meters of a worker: memory in use during the run, and the allocations of one step with their statements."""
+"""Measure a worker's memory: samples of the memory in use during the run, and the allocations of one step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.compiler.driver.statement_timers import StatementClocks
 
 TIMELINE_POINTS = 4000
-"""Maximum number of points of a memory timeline in the log. An omitted point is not higher than a nearby logged one."""
+"""Maximum number of points of a memory timeline in the log. Among neighboring points, the highest is logged."""
 
 
 _CUDA_STATS = {
@@ -37,7 +37,7 @@ _CUDA_STATS = {
     "reserved_bytes": "reserved_bytes",
     "fragmented_bytes": "inactive_split_bytes",
 }
-"""For each figure of a memory sample, its name in `torch.cuda.memory_stats`."""
+"""Maps each figure of a memory sample to its name in `torch.cuda.memory_stats`."""
 
 
 _METER_TIMEOUT_S = 2.0
@@ -52,31 +52,31 @@ class MemorySampler(threading.Thread):
     interval_s : float
         Time between two samples.
     apart : bool, optional
-        Let `workbench.runs.measure.memory_sampler_process` write the samples. That process continues during calls that
-        lock the interpreter. During such a call, the samples repeat the last figures of the device's allocator from
-        before the call.
+        Let a separate process, `workbench.runs.measure.memory_sampler_process`, write the samples. It continues during
+        calls that hold the interpreter's lock. During such a call, its samples repeat the device figures from before
+        the call.
     """
 
     def __init__(self, log: EventLog, interval_s: float, *, apart: bool = False) -> None:
         super().__init__(name="memory-sampler", daemon=True)
         self._log = log
         self._interval_s = interval_s
-        # Keep the file open, unlike psutil: a sample then takes a tenth of the time.
+        # Keep the file open; psutil, which opens the file for each sample, takes ten times as long.
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._stopped = threading.Event()
         self._meter = self._start_meter() if apart else None
 
     def run(self) -> None:
-        """Sample until stopped."""
+        """Write samples until `stop` is called."""
         due_s = time.monotonic() + self._interval_s
         while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
             if not self._notify_meter():
                 self._log.write(self._sample())
-            # If a sample had to wait for the interpreter's lock, later samples are nevertheless on time.
+            # If this sample had to wait for the interpreter's lock, do not take the missed samples all at once.
             due_s = max(due_s + self._interval_s, time.monotonic())
 
     def stop(self) -> None:
-        """Stop after the current sample."""
+        """Stop the thread after its current sample, and end the separate process."""
         self._stopped.set()
         self.join()
         with contextlib.suppress(OSError):  # the program may have closed the file
@@ -128,7 +128,7 @@ class MemorySampler(threading.Thread):
         return MemorySample(t_s=self._log.now_s(), rss_bytes=rss_bytes, **self._on_device())
 
     def _on_device(self) -> dict[str, int | None]:
-        # A query to an unused CUDA would initialize it, which takes seconds and memory.
+        # Do not query CUDA before the program uses it. The query would initialize CUDA and so take seconds and memory.
         if not torch.cuda.is_initialized():
             return dict.fromkeys(_CUDA_STATS)
         stats = torch.cuda.memory_stats()
@@ -156,16 +156,17 @@ class Peak:
 def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Peak:
     """Measure the memory of one step of a program that has already been stepped.
 
-    On a CPU the peak is computed from the allocator's events, which are only the program's own allocations, and not
-    from the size of the process. On CUDA the allocator reports the peak, and its events give the timeline.
+    On a CPU, the peak is computed from the allocator's events and not from the size of the process, because only the
+    program's allocations count. On CUDA, the allocator reports the peak, and the timeline is computed from its events.
 
     Parameters
     ----------
     stepper : Stepper
         The program; its gradients are cleared first.
     clocks : StatementClocks, optional
-        Clocks of the stepper's callable, which read `time.time_ns`, as the profiler does. They show which statement
-        allocates. If the step runs different statements than the clocks expect, there are no figures for statements.
+        Clocks of the stepper's callable. Their times show which statement allocates. They must read `time.time_ns`, as
+        the profiler does. If the step runs different statements than the clocks expect, the result has no figures for
+        statements.
 
     Returns
     -------
@@ -199,7 +200,7 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
             "alive": [{"bytes": each.nbytes, **describe_allocation(each, clocks)} for each in alive[:ALIVE_LISTED]],
         }
     if cuda:
-        # Other allocations on the device, such as a compiler's workspaces, existed before the step and do not count.
+        # Subtract allocations that existed before the step and are not in the baseline, such as compilers' workspaces.
         most = baseline + torch.cuda.max_memory_allocated(stepper.device) - held
         stats = torch.cuda.memory_stats(stepper.device)
         more |= {name: stats[f"{_CUDA_STATS[name]}.all.peak"] for name in ("reserved_bytes", "fragmented_bytes")}
@@ -216,7 +217,7 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
 
 
 def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list[MemoryEvent], list[DeviceActivity]]:
-    """Step once; return the allocations and frees on the device, and the device's work."""
+    """Run one step under PyTorch's profiler; return the allocations and frees on the device, and the device's work."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if stepper.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -241,8 +242,8 @@ def describe_allocation(allocation: Allocation, clocks: StatementClocks | None) 
     Returns
     -------
     dict
-        The stored ``value``, empty if it is not an output of the statement; and the ``statement`` with its ``name``,
-        ``outputs`` and ``source``.
+        ``value``, the name of the stored value, or an empty text if the allocation is not an output of the statement;
+        and ``statement``, ``name``, ``outputs`` and ``source`` of the statement.
     """
     if clocks is None or allocation.statement < 0:
         return {"value": "", **_describe_owner(clocks, -1)}
@@ -267,19 +268,19 @@ def by_statement(
     Parameters
     ----------
     changes : sequence of MemoryEvent
-        In order of time.
+        Allocations and frees in order of time.
     baseline_bytes : int
         Bytes in use before the first statement.
     ticks : sequence of (int, bool)
-        For each tick, the statement that ended, or -1 if a trace began; and whether the tick is instead the end of the
-        deletions after that statement.
+        A tick is one reading of a clock. For each tick: a statement, or -1 for the beginning of a trace; and False at
+        the statement's end, or True at the end of the deletions after the statement.
     times_ns : sequence of int
         Time of each tick.
 
     Returns
     -------
     live_bytes, peak_bytes : list of int
-        Bytes after each statement and its frees, and the maximum of bytes during each statement.
+        Bytes in use after each statement and its deletions, and the maximum while the statement runs.
     """
     count = max((statement for statement, _ in ticks), default=-1) + 1
     live_bytes, peak_bytes = [0] * count, [0] * count
@@ -298,7 +299,7 @@ def by_statement(
 
 
 def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[list[float], list[int]]:
-    """Return at most `most` points: the highest point of each interval, so that the peak is among them."""
+    """Reduce a timeline to at most `most` points: the highest point of each interval, so that the peak is kept."""
     if len(times_s) <= most:
         return times_s, live_bytes
     width = -(-len(times_s) // most)
@@ -311,7 +312,7 @@ def thin_out(times_s: list[float], live_bytes: list[int], most: int) -> tuple[li
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEvent:
-    """An allocation (positive bytes) or a free at an address; time in nanoseconds since the epoch."""
+    """An allocation (positive bytes) or a free (negative bytes); the time is in nanoseconds since the epoch."""
 
     at_ns: int
     nbytes: int
@@ -351,12 +352,12 @@ def statement_at(at_ns: float, ticks: Sequence[tuple[int, bool]], times_ns: Sequ
 def allocations(
     changes: Sequence[MemoryEvent], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
 ) -> list[Allocation]:
-    """Return the allocations of a step, in order; earlier allocations are not included.
+    """Return the allocations among a step's memory events, in order of time.
 
     Parameters
     ----------
     changes : sequence of MemoryEvent
-        In order of time.
+        Allocations and frees in order of time.
     ticks, times_ns
         As in `by_statement`.
     """
@@ -406,5 +407,5 @@ def _memory_changes(profile: Any, device_type: str) -> list[MemoryEvent]:
         if event.tag == _EventType.Allocation and event.extra_fields.device.type == device_type:
             fields = event.extra_fields
             found.append(MemoryEvent(event.start_time_ns, fields.alloc_size, fields.ptr))
-    # At equal times, frees come first, because their address may be allocated again.
+    # At equal times, frees come first, because a freed address may be allocated again at the same time.
     return sorted(found, key=lambda change: (change.at_ns, change.nbytes))

@@ -1,10 +1,13 @@
-"""A program that samples the memory of a worker on a GPU. nvFuser compiles with the worker's interpreter locked.
+"""A program that samples the memory of a worker on a GPU, even while nvFuser holds the worker's interpreter lock.
 
-A compilation takes up to several seconds, in which no thread of the worker runs. On an H100, there was only one sample
-between two fusions during 20 s of nvFuser compilation. This program starts in a thirtieth of a second, because it needs
-only the standard library. Arguments: the log's descriptor; the worker's process id; the time at which the log was
-opened, by `time.perf_counter` (all processes of a machine share this clock); and the interval in seconds. Standard
-input carries the figures of the device's allocator, one JSON object per line; an empty line is the last.
+nvFuser compiles a fusion for up to several seconds, in which no Python thread of the worker runs. On an H100, a thread
+took only one sample between two fusions during 20 s of nvFuser compilation. This program starts in a thirtieth of a
+second, because it needs only the standard library.
+
+It has four arguments: the log's descriptor; the worker's process id; the time at which the log was opened, by
+`time.perf_counter` (all processes of a machine share this clock); and the interval in seconds. The worker writes the
+figures of the device's allocator to this program's standard input, one JSON object per line. An empty line ends the
+program.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import time
 
 
 def main(log: int, pid: int, start_s: float, interval_s: float) -> None:
-    """Take samples until the worker ends, or says that it has ended."""
+    """Write samples into the log until the worker ends or sends an empty line."""
     statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
     os.set_blocking(0, False)
     device = {"allocated_bytes": None, "reserved_bytes": None, "fragmented_bytes": None}

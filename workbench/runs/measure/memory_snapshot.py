@@ -1,4 +1,7 @@
-"""A step's memory as a snapshot for memory_viz: ``python -m torch.cuda._memory_viz trace_plot``, or its page."""
+"""Record a step's allocations as a snapshot for PyTorch's memory_viz.
+
+View a snapshot with ``python -m torch.cuda._memory_viz trace_plot``, or on https://pytorch.org/memory_viz.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ _BEYOND = "outside the statements: autograd, and code between the traces"
 def take_snapshot(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
     """Step once and record every allocation.
 
-    On CUDA, PyTorch makes the snapshot, with the lines of Thunder's generated code. On a CPU, PyTorch has allocation
-    events but no snapshot. The events are written in the form of a snapshot, each with the statement that allocated and
-    its source line.
+    On CUDA, PyTorch makes the snapshot, and each allocation has lines of Thunder's generated code. On a CPU, PyTorch
+    has allocation events but no snapshots, so this function converts the events to a snapshot. Each allocation then has
+    the statement that allocated it, and the statement's source line.
 
     Parameters
     ----------
     stepper : Stepper
-        A stepper that has been stepped before; gradients are cleared first.
+        The program, which has run a step before. Its gradients are cleared first.
     clocks : StatementClocks, optional
         As for `workbench.runs.measure.memory_meter.measure_peak`.
     """
@@ -62,16 +65,16 @@ def snapshot_of_events(
     allocated: Sequence[tuple[Allocation, list[dict[str, Any]]]],
     named_storages: Sequence[tuple[int, int, str]],
 ) -> dict[str, Any]:
-    """Return allocation events in the form of a snapshot.
+    """Convert allocation events to a snapshot.
 
     Parameters
     ----------
     changes : sequence of MemoryEvent
-        In order of time.
+        Allocations and frees in order of time.
     allocated : sequence of (Allocation, list of dict)
         The allocations among the changes, each with its stack frames.
     named_storages : sequence of (int, int, str)
-        Address, bytes and name of earlier allocations.
+        Address, bytes and name of storages that were allocated before the step.
     """
     trace: list[tuple[int, dict[str, Any]]] = []
     left = [(address, nbytes, [_frame(name)]) for address, nbytes, name in named_storages]
@@ -90,7 +93,7 @@ def snapshot_of_events(
 
 
 def write_snapshot(run: Run, path: str | Path) -> Path:
-    """Write the snapshot that a run took into a file of the user's choice.
+    """Copy a run's snapshot to the file `path`, and return the file's path.
 
     Raises
     ------
@@ -107,7 +110,7 @@ def write_snapshot(run: Run, path: str | Path) -> Path:
 
 
 def save_snapshot(snapshot: dict[str, Any], run_dir: Path) -> None:
-    """Put a snapshot into a run's folder."""
+    """Write a snapshot into a run's folder."""
     with (run_dir / SNAPSHOT_FILE).open("wb") as file:
         pickle.dump(snapshot, file)
 

@@ -1,7 +1,7 @@
-"""Unmodified Thunder's first step of a program, stored on disk for later runs of the same program.
+"""Store the results of a program's first step with unmodified Thunder on disk, for later runs of the same program.
 
-Planning a real model takes seconds, but compiling the model with Thunder takes minutes. The result does not depend on
-the choices. The first run of a program spends these minutes; later runs use the stored result.
+Planning a real model takes seconds, but compiling the model with Thunder takes minutes. The results of unmodified
+Thunder do not depend on the choices. The first run of a program spends these minutes; later runs load the results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.util.disk_cache import REFERENCES
 
 FORMAT = 1
 _PART = "0"
-"""Each key has one file."""
+"""Name of the single file that is stored under each key."""
 
 _INSTALLED = tuple({sysconfig.get_paths()[place] for place in ("stdlib", "platstdlib", "purelib", "platlib")})
 _WORKBENCH = str(Path(__file__).parents[2])
@@ -32,7 +32,7 @@ _WORKBENCH = str(Path(__file__).parents[2])
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A step that other steps are compared with.
+    """Results of a reference step, with which a run's first step is compared.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Reference:
     reasons : tuple of str
         Reasons why other compilers failed or were not used.
     is_saved : bool
-        Whether an earlier run made this step.
+        Whether the results were loaded from disk, where an earlier run stored them.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Reference:
 class SavedReferences:
     """The stored references of one run's program.
 
-    A reference is found again only if all of these are equal: the files from which the run builds its program; the
-    sources outside of installed packages that this process has imported; versions and threads; the machine's processor
-    and GPU; the data that the caller gives; and each bit of eager PyTorch's step.
+    A stored reference is used only if all of these are equal: the files from which the run builds its program; the
+    imported source files that are not part of installed packages; versions and number of threads; the machine's
+    processor and GPU; the settings that the caller gives; and each bit of eager PyTorch's results.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class SavedReferences:
         Parameters
         ----------
         eager : mapping of str to RecordedTensor
-            Eager PyTorch's step.
+            Results of eager PyTorch's first step.
         *settings : object
             All other data on which the reference depends.
         """
@@ -137,7 +137,7 @@ class SavedReferences:
 
 
 def _own_source(module: Any) -> str | None:
-    """Return the file of a module that is neither installed nor part of Python."""
+    """Return a module's source file; None if the module is installed, part of Python, or part of the workbench."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or file.startswith((*_INSTALLED, _WORKBENCH)) or not file.endswith(".py"):
         return None

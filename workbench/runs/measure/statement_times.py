@@ -1,4 +1,7 @@
-"""When each statement of a step ran: host ticks, device kernels with their gaps, the verdict, and a trace file."""
+"""Measure when each statement of a step runs and when the device is idle; write a run as a Chrome trace.
+
+Clocks read the time between statements. They take time themselves, so steps without clocks are timed, too.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,20 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 CLOCKED_STEPS = 20
-"""Number of steps with clocks, each next to a step without clocks. They suffice for medians, and take little time."""
+"""Number of steps with clocks, each next to a step without clocks, if steps are long. It is enough for medians.
+
+There are more steps if steps are short, and fewer if the time budget is used up.
+"""
 
 CLOCKED_S = 0.5
-"""Seconds for which short steps are measured with clocks, because a few short steps have more noise than overhead."""
+"""Short steps are measured for this many seconds, because a few short steps have more noise than the clocks add."""
 
 MOST_CLOCKED_STEPS = 400
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceActivity:
-    """Work of a device: its name, its stream, and its start and end, in seconds since the step began."""
+    """One piece of a device's work, such as a kernel. Its start and end are in seconds since the step began."""
 
     name: str
     stream: int
@@ -44,16 +50,16 @@ class DeviceActivity:
 
 @dataclasses.dataclass(frozen=True)
 class Gaps:
-    """Times during a step at which a device was idle.
+    """Times during a step in which a device was idle.
 
     Attributes
     ----------
     head_gap_s : float
         Seconds from the start of the step to the device's first work.
     bubbles : tuple of (float, float)
-        Start and end of each gap in the work, in seconds since the step began.
+        Start and end of each later gap in the device's work, in seconds since the step began.
     busy_s : float
-        Seconds with any work, on any stream.
+        Seconds in which at least one stream had work.
     """
 
     head_gap_s: float
@@ -62,12 +68,12 @@ class Gaps:
 
     @property
     def bubbles_s(self) -> float:
-        """Sum of all gaps in the work."""
+        """Sum of the durations of `bubbles`, in seconds."""
         return sum(end - start for start, end in self.bubbles)
 
 
 def gaps(kernels: Sequence[DeviceActivity]) -> Gaps:
-    """Return the gaps in which no stream of the device had work, from the step's start to the end of the last work."""
+    """Return the gaps, from the step's start to the end of its last work, in which no stream of the device had work."""
     if not kernels:
         return Gaps(0.0, (), 0.0)
     found: list[tuple[float, float]] = []
@@ -82,7 +88,7 @@ def gaps(kernels: Sequence[DeviceActivity]) -> Gaps:
 
 
 def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool | None, str]:
-    """Return whether a step waits for the host, and a sentence that says so.
+    """Return whether a step waits for the host, and a sentence for the user with the reason.
 
     Parameters
     ----------
@@ -106,7 +112,7 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
 
 
 def turns_of(step_s: float, budget_s: float) -> int:
-    """Return the number of samples of each variant: more for short steps, and the same number on all ranks.
+    """Return the maximum number of samples of each variant. Short steps get more samples.
 
     An infinite budget means a run on ranks, see `workbench.runs.worker.rank_worker`. Each step then needs all ranks,
     and `step_s` differs between ranks, so the number of samples is fixed.
@@ -125,8 +131,8 @@ def measure(
 ) -> events.StatementTimes:
     """Run steps with and without clocks, interleaved, and compute the median time of each statement.
 
-    Medians come from steps with clocks in the forward only or in the backward only, which halves the disturbance. Other
-    steps have clocks in both. The one of median length among these is reported as one real step.
+    The medians come from steps with clocks in the forward only or in the backward only, because fewer clocks disturb a
+    step less. Further steps have clocks in both. The step of median length among them is reported as one real step.
 
     Parameters
     ----------
@@ -143,7 +149,7 @@ def measure(
     Raises
     ------
     UnsteadyError
-        If a step runs different statements than those that have clocks.
+        If a step runs statements other than the ones that have clocks.
     """
     rows: dict[int, list[list[int]]] = {side: [] for side in clocks.sides}
     whole: list[tuple[float, list[int]]] = []
@@ -153,7 +159,7 @@ def measure(
         clocks.start(*sides)
         begun_ns = time.perf_counter_ns()
         found = interleaved_timing.time_step(stepper)
-        # The step begins after a wait for the device, so compute its beginning from the recorded duration.
+        # `time_step` waits for the device before the step begins, so compute the beginning from the end and duration.
         end_ns = time.perf_counter_ns()
         if not clocks.complete(*sides):
             raise UnsteadyError(_unsteady(stepper))
@@ -231,15 +237,16 @@ def _unsteady(stepper: Stepper) -> str:
 def medians(
     clocks: StatementClocks, rows: Mapping[int, Sequence[Sequence[int]]]
 ) -> tuple[list[float], list[float], list[float]]:
-    """Return the median start, duration and time of deletions of each statement.
+    """Return the median start, duration and deletion time of each statement, in seconds.
 
-    Starts are relative to the step's beginning.
+    Starts are relative to the beginning of the step.
 
     Parameters
     ----------
     clocks : StatementClocks
     rows : mapping of int to sequence of sequence of int
-        For each side, the steps with clocks on this side: the beginning of the step, and its ticks, in nanoseconds.
+        For each side (0 is the forward, 1 the backward), the steps with clocks on this side. Each step has its
+        beginning and the readings of its clocks, in nanoseconds.
     """
     count = len(clocks.statements)
     starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
@@ -257,13 +264,14 @@ def medians(
 
 
 def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
-    """Return start, duration and time of deletions of each statement, in one step with clocks on all sides.
+    """Return the start, duration and deletion time of each statement in one step, in seconds.
 
     Parameters
     ----------
     clocks : StatementClocks
     row : sequence of int
-        The beginning of the step and all its ticks, in nanoseconds.
+        The beginning of the step and all readings of its clocks, in nanoseconds. The step has clocks in the forward and
+        in the backward.
     """
     count = len(clocks.statements)
     starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
@@ -279,10 +287,7 @@ def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], 
 
 
 def device_kernels(profile: Any, begun_ns: int) -> list[DeviceActivity]:
-    """Return the device's work that a profile of one step recorded.
-
-    This function was never run, because no CUDA device was available.
-    """
+    """Return the device's work in a profile of one step that began at `begun_ns`, in nanoseconds since the epoch."""
     found = []
     for event in profile.profiler.kineto_results.events():
         if event.device_type().name == "CUDA" and event.name() != "[memory]" and event.duration_ns() > 0:
@@ -294,7 +299,7 @@ def device_kernels(profile: Any, begun_ns: int) -> list[DeviceActivity]:
 
 
 def calibration(run: Run, graph: Graph) -> Calibration:
-    """Return the calibration from a run's statement times, for predictions of other plans.
+    """Return a calibration from a run's statement times, with which the times of other plans are predicted.
 
     Parameters
     ----------
@@ -306,13 +311,13 @@ def calibration(run: Run, graph: Graph) -> Calibration:
     Raises
     ------
     RunError
-        If the run has no statement times, or executed different statements than those of the graph.
+        If the run has no statement times, or executed statements other than the graph's.
     """
     clocked, step_s = run.statements, run.step_s
     if clocked is None or step_s is None:
         raise RunError(f"run {run.name} has no statement times; run it with samples and clocks")
-    # Scale to the timed steps: steps with clocks came later, when the machine's speed may have changed, and clocks take
-    # time, too.
+    # Scale to the times of steps without clocks: clocks take time, and the machine's speed may have changed before the
+    # steps with clocks.
     scale = step_s / clocked.step_s
     seconds = [scale * (spent + free) for spent, free in zip(clocked.seconds, clocked.free_s, strict=True)]
     try:
@@ -324,7 +329,7 @@ def calibration(run: Run, graph: Graph) -> Calibration:
 def chrome_trace(run: Run) -> dict[str, Any]:
     """Return a run as a trace for Perfetto and ``chrome://tracing``: compilation, one step, and memory.
 
-    Times are in microseconds since the worker began. The step is placed right after the end of the compilation.
+    Times are in microseconds since the worker began. The trace shows the step directly after the compilation.
     """
     found: list[dict[str, Any]] = []
 
@@ -362,7 +367,7 @@ def chrome_trace(run: Run) -> dict[str, Any]:
 
 
 def write_chrome_trace(run: Run, path: str | Path) -> Path:
-    """Write `chrome_trace` as a file.
+    """Write the result of `chrome_trace` into a file; return the file's path.
 
     Raises
     ------

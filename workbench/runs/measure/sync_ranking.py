@@ -1,4 +1,4 @@
-"""Rankings of variants: with synchronization around each sample, and as in a benchmark without synchronization."""
+"""Rank variants by time with synchronization, and show the wrong ranking of a benchmark without synchronization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.runs.measure.interleaved_timing import MedianEstimate
 
 @dataclasses.dataclass(frozen=True)
 class VariantRanking:
-    """Variants, the fastest first.
+    """Rankings of variants, the fastest first, and their times.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Callbacks of observers: run events go through one queue, one call after another, with no lock held."""
+"""Call observers of runs from a single thread, one call after another, with no lock held."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _QUEUE = _Queue()
 
 
 def _renew() -> None:
-    """Reset the queue in a forked process: the queue's thread does not run there, and its lock may be held forever."""
+    """Make a new queue in a forked process, where the old queue's thread does not run and its lock may stay locked."""
     global _QUEUE
     _QUEUE = _Queue()
 
@@ -52,7 +52,7 @@ def post(act: Callable[[], None]) -> None:
 def call(
     callback: Callable[..., object], *arguments: Any, subject: str, passes: type[BaseException] | tuple[()] = ()
 ) -> None:
-    """Call an observer; its exceptions are logged, because a broken view must not affect anything else.
+    """Call an observer. Log its exceptions instead of raising them, so that a broken view affects nothing else.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Runs that several ranks share: torchrun starts a worker for each rank, and the ranks' logs are merged into one log.
 
-``python -m workbench.runs.process.rank_launcher RUN_DIR``, started by `workbench.runs.process.follow_run`, starts
-torchrun for this machine. With several machines, the user starts torchrun on each machine, see `command`. The machines
-need only a run folder that all of them can reach.
+On one machine, `workbench.runs.process.start_run` executes ``python -m workbench.runs.process.rank_launcher RUN_DIR``,
+which starts torchrun. With several machines, the user starts torchrun on each machine, see `command`. The machines need
+only a run folder that all of them can reach.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
 
 CANCEL_FILE = "cancel"
-"""A file in a run's folder. When it exists, all ranks of the run end, on any machine."""
+"""A file in a run's folder. When it exists, all ranks of the run end, whichever machine they run on."""
 
 PORT = 29400
-"""Port of the first of several machines, at which torchrun's processes meet."""
+"""Default port on the first of several machines, at which torchrun's processes meet."""
 
 _WORKER = "workbench.runs.worker.rank_worker"
 LOOPBACK = "127.0.0.1"
 """Address at which ranks on one machine meet; other machines cannot reach it."""
 _BACKLOG = 2048
-"""Number of ranks that may ask for the store at once; PyTorch's own store lets the same number wait."""
+"""Number of connections that may wait at the store's socket, as for the socket of PyTorch's own store."""
 _INTERVAL_S = 0.02
 _GRACE_S = 2.0
 """Time that the other ranks have to end after a rank has failed."""
 
 SILENT_S = 120.0
-"""An externally launched rank that has reported nothing for this long may be gone. A rank samples its memory many times
-a second, even while it compiles or waits for other ranks. A file system that several machines share may show the
-samples a minute late.
+"""If an externally launched rank has reported nothing for this long, the user is warned that the rank may be gone.
+
+A rank samples its memory many times a second, even while it compiles or waits for other ranks. A file system that
+several machines share may show the samples a minute late.
 """
 
 GONE_S = 3600.0
-"""A process that opens the run stops waiting for externally launched ranks that have written nothing for this long."""
+"""Externally launched ranks count as gone if they have written nothing for this long. Then the run is not followed."""
 
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
 """Figures whose value for the run is the maximum over the ranks."""
 _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
-"""Types of events that are read from every rank; events of other types are read only from rank 0."""
+"""Types of events that are collected from every rank. Events of other types are taken only from rank 0."""
 
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
-"""Words in the error messages that a rank reports when another rank is gone."""
+"""Words that occur in the error message of a rank if it failed because another rank is gone."""
 
 
 def folder_of(run_dir: Path, rank: int) -> Path:
@@ -76,7 +77,7 @@ def torchrun_arguments(
     port: int | None = None,
     script: Sequence[str] = (),
 ) -> list[str]:
-    """Return torchrun's arguments on each machine for its part of a run.
+    """Return torchrun's arguments for a run. The arguments are the same on each machine.
 
     Parameters
     ----------
@@ -86,11 +87,12 @@ def torchrun_arguments(
         Number of ranks on all machines together.
     machines : int
     host : str
-        Name or address of the machine at which the ranks meet. By default they meet through a file, on one machine.
+        Name or address of the machine at which the ranks meet. By default, all ranks are on one machine and meet
+        through a file.
     port : int, optional
         Port at which the ranks meet; `PORT` by default.
     script : sequence of str
-        Module that each rank runs; by default the worker of a run.
+        Script or ``-m`` module that each rank runs, with its arguments; by default the worker of a run.
 
     Raises
     ------
@@ -113,7 +115,10 @@ def torchrun_arguments(
 
 
 def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None) -> str:
-    """Return the command for each machine, for a user or a scheduler; ``$HEAD`` is the first machine's name."""
+    """Return the shell command that starts the ranks of one machine; it is the same for all machines.
+
+    In the command, ``$HEAD`` is the name or address of the first machine.
+    """
     arguments = torchrun_arguments(run_dir, ranks, machines=machines, host="$HEAD", port=port)
     return " ".join(["torchrun", *(a if a.startswith("$HEAD") else shlex.quote(a) for a in arguments)])
 
@@ -125,7 +130,7 @@ class _Rank:
     tail: event_log.Tail
     reported: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
     checked: list[Event] = dataclasses.field(default_factory=list)
-    """Events of compared tensors that are not yet in the run's log, because the tensors of rank 0 come first."""
+    """Events of compared tensors, held back until all ranks have reported, so that the run's log lists them by rank."""
     offset_s: float = 0.0
     killed: str = ""
     """Reason why the launcher killed the rank; empty if it did not."""
@@ -134,9 +139,9 @@ class _Rank:
     last_s: float = 0.0
     """Time at which the rank last reported something, on the clock of the run's log."""
     samples: bool = False
-    """Whether the rank has begun to sample its memory. Only from then on does it report steadily."""
+    """True if the rank has begun to sample its memory. Before that, a silence of the rank causes no warning."""
     silent: bool = False
-    """Whether the log already has a warning about the rank's present silence."""
+    """True if the log already has a warning that the rank reports nothing at present."""
     unreadable: str = ""
     """Reason why the rank's log cannot be read; empty if it can."""
 
@@ -153,8 +158,8 @@ class _Rank:
 class RankLogMerger:
     """Reads the logs of all ranks, and writes one log for the run.
 
-    The run's progress is that of rank 0. Once all ranks have reported a figure, the run's figure is the largest of
-    them. Compared tensors are listed for all ranks.
+    Events about progress come from rank 0. When all ranks have reported a figure, such as the step time, the run's
+    figure is the largest of the ranks' figures. Compared tensors are listed for all ranks.
 
     Parameters
     ----------
@@ -245,7 +250,7 @@ class RankLogMerger:
             rank.checked.clear()
 
     def finish(self, t_s: float, statuses: Mapping[int, int] | None = None, reason: str = "") -> Event:
-        """Write how each rank ended, and return the end of the run.
+        """Write a `RankEnded` event for each rank, and return the terminal event of the run.
 
         Parameters
         ----------
@@ -254,12 +259,12 @@ class RankLogMerger:
         statuses : mapping of int to int, optional
             Exit status of failed ranks, if known.
         reason : str
-            Reason why the run failed, if no rank is to blame.
+            Reason why the run failed if no rank caused the failure, for example because no rank could be started.
 
         Returns
         -------
         Event
-            The end of the run. If ranks failed, its reason is that of the rank that failed first.
+            The terminal event of the run. If ranks failed, its reason is the reason of the rank that failed first.
         """
         self.read()
         self._write_checked()
@@ -298,7 +303,10 @@ class RankLogMerger:
         return events.Failed(t_s=t_s, reason=f"rank {first}: {reasons[first]}", detail=detail)
 
     def _order(self, number: int, reason: str) -> tuple[int, float]:
-        """Return a sort key for failed ranks: the likely cause first, and ranks that another failure ended last."""
+        """Return a sort key for failed ranks.
+
+        The rank that probably failed first sorts first. Ranks that ended because another rank failed sort last.
+        """
         end = self.ranks[number].end
         at_s = end.t_s if end is not None else 0.0
         if self.ranks[number].killed:
@@ -324,14 +332,14 @@ def last_output(folder: Path) -> str:
 
 
 def _begun_s(folder: Path) -> float:
-    """Return when a rank began, in seconds since the epoch; 0 if unknown."""
+    """Return the time at which a rank began, in seconds since the epoch; 0 if unknown."""
     with contextlib.suppress(OSError):
         return next((e.time_s for e in event_log.read_events(folder)[:1] if isinstance(e, events.Started)), 0.0)
     return 0.0
 
 
 class ExternallyLaunched:
-    """The log of a run whose ranks were started by hand, on any machines: the merged content of the ranks' logs.
+    """The log of a run whose ranks the user started, on any machines: the merged events of the ranks' logs.
 
     Parameters
     ----------
@@ -361,7 +369,7 @@ class ExternallyLaunched:
         return not self.over and abs(time.time() - written_s) < GONE_S
 
     def read(self) -> list[Event]:
-        """Return the events since the last call; when all ranks have ended, the last event is the run's end."""
+        """Return the events since the last call; when all ranks have ended, the last is the run's terminal event."""
         self._gathering.read()
         self._gathering.warn_of_silent()
         if self._gathering.over and not self.over:
@@ -373,7 +381,7 @@ class ExternallyLaunched:
 
 
 def main(run_dir: Path) -> None:
-    """Start a run's ranks on this machine and merge their logs; ends the process."""
+    """Start a run's ranks on this machine, merge their logs, and end this process when the ranks have ended."""
     worker_process.die_with_parent(keep_input=True)
     log = event_log.EventLog(run_dir / event_log.LOG_FILE)
     begun_s = time.time() - log.now_s()
@@ -401,7 +409,7 @@ def _all_bitwise(checked: Sequence[events.AccuracyChecked]) -> bool | None:
 def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
     """Return the names of the kernels that differ, on at least one rank, from those of unmodified Thunder.
 
-    None if a rank does not report such names.
+    Return None if a rank did not report such names.
     """
     names: dict[str, None] = {}
     for event in checked:
@@ -443,7 +451,7 @@ def _torchrun(run_dir: Path, run_request: request.RunRequest) -> tuple[dict[int,
     """
     port = run_request.options.port
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default; without this line torchrun prints a warning
-    # Otherwise torchrun serves a store for the ranks on all network interfaces. Here the ranks meet without this store.
+    # Keep torchrun from serving a store on all network interfaces. The ranks of a run meet without this store.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -458,7 +466,7 @@ def _torchrun(run_dir: Path, run_request: request.RunRequest) -> tuple[dict[int,
         return {}, str(error)
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}, ""
-    except Exception as error:  # noqa: BLE001  # whatever it is, the log says so
+    except Exception as error:  # noqa: BLE001  # the log reports any failure of torchrun
         return {}, f"torchrun failed: {explain(error)}"
     return {}, ""
 

@@ -1,7 +1,7 @@
 """End all processes of a run and delete its temporary files, in a separate program that a busy kernel does not delay.
 
-In a kernel with a busy cell, each access to ``/proc`` and each deletion of a file waits some milliseconds for the
-interpreter's lock, and about a thousand accesses are necessary. A separate process has a lock of its own. This program
+The work needs about a thousand accesses to ``/proc``. In a kernel with a busy cell, each access and each deletion of a
+file would wait some milliseconds for the interpreter's lock. A separate process has a lock of its own. This program
 starts in a thirtieth of a second, because it needs only the standard library.
 """
 
@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 MARK = "WORKBENCH_RUN"
-"""Environment variable that a worker and all processes it starts have; its value identifies the run."""
+"""Environment variable of a worker and of all processes that it starts. Its value, the mark, identifies the run."""
 
 
 def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
-    """Kill a process group and all processes with the mark, until none is left, and delete the temporary files.
+    """Kill a process group and all processes with the mark, until no such process runs; delete the temporary files.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
     scratch : Path
         Folder to delete, as far as possible.
     timeout_s : float
-        Time after which to give up on processes that do not die, because the system is still busy with them.
+        Time to wait for processes that do not die at once, for example because a driver still holds them.
 
     Returns
     -------
@@ -40,12 +40,12 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
         Whether no process with the mark is left.
     """
     if group is not None:
-        # Kill the group here, because this does not wait. Running processes would slow down the search for the others.
+        # Kill the group here, because `killpg` returns at once. Processes that still run would slow down the search.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     try:
         command = [sys.executable, "-I", "-S", __file__, mark, str(scratch), str(timeout_s)]
-        # With `close_fds` the start itself would wait for the lock several times.
+        # With `close_fds`, starting the program would itself wait for the interpreter's lock several times.
         done = subprocess.run(command, close_fds=False, check=False).returncode == 0
     except OSError:  # no memory or process number is left
         done = False
@@ -66,7 +66,7 @@ def marked_processes(mark: str) -> list[int]:
 def _environment(pid: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # gone, or another user's
+    except OSError:  # the process is gone, or belongs to another user
         return b""
 
 

@@ -38,7 +38,7 @@ def new_folder(name: str, parent: Path | None = None) -> Path:
     Parameters
     ----------
     name : str
-        Such as the program's name.
+        User's name for the run, such as the program's name.
     parent : Path, optional
         Folder in which the new folder is made; `root` by default.
 
@@ -62,13 +62,13 @@ def new_folder(name: str, parent: Path | None = None) -> Path:
     raise RunError(f"{parent} has a thousand runs called {stem}")
 
 
-def open(run: Path | str, parent: Path | None = None) -> Run:  # its users call it as `store.open`
+def open(run: Path | str, parent: Path | None = None) -> Run:  # callers write `run_store.open`
     """Return the run of a folder, rebuilt from its log; if the run's process is alive, follow the process.
 
     Parameters
     ----------
     run : Path or str
-        The folder, or its name in `parent`, or the name that the user gave to the run.
+        The folder, the folder's name in `parent`, or the name that the user gave to the run.
     parent : Path, optional
         By default `root`.
 
@@ -81,7 +81,9 @@ def open(run: Path | str, parent: Path | None = None) -> Run:  # its users call 
 
 
 def runs(parent: Path | None = None) -> list[Run]:
-    """Return all readable runs in a folder, pinned runs first, then the latest first. `listing` has also the others.
+    """Return all readable runs in a folder: pinned runs first, then the others, the latest first.
+
+    `listing` also names the runs that cannot be read.
 
     Parameters
     ----------
@@ -102,9 +104,10 @@ def listing(parent: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     Returns
     -------
     runs : list of Run
-        The readable runs: pinned runs first, then the latest first.
+        The readable runs: pinned runs first, then the others, the latest first.
     unreadable : dict of Path to str
-        For the folder of each other run, the reason in one line: damaged, of a later version, of another user.
+        Maps the folder of each unreadable run to the reason, in one line. For example, the request is damaged, or it
+        was written by a later version, or it belongs to another user.
     """
     found: list[Run] = []
     unreadable: dict[Path, str] = {}
@@ -153,12 +156,12 @@ def annotate(run: Path | str, note: str, parent: Path | None = None) -> None:
 
 
 def note_of(run_dir: Path) -> str:
-    """Return the note on the run of a folder, on one line; empty if there is no note or it cannot be read."""
+    """Return the note on a run as one line; an empty text if the run has no note, or the note cannot be read."""
     return untrusted_files.one_line(untrusted_files.read_end(run_dir / _NOTE_FILE, 4 * MOST_NOTE))
 
 
 def pin(run: Path | str, pinned: bool = True, parent: Path | None = None) -> None:
-    """Pin a run, which protects it from `delete`, or unpin it.
+    """Pin a run or unpin it. `delete` refuses a pinned run.
 
     Raises
     ------
@@ -224,7 +227,7 @@ def folders(parent: Path | None = None) -> list[Path]:
 def _is_run(folder: Path) -> bool:
     try:
         os.lstat(folder / request.REQUEST_FILE)
-    except PermissionError:  # a run of another user is listed, with a mark
+    except PermissionError:  # a run of another user: `listing` reports it as unreadable
         return True
     except (OSError, ValueError):
         return False
@@ -253,7 +256,7 @@ def _name(folder: Path) -> str | None:
 
 
 def choices_of(run: Run) -> dict[str, str] | None:
-    """Return the choices of a run: none for unmodified Thunder; None if its config cannot be read."""
+    """Return the choices in a run's config: an empty dict for unmodified Thunder, None if the config is unreadable."""
     path = run.run_dir / request.CONFIG_FILE
     try:
         return dict(load(path).choices) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""Processes of a run: `Worker` ends a worker's process with all its children. Also limits, and reasons of an end."""
+"""Processes of a run: identify, follow and kill a worker with its children, check its limits, and explain its end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Note:
     def read(cls, run_dir: Path) -> Note | None:
         """Return the identity of the process that a run's folder names.
 
-        None if the file is missing, cannot be read, or belongs to a different folder.
+        Return None if the file is missing, cannot be read, or belongs to a different folder.
         """
         with contextlib.suppress(OSError, ValueError, RecursionError):
             record = json.loads(untrusted_files.read(run_dir / WORKER_FILE))
@@ -102,9 +102,10 @@ class Note:
 
     @property
     def liveness(self) -> Literal["alive", "gone", "unknown"]:
-        """Return whether the process is alive: process `pid` must have this start time and this mark.
+        """Return whether the process is alive. It is ``alive`` only if process `pid` has this start time and this mark.
 
-        ``unknown`` for a process of another machine, of another user, or from before the machine's last boot.
+        It is ``unknown`` if the process is on another machine, belongs to another user, or was started before the
+        machine's last boot.
         """
         if self.machine != _machine():
             return "unknown"
@@ -145,7 +146,7 @@ def clear(run_dir: Path, note: Note) -> None:
     """End the remaining processes of a run whose worker is gone, if nothing else has ended them."""
     try:
         left = bool(reaper.marked_processes(note.mark))
-    except OSError:  # no file descriptor is left; the next process that opens the run ends the processes
+    except OSError:  # no free file descriptor; the next process that opens the run ends the remaining processes
         return
     if not left:
         shutil.rmtree(run_dir / SCRATCH, ignore_errors=True)
@@ -169,7 +170,7 @@ class Worker:
     Raises
     ------
     OSError
-        If the process is gone, or if no file descriptor is left.
+        If the process is gone, or if this process has no free file descriptor.
     """
 
     def __init__(self, run_dir: Path, pid: int, mark: str, child: subprocess.Popen[bytes] | None = None) -> None:
@@ -194,7 +195,8 @@ class Worker:
     def of(cls, run_dir: Path, note: Note) -> Worker | None:
         """Return the process with this identity, if it is alive."""
         with contextlib.suppress(OSError):
-            # Open the process before checking its identity. From then on, no other process can take its number unseen.
+            # Open a handle of the process before checking its identity. If the process ends and the system gives its
+            # number to another process, the handle still belongs to the first process.
             found = cls(run_dir, note.pid, note.mark)
             if note.liveness == "alive":
                 return found
@@ -207,7 +209,7 @@ class Worker:
         return self._child is not None
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether the process has ended, or ends within `timeout_s`."""
+        """Wait up to `timeout_s` for the end of the process; return whether it has ended."""
         with self._handle_lock:
             if self._handle is None:
                 return True
@@ -252,9 +254,9 @@ class Worker:
             )
 
     def close(self) -> int | None:
-        """Wait for the end of the process, end its children, and delete its temporary files.
+        """Wait up to `KILL_TIMEOUT_S` for the end of the process, kill its children, and delete its temporary files.
 
-        Return the exit status; None if this process did not start the worker.
+        Return the exit status; None if this process did not start the worker, or if the worker has not ended.
         """
         with self._lock:
             if not self._closed:
@@ -267,7 +269,7 @@ class Worker:
                         self._child.stdin.close()
                 if self._drain is not None:
                     self._drain.join(KILL_TIMEOUT_S)
-                if self._reaped:  # otherwise the file helps the next process that opens the run to find what is left
+                if self._reaped:  # otherwise keep the file: from it, a later process finds the remaining processes
                     with contextlib.suppress(OSError):
                         (self._run_dir / WORKER_FILE).unlink()
                 self._let_go()
@@ -275,7 +277,8 @@ class Worker:
 
     def _reap(self) -> None:
         if not self._reaped:
-            # The id of a child belongs to the child until this process waits for it. Other ids may be used again.
+            # A child keeps its id until this process waits for it. If a process that is not a child has ended, the
+            # system may have given its id to another process.
             group = self.pid if self.is_child or not self.wait(0) else None
             self._reaped = reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
 
@@ -284,7 +287,7 @@ class Worker:
         return b"".join(tuple(self._output)).decode(errors="replace")
 
     def _read_output(self) -> None:
-        """Read the output all the time, so that a worker that prints a lot neither blocks nor fills the disk."""
+        """Read the output as it is written, so that a worker that prints a lot neither blocks nor fills the disk."""
         assert self._child is not None
         assert self._child.stdout is not None
         with self._child.stdout as pipe:
@@ -304,11 +307,11 @@ def die_with_parent(*, keep_input: bool = False) -> None:
     Parameters
     ----------
     keep_input : bool
-        Whether child processes still get the parent's pipe as standard input, because they call this function, too. If
-        False, standard input is empty from now on.
+        Whether standard input remains the parent's pipe. Child processes that call this function, too, need the pipe.
+        If False, standard input is empty from now on.
     """
-    # Open standard input a second time. The receiver of the signal belongs to the open file, and processes that inherit
-    # an open file share it.
+    # Open standard input a second time. Linux stores the receiver of the signal in the open file, and a child process
+    # shares each open file that it inherits; so a child's call would otherwise replace the receiver.
     parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
     fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
@@ -333,7 +336,7 @@ def memory_bytes(pid: int) -> int:
 
 
 def reason_over_limit(pid: int, limit_bytes: int | None) -> str:
-    """Return the reason why a process must end if its memory is over the limit; otherwise return an empty text."""
+    """Return the reason to end a process whose memory is over the limit; empty if the memory is within the limit."""
     used = memory_bytes(pid) if limit_bytes is not None else 0
     if limit_bytes is None or used <= limit_bytes:
         return ""
@@ -351,7 +354,7 @@ def may_signal(pid: int) -> bool:
 
 
 def reason_over_time(begun_s: float, timeout_s: float | None) -> str:
-    """Return the reason why a process must end if its time is over the limit; otherwise return an empty text."""
+    """Return the reason to end a process that has run longer than `timeout_s`; empty if it has not."""
     if timeout_s is None or time.monotonic() - begun_s <= timeout_s:
         return ""
     return f"timeout: not done after {timeout_s:g} s"

@@ -1,4 +1,4 @@
-"""`compare_runs`: runs side by side, each difference with its interval, and whether it is noise."""
+"""`compare_runs`: compare the figures of runs, with intervals, and tell differences of step times from noise."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class Difference:
     ratio, low, high : float, optional
         `value` divided by `base`, with its 95 % interval if there are samples.
     verdict : str
-        For step times ``faster``, ``slower``, ``noise`` or ``unknown``. ``faster`` and ``slower`` need two things: the
-        intervals of the two runs do not overlap, and the difference exceeds the drift and the noise of the machine
-        together. Otherwise ``noise``; but ``unknown`` if there are too few samples, or if the drift is not known. For
-        bytes ``less``, ``more`` or ``same``.
+        For step times ``faster``, ``slower``, ``noise`` or ``unknown``. A run is ``faster`` or ``slower`` if the
+        intervals of the two runs do not overlap and the difference exceeds the sum of the machine's drift and noise.
+        The verdict is ``unknown`` if there are too few samples or the drift is not known, and ``noise`` in all other
+        cases. For bytes ``less``, ``more``, ``same`` or ``unknown``. For other figures ``unknown``, because each run
+        measures them only once.
     drift : float, optional
         Change of the machine's own speed between the two runs, as a share. None if a log lacks the machine's speed, and
         for figures that are not step times.
@@ -51,7 +52,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Runs compared with the first of them.
+    """Result of a comparison of several runs with the first one.
 
     Attributes
     ----------
@@ -101,7 +102,7 @@ def compare_runs(*runs: Run) -> Comparison:
     Parameters
     ----------
     *runs : Run
-        Two or more; a failed run has the figures that it measured before it failed.
+        Two or more runs. A failed run is compared by the figures that it measured before it failed.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Runs on Dask's workers on other machines; a run's folder comes back as bytes."""
+"""Run on Dask's workers on other machines, and transfer a run's folder from a worker as an archive."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _PREFIX, _HELD = "workbench-point-", ".held"
 def folder() -> Iterator[Path]:
     """Provide a temporary folder, and delete it afterwards.
 
-    If this process is killed, the folder stays, until a process on the same machine makes the next such folder.
+    If this process is killed, the folder stays. The next call of this function on the same machine removes it.
     """
     _remove_orphans(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as made, (Path(made) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Lock the file before renaming it: a renamed file without a lock means that its process was killed.
+        # Lock the file before renaming it. An unlocked file with the new name then proves that its process was killed.
         os.rename(lock.name, Path(made) / _HELD)
         yield Path(made)
 
@@ -47,7 +47,7 @@ def _remove_orphans(temporary: Path) -> None:
 
 
 def pack(runs: Path) -> bytes:
-    """Return all folders in the folder `runs` as one compressed archive; the archive is empty if there are none."""
+    """Return the run folders in the folder `runs` as one compressed tar archive; other kinds of files are left out."""
     text = io.BytesIO()
     with tarfile.open(fileobj=text, mode="w:gz") as archive:
         for run in sorted(runs.iterdir()) if runs.is_dir() else ():
@@ -64,17 +64,17 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
     runs : Path
         The folder is created if it is missing.
     run_dir : str
-        The run's folder on the machine that executed the run; empty if there is none.
+        The run's folder on the machine that executed the run; empty if the point failed before it had a run.
 
     Returns
     -------
     str
-        The run's folder on this machine.
+        The run's folder on this machine; empty if `run_dir` is empty.
     """
     if not run_dir:
         return ""
     runs.mkdir(parents=True, exist_ok=True)
-    # Two workers may give their runs the same name.
+    # Unpack into a folder of its own, because two workers may give their runs the same name.
     here = Path(tempfile.mkdtemp(prefix="point-", dir=runs))
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         archive.extractall(here, filter="data")

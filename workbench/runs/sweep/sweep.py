@@ -1,7 +1,7 @@
-"""`Sweep`: a program with several values of settings and choices.
+"""`Sweep`: run a program with every combination of several values of settings and choices.
 
 A point is one combination of values. Each point runs in a separate process with empty caches. Points run one at a time,
-or on any `concurrent.futures.Executor`: that of Dask, submitit or MPI, or a pool.
+or on any `concurrent.futures.Executor`: a pool, or an executor of Dask, submitit or MPI.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NOTE_FILE = "sweep.json"
 POINTS_FILE = "points.jsonl"
 FIT_FROM = 8
-"""Smallest value that is used to fit the exponent, because constant costs dominate for smaller values."""
+"""Smallest value of the first setting that the fit of an exponent uses; at smaller values, constant costs dominate."""
 
 FIGURES = ("compile_s", "step_s", "measured_peak_bytes", "fusions", "fusions_unique")
 
@@ -69,7 +69,7 @@ class Sweep:
     timeout_s: float = 3600.0
 
     def points(self) -> list[dict[str, dict[str, str]]]:
-        """Settings and choices of each point."""
+        """Return the settings and choices of each point."""
         names = [*(("settings", name) for name in self.settings), *(("choices", name) for name in self.choices)]
         values = [*self.settings.values(), *self.choices.values()]
         found = []
@@ -91,7 +91,7 @@ class SweepOutcome:
     ok : bool
     error : str, optional
     seconds : float
-        Total time: opening, planning, compiling, running.
+        Wall time of the point's process: opening, planning, compiling and running.
     figures : dict
         Measured figures, by the names in `FIGURES`.
     stages : list of dict
@@ -113,7 +113,7 @@ class SweepOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class SweepProgress:
-    """Progress of a sweep: the number of finished points, and the remaining time, estimated from their mean time."""
+    """Progress of a sweep: number of finished points, and remaining seconds, estimated from a point's mean time."""
 
     done: int
     count: int
@@ -158,10 +158,10 @@ class SweepResult:
         return text.getvalue()
 
     def exponents(self, figure: str = "compile_s") -> dict[str, float]:
-        """Fit power laws of a figure in the first setting; return an exponent for each combination of other values.
+        """Fit the figure as a power of the first setting, for each combination of the other values.
 
-        A straight line is fitted to the logarithms, for values of the first setting from `FIT_FROM` on. A fit needs at
-        least two values.
+        The exponent is the slope of a straight line through the logarithms. Only values of the first setting from
+        `FIT_FROM` on are used. A combination with fewer than two such values has no exponent.
         """
         found = {}
         for label, series in self.series(figure).items():
@@ -172,7 +172,7 @@ class SweepResult:
         return found
 
     def series(self, figure: str = "compile_s") -> dict[str, list[tuple[float, float]]]:
-        """Return pairs of the first setting and a figure, for each combination of the other values."""
+        """Return pairs (value of the first setting, figure), for each combination of the other values."""
         axis = next(iter(self.sweep.settings), None)
         found: dict[str, list[tuple[float, float]]] = {}
         for point in self.points:
@@ -200,7 +200,7 @@ def check_sweep(sweep: Sweep) -> None:
     Raises
     ------
     ProgramError
-        The message has the given values, and the legal ones.
+        If the program, a setting or a value is unknown; the message names it and lists the legal ones.
     """
     for point in sweep.points():
         programs.check(sweep.program, point["settings"])
@@ -213,7 +213,7 @@ def run(
     on_progress: Callable[[SweepProgress], None] | None = None,
     executor: Executor | None = None,
 ) -> SweepResult:
-    """Run or resume a sweep: points that are already in the folder do not run again, unless they failed.
+    """Run or resume a sweep. Points whose outcome is already in the folder run again only if they failed.
 
     Parameters
     ----------
@@ -223,10 +223,10 @@ def run(
     on_progress : callable, optional
         Called before the first point and after each point.
     executor : concurrent.futures.Executor, optional
-        Executes the points, several at once if it has several workers. By default the points run in this process, one
-        after another. The executor's workers need this package and the program's file. All files of a point are
-        brought back into `out`. If a worker dies, its point fails, and the next call of this function runs the point
-        again. Points that run at the same time on one machine disturb each other's times.
+        Executes the points; several at once if it has several workers. By default, this process starts the points one
+        after another. The executor's workers need this package and the program's file. All files of a point's run are
+        copied into `out`. If a worker dies, its point fails, and the next call of this function runs the point again.
+        Points that run at the same time on one machine disturb each other's times.
 
     Returns
     -------
@@ -282,12 +282,12 @@ def _run_points(
         try:
             asked[executor.submit(_run_packed, sweep, point)] = point
         except RuntimeError as error:
-            # A pool with a dead worker accepts no more points.
+            # A pool with a dead worker does not accept further points.
             yield _lost_outcome(point, error)
     for future in as_completed(asked):
         try:
             done, folder = future.result()
-        # Each kind of executor has its own errors for a worker that died.
+        # Catch every exception, because each kind of executor raises its own for a worker that died.
         except Exception as error:  # noqa: BLE001
             yield _lost_outcome(asked[future], error)
             continue
@@ -321,7 +321,7 @@ def _run_cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -
         json.dumps({"program": sweep.program, "device": sweep.device, "executor": sweep.executor, **point}),
     ]  # fmt: skip
     start = time.perf_counter()
-    # When this process dies, the system closes its end of the pipe. The point's process notices this, and ends.
+    # When this process dies, the system closes this process's end of the pipe, and then kills the point's process.
     its_end, alive = os.pipe()
     child = subprocess.Popen(
         command,
@@ -341,7 +341,7 @@ def _run_cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -
     except subprocess.TimeoutExpired:
         error = f"timeout: not done after {sweep.timeout_s:g} s"
     finally:
-        # The run's worker has its own session, so the kill does not reach it. It dies with the process that is killed.
+        # The kill does not reach the run's worker, which has its own session. The worker dies when its parent has died.
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
@@ -371,7 +371,7 @@ def _outcome(text: str, complaints: str, status: int) -> tuple[dict[str, Any], s
 
 
 def _claim(out: Path, sweep: Sweep) -> None:
-    """Record the sweep in its folder, so that points of a different program are never taken for points of this one."""
+    """Write the sweep's program, device and executor into its folder; refuse a folder of a different sweep."""
     mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
     note = out / NOTE_FILE
     if untrusted_files.exists(note):
@@ -389,7 +389,7 @@ def _claim(out: Path, sweep: Sweep) -> None:
 
 
 def _folder_owner(note: Path) -> dict[str, str] | None:
-    """Return the sweep to which the folder belongs; None if the record is incomplete."""
+    """Return the program, device and executor of the folder's sweep; None if the file `note` is damaged."""
     try:
         found = json.loads(untrusted_files.read(note))
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""One point of a sweep as a process: opens the program, makes the choices, runs it, and writes one line of JSON.
+"""One point of a sweep as a process: opens the program, makes the choices, runs it, and prints one line of JSON.
 
-``python -m workbench.runs.sweep.sweep_point SPEC``, started by `workbench.runs.sweep.sweep`.
+`workbench.runs.sweep.sweep` executes ``python -m workbench.runs.sweep.sweep_point SPEC``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from workbench.runs.process import worker_process
 
 
 def main(spec: dict[str, Any]) -> None:
-    """Run a point; ends the process."""
+    """Run the point that `spec` describes, and print its outcome as a line of JSON."""
     worker_process.die_with_parent()
-    # Keep the output of programs and compilers out of the lines that the parent reads.
+    # Send the output of programs and compilers to standard error, because the parent reads the result from standard
+    # output.
     report_fd = os.dup(1)
     os.dup2(2, 1)
     try:

@@ -1,7 +1,8 @@
 """Process of one rank of a shared run: it joins the other ranks, and then does the work of a run's worker.
 
-``torchrun … -m workbench.runs.worker.rank_worker RUN_DIR``, started by `workbench.runs.process.rank_launcher` on this
-machine, and by the user's torchrun on other machines. The rank's log is in a separate folder inside the run's folder.
+torchrun executes ``-m workbench.runs.worker.rank_worker RUN_DIR`` for each rank. With one machine,
+`workbench.runs.process.rank_launcher` starts torchrun; with several machines, the user does. The rank's log is in a
+separate folder inside the run's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LIMIT_INTERVAL_S = 0.02
 
 
 def main(run_dir: Path) -> None:
-    """Do one rank's part of a run; ends the process."""
+    """Do one rank's part of a run, and end this process."""
     rank = int(os.environ["RANK"])
     if reaper.MARK in os.environ:
         worker_process.die_with_parent()
@@ -44,8 +45,8 @@ def main(run_dir: Path) -> None:
             worker.run_program(run_dir, log, join=functools.partial(_join, run_dir))
         except BaseException:
             if (run_dir / rank_launcher.CANCEL_FILE).exists():
-                # If another rank has already ended because of the cancel, this rank fails without it. Do not report
-                # that as a failure: the thread that looks for the cancel ends this rank, too.
+                # The run is cancelled, and this rank failed because another rank has already ended. Do not report a
+                # failure: the thread `obeying` reports the cancellation and ends this process.
                 obeying.join()
             raise
 
@@ -53,7 +54,7 @@ def main(run_dir: Path) -> None:
 
 
 def _keep_output(path: Path) -> None:
-    """Redirect all output of the process into a file, whose size a thread limits."""
+    """Redirect all output of the process into a file; a thread empties the file when it becomes too large."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -68,7 +69,7 @@ def _keep_output(path: Path) -> None:
 
 
 def _obey_cancel(run_dir: Path, folder: Path) -> None:
-    """End the process when the run is cancelled from another machine; the only sign of it is the cancel file."""
+    """Wait until the run's cancel file exists; then log the cancellation and end the process."""
     begun_s = time.perf_counter()
     while not (run_dir / rank_launcher.CANCEL_FILE).exists():
         time.sleep(_CANCEL_INTERVAL_S)
@@ -77,9 +78,10 @@ def _obey_cancel(run_dir: Path, folder: Path) -> None:
 
 
 def keep_limits(folder: Path, options: request.RunOptions) -> None:
-    """End the process when it takes more memory or time than allowed.
+    """End this process when it takes more memory or time than allowed.
 
-    Each rank checks its own limits if no launcher does.
+    Only ranks that the user's torchrun started call this function. Other ranks are ended by the launcher and by the
+    process that started the run.
     """
     begun_s, reason = time.monotonic(), ""
     while not reason:
@@ -91,10 +93,10 @@ def keep_limits(folder: Path, options: request.RunOptions) -> None:
 
 
 def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
-    """Meet the other ranks.
+    """Join the other ranks in a process group, and start a thread for the limits if no launcher checks them.
 
-    On one machine, ranks meet through a file and communicate over the loopback. On several machines, they meet at
-    torchrun's address.
+    On one machine, ranks meet through a file or, if the user gave a port, through a TCP store, and communicate over the
+    loopback. On several machines, they meet at torchrun's address.
     """
     import torch
     import torch.distributed as dist
@@ -136,7 +138,7 @@ class _Ranks:
 
     def __init__(self, run_request: request.RunRequest, rank: int, device: Any) -> None:
         self._asked, self._device = run_request, device
-        # Ranks that share the tensors of each layer work on the same inputs.
+        # Under tensor parallelism, all ranks work on the same inputs, so they have the same seed for inputs.
         self._data = rank if run_request.parallel != "tensor" else 0
 
     def options(self, options: request.RunOptions) -> request.RunOptions:
@@ -215,7 +217,10 @@ class _Ranks:
         log.write(worker.check_event(outcome, log.now_s()))
 
     def leave(self) -> None:
-        """Wait for the other ranks, because a rank loses data that it has not yet received when the sender ends."""
+        """Wait until all ranks are done.
+
+        If a rank ended earlier, other ranks would lose data from it that they have not received yet.
+        """
         import torch.distributed as dist
 
         dist.barrier()
@@ -228,8 +233,8 @@ def random_rows[T](inputs: T, seed: int) -> T:
     Parameters
     ----------
     inputs
-        Any nesting of tensors. Rows are along the first dimension. In all tensors that have as many rows as the first
-        tensor, the same rows are drawn; other tensors do not change.
+        Any nesting of tensors. Rows are along the first dimension. The same row indices are drawn for all tensors that
+        have as many rows as the first tensor; other tensors do not change.
     seed : int
     """
     import torch

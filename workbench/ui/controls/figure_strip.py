@@ -1,4 +1,4 @@
-"""The strip of figures: predicted by a plan or measured by a run, each with its change. `Strip` and its content."""
+"""`Strip`: the figures above the graph, predicted by a plan or measured by a run, and their changes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _DIGITS = 9
-"""Decimals to which simulated seconds are compared: differences below 1 ns come from the order of summation."""
+"""Decimals to which simulated seconds are compared. Differences below 1 ns come from the order of summation."""
 
 
 class Strip(Panel):
-    """Figures above the graph; content: ``figures``, from `figures`."""
+    """The figures above the graph. The only key of `content` is ``figures``, from the function `figures`."""
 
     _esm = esm("figure_strip")
 
@@ -41,12 +41,13 @@ class Baseline:
     name : str
         ``stock``, or ``pinned: `` and a run's name.
     plan : Plan or None
-        The baseline's plan. None if a pinned run's choices no longer fit the program; then only measurements are
+        The baseline's plan. None if a pinned run's choices no longer fit the program. Then predictions are not
         compared.
     run : Run or None
-        A run other than the shown run.
+        The run whose measurements are the baseline; None if there is none.
     interleaved : str
-        Name of the variant that was timed interleaved with the shown run and is the baseline; empty if there is none.
+        Name of the variant that is the baseline, if the shown run interleaved steps of this variant with its own
+        steps; otherwise empty.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Baseline:
 
 @dataclasses.dataclass(frozen=True)
 class PreviousRun:
-    """The run before the run in progress, and whether it had the current choices."""
+    """The last finished run, and whether it had the current choices."""
 
     run: Run
     same_choices: bool
@@ -86,7 +87,7 @@ def figures(
     machine : Machine
         Machine on which ranks are simulated.
     previous : PreviousRun, optional
-        The run before the latest run; it supplies figures that the latest run has not measured yet.
+        The last finished run. It supplies the figures that `run` has not measured yet.
     """
     start, name = baseline.plan or plan, baseline.name
 
@@ -150,7 +151,7 @@ _ESTIMATED = ("peak", "saved")
 def figures_while_planning(
     current_figures: list[dict[str, Any]], plan: Plan, gain: Gain | None, baseline: Baseline
 ) -> list[dict[str, Any]]:
-    """Return the figures while a plan is made: estimates are marked as estimates, other figures as outdated.
+    """Return the figures to show while a plan is made. Estimates are marked as such, and other figures as outdated.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ _UNMEASURED = {"text": "–", "kind": "not measured yet"}
 
 
 def _compile_time(run: Run | None, measured: str, baseline: Baseline) -> dict[str, Any]:
-    """Return the compile time. It was measured once, so its change has no verdict."""
+    """Return the compile time and its change. The change has no verdict, because both times were measured only once."""
     if run is None or run.compile_s is None:
         return dict(_UNMEASURED)
     value = {"text": human_seconds(run.compile_s), "kind": measured}
@@ -197,7 +198,7 @@ def _compile_time(run: Run | None, measured: str, baseline: Baseline) -> dict[st
 
 
 def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[str, Any]]:
-    """Return the median step time, its change with a verdict, its interval, and variants timed interleaved with it."""
+    """Return the median step time with its change and verdict, the interval of the median, and the variants' times."""
     times = run.times if run is not None else None
     if run is None or times is None:
         return [dict(_UNMEASURED)]
@@ -220,7 +221,7 @@ def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[
 
 
 def _interval(low_s: float, high_s: float) -> str:
-    """Format a range of two times; a unit that both have is written once."""
+    """Format a range of two times. If both have the same unit, it is written once."""
     low, high = human_seconds(low_s), human_seconds(high_s)
     number, _, unit = low.rpartition(" ")
     return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
@@ -230,7 +231,11 @@ _BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "
 
 
 def _step_change(run: Run, baseline: Baseline) -> dict[str, str]:
-    """Compare the steps of a run and of the baseline: interleaved times if there are, else allow for the drift."""
+    """Return the change of the step time from the baseline, with a verdict.
+
+    If the run timed the baseline as a variant, compare the run's own times with the variant's. Otherwise compare the
+    run with the baseline's run. This second verdict allows for a drift of the machine's speed between the runs.
+    """
     other = run.against.get(baseline.interleaved)
     if other is not None and other["ratio"]:
         # The run has the ratio of the variant's time to its own time. The strip shows the inverse.
@@ -261,7 +266,7 @@ def _time_delta(ratio: float, verdict: str, name: str, tip: str) -> dict[str, st
 
 
 def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
-    """Return a change with the name of its baseline; without a tone it is shown in grey."""
+    """Return a change with the name of its baseline. A change without a tone is shown in grey."""
     return {
         "delta": text,
         "delta_vs": f"vs {name}",
@@ -271,7 +276,7 @@ def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
 
 
 def _overlap(overlap: Overlap, base_overlap: Overlap | None, baseline_name: str) -> list[dict[str, Any]]:
-    """Return the simulated time in which ranks wait for communication. Differences of it are the most reliable."""
+    """Return the simulated figures of communication: exposed time, step time, lower bound, and bytes in flight."""
     new, old = overlap.simulation, base_overlap.simulation if base_overlap is not None else overlap.simulation
     rates = f"{overlap.ranks} × {overlap.machine.name}: {overlap.machine.source}"
 
@@ -310,21 +315,21 @@ def _fusions(plan: Plan, start: Plan, baseline_name: str) -> list[dict[str, Any]
     value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, baseline_name)
     return [
         value,
-        # Leave out the baseline's name, because the line has no room for it, and the figure beside it has the name.
+        # Leave out the baseline's name: the line has no space for it, and the figure before it has the name.
         {**_count(plan, start, "compilations", baseline_name), "delta_vs": ""},
         {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
     ]
 
 
 def _copies(plan: Plan, start: Plan, baseline_name: str) -> list[dict[str, Any]]:
-    """Return the number of in-place copies, and of the statements that nvFuser and Thunder put around them."""
+    """Return the number of in-place copies, and of the statements that they need: fences and, for nvFuser, sets."""
     names = ("copies", "sets", "fences") if executor_named(plan.executor).copies == "sets" else ("copies", "fences")
     values = [_count(plan, start, name, baseline_name) for name in names]
     return [{**values[0], "kind": f"{names[0]}, predicted"}, *values[1:]]
 
 
 def _offload_figure(plan: Plan) -> list[dict[str, Any]]:
-    """Return the bytes offloaded to the CPU and back, and the copy time at the machine's bandwidth."""
+    """Return the bytes that are offloaded to the CPU, and the predicted time of the copies to the CPU and back."""
     whole = plan.counts["offload_us"]
     return [
         {"text": human_bytes(plan.counts["offloaded_bytes"]), "kind": "predicted"},

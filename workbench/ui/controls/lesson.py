@@ -1,4 +1,4 @@
-"""A prediction as a widget: options or a number, and a button that locks it in."""
+"""A widget for a learner's prediction: options or a number, and a button that locks the answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class Question(Panel):
-    """A prediction; content: ``question kind options unit locked given verdict error``.
+    """A form for a prediction.
+
+    The keys of `content` are the keys of `LockedPrediction.form`, and ``question locked given right error``.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ class Question(Panel):
 
 
 def show_prediction(prediction: LockedPrediction) -> None:
-    """Display a prediction in a notebook. Without a kernel, a text says how to get the buttons."""
+    """Display a prediction in a notebook. On a page without a kernel, a text says how to get the buttons."""
     from IPython.display import display
 
     drawn, _ = Question(prediction)._repr_mimebundle_() or ({}, {})

@@ -1,4 +1,4 @@
-"""The app's one-line replies: the effect of a choice, the result of a search. Also reads a limit that a user typed."""
+"""The app's one-line replies, such as the effect of a choice. The module also parses a limit that the user typed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.programs import Program
 
 NOT_ATTACHED = "No GPU attached: plan only"
-"""Reason why a program on the device ``planned`` is not run."""
+"""Reason why a program on the device ``planned`` cannot run."""
 
 
 def why_not_run(program: Program) -> str:

@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 type _Found = tuple[Effect | Gain, str]
-"""The effect of choices, and the name of the panel that computed it."""
+"""The effect of choices, and the name of the panel that computed the effect."""
 
 _LEAST_S = 1e-9
-"""Least difference of step times that is shown; smaller differences come from the order of summation."""
+"""Least difference of step times that is shown. Smaller differences come from the order of summation."""
 
 
 class Preview(Panel):
-    """The line of the preview; content: ``what figures how bad``, empty while the pointer is on no option.
+    """The line of the preview.
 
-    If nothing is fused, arithmetic estimates the effect. Figures that the inspector or *Worth it* has computed are
-    shown unchanged. Other figures need a plan, and the preview makes no plan, so they are not shown.
+    The keys of `content` are ``what figures how bad``. `content` is empty while the pointer is not on an option.
+
+    The preview shows effects that the inspector or *Worth it* has computed with a plan. If nothing is fused, it can
+    estimate other effects. The preview itself never makes a plan, and therefore shows no other effects.
 
     Parameters
     ----------
@@ -53,9 +55,10 @@ class Preview(Panel):
         self._found: tuple[Plan | None, dict[frozenset[tuple[str, str]], _Found]] = (None, {})
 
     def learn(self, plan: Plan, choices: Mapping[str, str], effect: Effect | Gain, source: str) -> None:
-        """Store the effect of choices added to `plan`, and the panel that computed it, until the plan changes.
+        """Store the effect of adding choices to `plan`, and the name of the panel that computed this effect.
 
-        If the pointer is on these choices, show the effect at once.
+        If the option under the pointer makes these choices, show the effect at once. When the plan changes, all stored
+        effects are dropped.
         """
         with self._lock:
             if plan is not self._bench.plan:
@@ -68,7 +71,15 @@ class Preview(Panel):
             self._ask(shown, what)
 
     def point(self, message: Mapping[str, Any]) -> None:
-        """Preview the target under the pointer: a site's ``id``, ``option`` or ``choices``; else clear the line."""
+        """Show the effect of the option under the pointer, or clear the line.
+
+        Parameters
+        ----------
+        message : mapping
+            The option under the pointer: the ``id`` and ``option`` of a site, or several ``choices``. Without
+            ``option``, the preview shows the option that a click would choose. If no site is named, the line is
+            cleared.
+        """
         self._pointed = dict(message)
         choices = dict(message.get("choices") or {})
         site = self._bench.plan.site_of.get(message.get("id") or next(iter(choices), ""))
@@ -97,12 +108,12 @@ class Preview(Panel):
             self.ask({}, "")
 
     def ask(self, choices: Mapping[str, str], label: str) -> None:
-        """Show the effect of choices; clear the line without choices."""
+        """Show the effect of choices; clear the line if there are none."""
         self._pointed = {}
         self._ask(choices, label)
 
     def _ask(self, choices: Mapping[str, str], label: str) -> None:
-        """Compute the effect of choices in a separate thread, so that clicks are answered."""
+        """Compute and show the effect of choices in a separate thread, so that the app still answers clicks."""
         turn = self._next_turn(choices, label)
         if not choices:
             self._set_content(turn, {})
@@ -137,7 +148,7 @@ class Preview(Panel):
             found, by = known
             figures = [_figure("peak", found.peak_bytes), _figure("saved", found.saved_bytes)]
             return {"figures": figures, "how": f"exact; see {by}"}
-        # Show the effect in addition to the choices that are being planned.
+        # Subtract the effect of the choices that are still being planned.
         now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
         if then is None or (pending and now is None):
             return {"how": self._why_unknown(plan)}

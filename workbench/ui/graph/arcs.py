@@ -1,4 +1,4 @@
-"""The arcs of all sites as a table. Only arcs that are shown have complete ends, not arcs folded into other arcs."""
+"""The arcs of all sites as a table. `ArcTable.arcs_of` makes `Arc` objects only for the blocks that are shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.ui.graph.site_anchors import CROSSING, SAVED, Arc, GraphIndex, gr
 from workbench.util.last_call_cache import Remembered
 
 _PLACE_END = re.compile(r"[><\[~]")
-"""Characters that end an origin's id within the place named by a site's id."""
+"""Pattern of the characters that follow the origin's id in the id of a site."""
 _CLONE = StatementFlag.CLONE.value
 
 
@@ -30,16 +30,19 @@ class ArcTable:
     Attributes
     ----------
     sites : Ragged
-        Sites that the arc shows; a click changes the first.
+        Indices of the sites that the arc shows; a click changes the first.
     source, block : int32
-        Statement at which the arc starts, -1 for a ghost; and block of this start.
+        Statement at which the arc starts, and the block of this statement. A block is a statement of the program with
+        all graph statements that compute or differentiate it. For a ghost (a value that the forward does not make), the
+        statement is -1.
     style : int8
+        An `ArcStyle`.
     value_bytes : int64
-        Bytes of one value.
+        Size of the arc's value.
     targets : Ragged
         Statements at which the arc may end.
     alone : dict of int to tuple of int
-        Targets of some arcs, which replace the entries in `targets`.
+        Targets of some arcs, by row; they replace the rows in `targets`.
     """
 
     sites: Ragged
@@ -82,7 +85,7 @@ class ArcTable:
         return order, self.block[order]
 
     def contents(self, blocks: int) -> list[bytes]:
-        """Return bytes for each block; two blocks have equal bytes if their arcs look the same."""
+        """Return bytes for each block. Two blocks have equal bytes if their arcs look the same."""
         order, block = self._order_by_block
         columns = np.stack([self.style.astype(np.int64), self.value_bytes, np.diff(self.sites.offsets)], axis=1)[order]
         row_bytes = columns.itemsize * columns.shape[1]
@@ -125,7 +128,7 @@ class ArcTable:
 
 @dataclass(frozen=True)
 class _SiteSubjects:
-    """The values of each site, independent of the order of statements; one row for each site.
+    """Properties of sites that do not depend on the order of statements; one row for each site.
 
     Attributes
     ----------
@@ -134,11 +137,11 @@ class _SiteSubjects:
     first, count : intp
         First of these values, -1 if there is none; and the number of these values.
     stranger : intp
-        A negative number for the value's name if the graph has none of the values; otherwise 0.
+        A negative number that identifies the first value's name if the graph has none of the values; otherwise 0.
     ghost : tuple of int
-        Block in which a ghost of the value would stand; 0 if the site's id does not name one.
+        Block in which a ghost of the value would stand; 0 if the site's id does not name a block.
     saved : bool
-        Whether the site belongs to the lever that owns arcs.
+        Whether the site belongs to the lever `saved`.
     style : int8
     bytes : int64
         0 if the site does not give the size.
@@ -158,7 +161,7 @@ def _subjects_of_sites(sites: Sequence[Site], names: tuple[str, ...], origins: S
     value_index = index_of_names(names)
     numbers = {origin.id: number for number, origin in enumerate(origins)}
     values = tuple([tuple([value_index[name] for name in site.values if name in value_index]) for site in sites])
-    # Distinguish values that the graph lacks by their names.
+    # If the graph has none of a site's values, the name of the first value identifies the site's arc.
     lacking: dict[str, int] = {}
     return _SiteSubjects(
         values=values,
@@ -179,7 +182,7 @@ def _subjects_of_sites(sites: Sequence[Site], names: tuple[str, ...], origins: S
 
 
 type _Found = tuple[int, int, tuple[int, ...], bool]
-"""Source, block and targets of an arc, and whether the targets are on the other side."""
+"""Source, block and targets of an arc, and whether a target is on the other side (forward or backward)."""
 
 
 class _ArcEnds:
@@ -197,7 +200,7 @@ class _ArcEnds:
 
     @cached_property
     def _clones_by_block(self) -> dict[int, list[int]]:
-        """For each block, the backward statements that exist only because of a choice."""
+        """For each block, the backward statements that were added to recompute values."""
         statements, index = self._graph.statements, self._index
         cloned = index.shown & ~index.headed & (statements.side == BACKWARD) & (statements.flags & _CLONE != 0)
         rows = np.flatnonzero(cloned)
@@ -215,7 +218,7 @@ class _ArcEnds:
         count = np.diff(targets.offsets)
         alone: dict[int, tuple[int, ...]] = {}
         for row in np.flatnonzero(about.count == 0).tolist():
-            # The graph lacks the value. The statements that recompute the value's block stand for its readers.
+            # The graph lacks the value, so its readers are unknown. Use statements that recompute the block's values.
             ghost = about.ghost[row]
             alone[row] = again = self._again(ghost)
             count[row] = len(again)
@@ -230,7 +233,7 @@ class _ArcEnds:
         key = np.where(root >= 0, root, about.stranger)
         there = np.flatnonzero(count > 0)
         _, first, joined = np.unique((2 * key + crosses)[there], return_index=True, return_inverse=True)
-        # Keep the order of first appearance.
+        # Sort the arcs by the first site of each.
         order = np.argsort(first)
         place = np.empty(len(order), np.intp)
         place[order] = np.arange(len(order))
@@ -255,7 +258,19 @@ class _ArcEnds:
     def _find_ends_at_once(
         self, roots: NDArray[np.intp], about: _SiteSubjects
     ) -> tuple[Ints, Ragged, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Find sources, targets and crossings for all sites with one produced value; mark the remaining sites."""
+        """Find the ends of arcs for all sites with a single value that a statement produces.
+
+        Returns
+        -------
+        Ints
+            Source of each site's arc.
+        Ragged
+            Targets of each site's arc.
+        bool
+            For each site, whether its arc goes to the other side (forward or backward).
+        bool
+            For each site, whether its arc is not found here, so that `_find_ends` must find it.
+        """
         index, statements = self._index, self._graph.statements
         side, parent = statements.side, statements.parent
         saved, style = about.saved, about.style
@@ -281,13 +296,13 @@ class _ArcEnds:
         return source, Ragged(offsets, readers), crosses, ~plain
 
     def _find_ends(self, root: int, values: Sequence[int], ghost: int, style: ArcStyle, *, saved: bool) -> _Found:
-        """Find source, block, targets and crossing of values of which `root` is the first produced."""
+        """Find the ends of one site's arc. `root` is the first of the site's values that a statement produces."""
         (side, _, parent), blocks = self._columns, self._index.blocks
         source = self._index.producers[root]
         readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
         across = [reader for reader in readers if side[reader] == BACKWARD] if readers else []
         if source < 0 or (side[source] == BACKWARD and saved):
-            # A ghost stands for the value if it is an argument, or if the forward no longer produces it.
+            # The arc starts at a ghost: the value is an argument, or the forward no longer produces it.
             again = (source,) if source >= 0 else tuple(across) or self._clones("", ghost)
             return -1, blocks[again[0]] if again and not ghost else ghost, again, True
         block = blocks[source]
@@ -316,7 +331,11 @@ class _ArcEnds:
         return tuple(r for kept in away for r in readers_of(kept) if kind[r] == Kind.RELOAD)
 
     def _clones(self, name: str, block: int) -> tuple[int, ...]:
-        """Return backward statements that recompute a block's value; if there is none, all the block's backward."""
+        """Return the backward statements called `name` that recompute values of a block.
+
+        If there are none, return all backward statements that recompute values of the block. If there are none of
+        these either, return all backward statements of the block.
+        """
         rows, names = self._again(block), self._graph.statements.name
         return tuple([row for row in rows if names[row] == name]) or rows
 

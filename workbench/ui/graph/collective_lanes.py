@@ -1,4 +1,4 @@
-"""Bars of the communication lanes beside the columns: a bar goes from a collective's issue to its wait."""
+"""Bars of collectives, in lanes beside the graph's columns. A bar goes from the start of a collective to its wait."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from workbench.ui.graph.layout_arrays import GraphLayout
 
 LEVER = "waits"
 LANE, FIRST, STEP = 44.0, 8.0, 8.0
-"""Width of the lane beside a column, distance to its first bar, and distance between bars, in pixels; as on the page.
+"""Width of the lane beside a column, distance from the column to the first bar, and distance between bars, in pixels.
+The page uses the same values.
 """
 COLUMNS = 5
-"""Maximum number of bars beside each other; if more collectives are in flight, bars cover each other."""
+"""Maximum number of bars beside each other. If more collectives are under way at once, bars cover each other."""
 
 _PASSES = (Kind.COLLECTIVE, Kind.WAIT, Kind.ARGUMENT, Kind.RETURN)
 
@@ -35,9 +36,11 @@ class Bars:
     issue, wait : tuple of int
         Indices of the sites of the bar's two ends.
     count : tuple of int
-        Number of collectives that the bar stands for. The collectives of folded layers have one bar.
+        Number of collectives that the bar stands for. Collectives whose ends are at the same two nodes share a bar.
+        Collectives of folded layers are counted, too.
     peers : tuple of tuple of tuple of int
-        For each of these collectives, the sites of the two ends, and the rows of the statements right after the ends.
+        For each bar, its first collective and the counterparts of this collective in other layers. A collective has
+        four numbers: the sites of its two ends, and the rows of the statements right after the ends.
     group : int32
         Index of the collective's process group in the graph's groups; -1 if all collectives run in one group.
     side, column : int8, int32
@@ -134,7 +137,7 @@ def sites_moved(graph: Graph, layout: GraphLayout, sites: Sequence[Site], id: st
     Returns
     -------
     dict of str to int
-        For each site, the statement before which it is put. In folded layers, it is each layer's own statement.
+        For each site, the statement before which the end is put. In folded layers, each layer has its own statement.
     """
     there = int(layout.nodes.statement[node])
     shown = bars(graph, layout, sites)
@@ -155,7 +158,8 @@ def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
     """Return the statements that a node stands for, one per folded layer."""
     if not layout.nodes.heading[node]:
         return np.flatnonzero((layout.node_of == node) & ~layout.hidden).tolist()
-    # A heading has no counterparts. The counterparts of its members are members of the fusion's counterparts.
+    # `node_of` does not map a folded layer's fusion to a heading. Find the fusions that contain the counterparts of the
+    # heading's first member.
     parent = graph.statements.parent
     placed = (layout.node_of >= 0) & ~layout.hidden
     member = np.flatnonzero((parent == layout.nodes.statement[node]) & placed)[0]
@@ -163,7 +167,7 @@ def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
 
 
 def _are_twins(first: str, second: str) -> bool:
-    """Return whether two sites concern the same parameter in layers that differ only in their number."""
+    """Return whether two site ids are equal, or have layer numbers and differ only in these."""
     return first == second or _strip_number(first) == _strip_number(second) != ""
 
 
@@ -177,7 +181,11 @@ def _strip_number(id: str) -> str:
 
 
 def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For each row, return the next statement on its side (or itself) that keeps its place, and that one's node."""
+    """Return, for each statement, the next computing statement on the same side, and the node that shows the latter.
+
+    A statement that computes is its own next statement. Views, collectives, arguments and returns do not compute. After
+    a side's last computing statement, this last statement is returned. Statements that are not drawn are skipped.
+    """
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
     keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)
@@ -192,21 +200,21 @@ def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray
         able = able[layout.nodes.side[here[able]] == side]
         of_side = top[statements.side[top] == side]
         if len(able):
-            # Rows after the last such statement use the last one.
+            # Statements after the last computing statement get this last one.
             coming = able[np.minimum(np.searchsorted(able, of_side), len(able) - 1)]
             rows[of_side], nodes[of_side] = coming, here[coming]
     return rows, nodes
 
 
 def _edge(layout: GraphLayout, node: NDArray[np.int32], side: NDArray[np.int8]) -> NDArray[np.float32]:
-    """Return the edge at which a statement begins: the upper one in the forward, the lower one in the backward."""
+    """Return the edge at which a statement begins: the upper edge in the forward, the lower edge in the backward."""
     nodes = layout.nodes
     edge = np.where(side == FORWARD, nodes.y[node], nodes.y[node] + nodes.height[node])
     return edge.astype(np.float32)
 
 
 def _columns(side: NDArray[np.int8], y0: NDArray[np.float32], y1: NDArray[np.float32]) -> NDArray[np.int32]:
-    """Assign overlapping bars of a side to different columns, while there are free ones."""
+    """Assign overlapping bars of a side to different columns, as long as there are free columns."""
     column = np.zeros(len(side), np.int32)
     for one in np.unique(side).tolist():
         taken: list[float] = []

@@ -1,4 +1,7 @@
-"""Several statements that are shown as one row: waits of one moment, and the statements of a composite."""
+"""Several statements that are shown as one row: a moment or a composite.
+
+A moment is a group of adjacent waits. A composite is a group of statements that compute one statement of the program.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 
 def waits_key(graph: Graph, statement: int) -> str:
-    """Return the key of a wait's moment. If this key is unfolded, the moment's waits are shown one by one."""
+    """Return the key of the moment that begins with the wait `statement`.
+
+    If the key is unfolded, the moment's waits are shown one by one.
+    """
     return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
 
 
@@ -48,7 +54,7 @@ def moments_of(
 
 
 def merge_marks(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
-    """Merge the marks of waits that are shown as one row: the first wait has one mark for all these waits."""
+    """Merge the marks of waits that are shown as one row: each mark of the first wait then stands for all waits."""
     moment_of = {moment[0]: moment for moment in closed}
     leader = {row: moment[0] for moment in closed for row in moment}
     on: dict[int, list[Mark]] = {}
@@ -72,7 +78,7 @@ def parts_of(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
 
 
 LEAST = 3
-"""Minimum number of statements of a composite. With two statements, one row less is not worth the click to open it."""
+"""Minimum number of statements of a composite. Two statements are not folded, because this would save only one row."""
 
 
 def composite_key(graph: Graph, origin: int) -> str:
@@ -83,9 +89,9 @@ def composite_key(graph: Graph, origin: int) -> str:
 def composites_of(graph: Graph, index: GraphIndex, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
     """Group the statements that compute one statement of the program, such as scaled dot-product attention.
 
-    The uppermost statement of a group comes first. Forward and backward are separate groups. The statements of a block
-    with a fusion or a mark are not grouped. In a program with collectives nothing is grouped, because collectives can
-    be moved to any statement.
+    Forward and backward are separate groups. The uppermost statement of a group comes first. If one of the statements
+    is in a fusion or has a mark, they are not grouped. In a program with collectives, nothing is grouped, because the
+    user can move a collective to any statement.
     """
     statements = graph.statements
     if np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)).any():

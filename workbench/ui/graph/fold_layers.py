@@ -1,4 +1,4 @@
-"""Find identical layers, and identical repeats of a loop, so that one layer or repeat can be shown for all of them."""
+"""Find identical layers, and identical repeats of a loop. Only the first layer or repeat of a run is then shown."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from workbench.ui.graph.layout_arrays import Ints
 from workbench.ui.graph.site_anchors import GraphIndex, Mark
 
 type _Signature = tuple[tuple[str, object, object, object], ...]
-"""For each block of a layer its symbol, statements, arcs and marks. Layers with equal signatures can be folded."""
+"""Symbol, statements, arcs and marks of each block (statement of the program) of a layer.
+
+Layers with equal signatures can be folded.
+"""
 
 
 _DIFFERENCES = ((2, "another choice, or other bytes,"), (3, "another choice"), (1, "other statements"))
-"""Parts of a signature, and words for a difference in each. Choices come first, because they change statements."""
+"""Indices of a signature's parts, and words for a difference in each part. Choices come first, because a different
+choice also changes statements.
+"""
 
 
 _DIGITS = re.compile(r"\d+")
@@ -43,7 +48,18 @@ class Span:
 
 @dataclass(frozen=True)
 class Fold:
-    """The shown spans, the number of layers that each span stands for, and the representatives of hidden statements."""
+    """The shown spans, with the layers that each span stands for.
+
+    Attributes
+    ----------
+    shown : tuple of Span
+    stands_for : tuple of tuple of Span
+        For each shown span, all spans that it stands for, including itself.
+    identical : tuple of int
+        For each shown span, the length of the run of identical spans that contains it.
+    differs : tuple of str
+        For each shown span, its difference from the previous layer of the same stem, in words; empty if there is none.
+    """
 
     shown: tuple[Span, ...]
     stands_for: tuple[tuple[Span, ...], ...]
@@ -69,21 +85,21 @@ def _spans(graph: Graph, index: GraphIndex) -> list[Span]:
 
 
 LEAST_REPEATS = 4
-"""Minimum number of repeats of a loop; fewer repeats are more likely an expression than a loop."""
+"""Minimum number of repeats of a loop. With fewer repeats, the source is more likely an expression than a loop."""
 LONGEST = 256
-"""Maximum number of the program's statements in the body of a loop."""
+"""Maximum number of blocks in the body of a loop."""
 LOOP = "loop:"
-"""Prefix of a loop's stem."""
+"""Prefix of the stem of a loop's repeats."""
 
 type _Line = tuple[str, int, str]
 """File, line and symbol of a block."""
 
 
 def repeats_of(graph: Graph, span: Span, signature: Callable[[Span], _Signature]) -> list[Span]:
-    """Split a span into the repeats of loops whose body is not a module, and the parts before and after the loops.
+    """Split a span outside of layers into the repeats of loops, and the parts before and after the loops.
 
-    Repeats are source lines that recur in the same order. The span is not split if no two adjacent repeats are
-    identical, because folding would then save no space.
+    Repeats are source lines that recur in the same order. If no two adjacent repeats are identical, the span is not
+    split, because folding would save no space.
     """
     found = _period([_line_of(graph, block - 1) for block in span.blocks])
     if found is None:
@@ -109,7 +125,10 @@ def _line_of(graph: Graph, origin: int) -> _Line:
 
 
 def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
-    """Return start, length and count of the repeats that cover most lines, the shortest if several do; or None."""
+    """Find the repeats that cover most lines, and return their start, length and count; None if there are none.
+
+    If several lengths cover equally many lines, the shortest repeats are returned.
+    """
     known: dict[_Line, int] = {}
     codes = np.asarray([known.setdefault(line, len(known)) if line[0] else -n for n, line in enumerate(lines, 1)])
     best: tuple[int, int, int] | None = None
@@ -136,7 +155,10 @@ def _strip_digits(name: str) -> str:
 
 
 def _statements_by_block(graph: Graph, index: GraphIndex) -> list[bytes]:
-    """For each block, encode the sides and the names (without numbers) of its statements: equal for equal blocks."""
+    """Return bytes that encode the statements of each block by their sides and names.
+
+    Numbers in names are left out, so that corresponding blocks of identical layers have equal bytes.
+    """
     each, which = graph.statements.names
     numbers: dict[str, int] = {}
     names = np.asarray([numbers.setdefault(_strip_digits(name), len(numbers)) for name in each], np.int32)[which]
@@ -158,9 +180,10 @@ def fold_of(
     marks: list[Mark],
     unfolded: Collection[str],
 ) -> Fold:
-    """Find runs of identical layers and choose which layers are shown.
+    """Find runs of identical layers, and choose the layers to show.
 
-    Layers are folded if they are equal in the captured program (`Graph.layer_differences`) and in the plan.
+    Layers are identical if they are equal in the captured program (`Graph.layer_differences`) and in the plan. Runs
+    whose stem is in `unfolded` are not folded.
     """
     differences = graph.layer_differences
     members, statements = index.members, _statements_by_block(graph, index)
@@ -183,7 +206,7 @@ def fold_of(
         )
 
     def relative_options(span: Span, *options: str) -> tuple[str, ...]:
-        # Write a place within the layer relative to the layer, so that it is equal in each layer.
+        # Write a place within the layer relative to the layer, so that the texts of different layers are equal.
         places = [option.removeprefix(f"at({span.layer}") for option in options]
         return tuple(
             [
@@ -235,7 +258,7 @@ def fold_of(
 
 
 def _difference(first: _Signature, second: _Signature) -> str:
-    """Return the name of the first difference between two layers; empty if the layers are identical."""
+    """Describe the first difference between two layers; return an empty text if the layers are identical."""
     if [block[0] for block in first] != [block[0] for block in second]:
         return "other operations"
     for place, words in _DIFFERENCES:
@@ -246,7 +269,7 @@ def _difference(first: _Signature, second: _Signature) -> str:
 
 
 def fold_marks(marks: Sequence[Mark], fold: Fold) -> list[Mark]:
-    """Return the marks of the shown layers, each with all the marks that it represents."""
+    """Return the marks of the shown layers, each with the sites of all marks that it represents."""
     rows = _marks_by_block(marks)
     return [
         Mark(one.site, one.statement, one.block, tuple([rows[layer][place].site for layer in layers]))

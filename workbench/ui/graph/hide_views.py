@@ -1,4 +1,4 @@
-"""Hide views: edges pass through them, and sites of a view move to the statement that makes or reads its storage."""
+"""Hide views. Edges pass through a hidden view. The view's sites move to the statement that represents the view."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HiddenViews:
 
 
 def views_of(graph: Graph) -> NDArray[np.bool_]:
-    """Return statements that own no memory and write none: views, and `shallow_copy`."""
+    """Return a mask of the statements that neither own nor write memory: views, and `shallow_copy`."""
     statements = graph.statements
     views = (statements.flags & StatementFlag.VIEW.value != 0) & (statements.flags & StatementFlag.INPLACE.value == 0)
     headed = np.zeros(len(statements), bool)
@@ -45,22 +45,24 @@ def views_of(graph: Graph) -> NDArray[np.bool_]:
 def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Sequence[str]) -> HiddenViews:
     """Choose a representative for each view.
 
-    The representative is the producer of the viewed value or, if that is on a different side or in a different layer,
-    the first reader of the view on the same side and in the same layer. A view without a representative stays visible.
-    The views of a fusion that consists only of views, and of a block with a ghost, stay visible, too.
+    The representative is the statement that produces the viewed value, if this statement is on the view's side (forward
+    or backward) and in the view's layer. If it is not, the representative is the first reader of the view on this side
+    and in this layer. If the chosen statement is itself a hidden view, its own representative is used. A view without a
+    representative stays visible. The views of a block with a ghost stay visible, too, and so do the views of a fusion
+    that consists only of views.
 
     Parameters
     ----------
     graph : Graph
     index : GraphIndex
     ghosts : int32
-        Blocks that contain ghosts.
+        Blocks that contain ghosts. A ghost stands for a value that the forward no longer makes.
     layers : sequence of str
         Layer of each block; empty outside layers.
     """
     statements = graph.statements
     views = views_of(graph)
-    # Keep a fusion that consists only of views.
+    # Do not hide the views of a fusion that consists only of views.
     member = index.shown & ~index.headed & (statements.parent >= 0)
     plain = np.bincount(statements.parent[member & ~views], minlength=len(statements))
     views &= (statements.parent < 0) | (plain[statements.parent] > 0)
@@ -76,7 +78,7 @@ def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Seq
     made = dict(zip(rows, _list_rows(statements.outputs.take_rows(np.asarray(rows, np.intp))), strict=True))
 
     def representative_of(row: int) -> int:
-        """Return the representative of `row`, or -1 if it is not known yet."""
+        """Return the representative of a view, or -1 if it is not known yet. Return any other statement itself."""
         return stand_in.get(row, row)
 
     def maker_above(row: int) -> int:
@@ -113,7 +115,7 @@ def hide_in_index(index: GraphIndex, hidden: HiddenViews) -> GraphIndex:
 
 
 def redirect_arcs(graph: Graph, index: GraphIndex, arcs: Sequence[Arc], hidden: HiddenViews) -> list[Arc]:
-    """Redirect arcs that end at hidden views to the views' readers, or to their representatives."""
+    """Redirect arcs that end at a hidden view to the view's readers or, if it has none, to its representative."""
     stand_in: list[int] = hidden.stand_in.tolist()
 
     def ends(target: int) -> list[int]:

@@ -1,8 +1,9 @@
-"""The U layout: positions of statements, fusions, source lines and arcs, as arrays. A pure function of graph and sites.
+"""The U layout: positions of statements, fusions, source lines and arcs, as arrays.
 
-Forward statements run down the left column, and backward statements run up the right column. Each statement is at the
-height of the user's statement (its origin) that it computes or differentiates. The layout has only heights. `Columns`
-computes the x positions of a column, so that the same layout fits a narrow notebook, a wide screen and a picture.
+Forward statements run down the left column, and backward statements run up the right column. A statement of the program
+is a block. The statements that compute it and the statements that differentiate it are at the block's height. The
+layout has only heights. `Columns` computes x positions for a given width, so that the same layout fits a narrow
+notebook, a wide screen and a picture.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def compute(
         Sites with `values` become arcs.
     unfolded : collection of str
         Keys of groups whose members are shown one by one: stems of layer scopes, such as ``layers``, for identical
-        layers; `waits_key` for waits of one moment; `composite_key` for composites.
+        layers; `waits_key` for adjacent waits; `composite_key` for the statements of one program statement.
     views : bool
         Whether to draw views. If not, they are hidden; see `workbench.ui.graph.hide_views`.
     composites : bool
@@ -71,7 +72,7 @@ def compute(
         `unfolded`.
     earlier_heights : mapping of str to float
         Former heights of blocks by `block_key`, in pixels. If a block gets more rows, they are packed into its former
-        height, down to `TIGHTEST` for each row, so that no other block moves.
+        height, so that no other block moves. If a row would become lower than `TIGHTEST`, the block grows.
     remembered : Remembered, optional
         Cache with unchanged parts of an earlier layout. It does not change the result.
     """
@@ -122,7 +123,7 @@ def compute(
 
 
 def block_key(graph: Graph, origin: int) -> str:
-    """Return a key for the block of an origin; it stays the same for the same program. Empty without an origin."""
+    """Return a key for the block of an origin; empty without an origin. The key is the same in all plans."""
     return graph.origins[origin].id if origin >= 0 else ""
 
 
@@ -193,8 +194,11 @@ def _nodes(
 def _count_statements(
     nodes: Nodes, statements: int, closed: list[tuple[int, ...]], open_composites: list[tuple[int, ...]]
 ) -> Ints:
-    """Count the statements that each node stands for; negative for the first of statements shown one by one."""
-    # The last entry is that of ghosts.
+    """Count the statements of each node's moment or composite; 0 for other nodes.
+
+    If the statements are shown one by one, the count of the first statement is negative.
+    """
+    # The last entry is for ghosts, whose statement is -1.
     count = np.zeros(statements + 1, np.int32)
     for sign, groups in ((1, closed), (-1, open_composites)):
         for group in groups:
@@ -231,7 +235,10 @@ def _heights(
     fold: Fold,
     earlier_heights: NDArray[np.float64],
 ) -> tuple[Nodes, Blocks, tuple[Section, ...], float]:
-    """Compute heights: nodes are stacked in blocks, and blocks are stacked below each other."""
+    """Stack nodes within blocks, and blocks below each other.
+
+    Return the nodes and blocks with their positions, the sections, and the height of the drawing.
+    """
     ports = np.bincount(np.asarray(_source_nodes(arcs, node_of, ghosts), np.int64), minlength=len(nodes))
     height = (ROW * np.maximum(ports, 1)).astype(np.float64)
     column = nodes.block.astype(np.int64) * 2 + nodes.side
@@ -244,7 +251,7 @@ def _heights(
     filled = np.zeros(2 * count)
     np.maximum.at(filled, column, within + height)
     natural = np.maximum(filled.reshape(count, 2).max(axis=1, initial=0.0), ROW) + 2 * BLOCK_PAD
-    # Keep a grown block at its former height.
+    # Keep a block with more rows at its former height, unless its rows would be too low.
     room = earlier_heights - BLOCK_PAD
     tight = (earlier_heights > 0) & (natural > earlier_heights) & (room / (natural - 2 * BLOCK_PAD) >= TIGHTEST / ROW)
     block_height = np.where(tight, earlier_heights, np.maximum(natural, earlier_heights))
@@ -255,7 +262,7 @@ def _heights(
     starts = np.cumsum([0, *(len(span.blocks) for span in fold.shown)])
     heading = np.zeros(count)
     for number, span in enumerate(fold.shown):
-        # Put blocks after a layer, outside of layers, a little lower, so that the layer's end is visible.
+        # Leave a small gap above blocks outside of layers, so that the end of the layer before them is visible.
         heading[starts[number]] = SECTION if span.layer else BLOCK_PAD
     block_y = HEADER + np.cumsum(heading + block_height) - block_height
     bottom = block_y + block_height
@@ -329,7 +336,7 @@ def _place_arcs(
     fold: Fold,
     sections: tuple[Section, ...],
 ) -> Arcs:
-    """Place arc ends: each source at a separate height, the target at the nearest reader."""
+    """Place the ends of arcs: each arc starts at a separate height of its source, and ends at the nearest reader."""
     sources = _source_nodes(arcs, node_of, ghosts)
     used: dict[int, int] = {}
     ports = Counter(sources)

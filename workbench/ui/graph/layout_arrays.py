@@ -1,4 +1,4 @@
-"""Arrays that the graph view draws: nodes, blocks, lines, runs, sections, arcs and marks, and the columns."""
+"""Arrays that the graph view draws (boxes, source lines, layers, arcs, marks), and the extents of the columns."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROW = 20.0
-"""Height of a statement, in pixels at zoom 1; also the distance between two arcs that begin at the same statement."""
+"""Height of a statement, in pixels at zoom 1. It is also the distance between arcs that start at the same statement."""
 
 
 TIGHTEST = 6.0
-"""Minimum height of a statement in a block that keeps its former height; below 9 the statement shows no text."""
+"""Minimum height of a statement in a block that gets more statements but keeps its height.
+
+Below 9 pixels, a statement shows no text.
+"""
 
 
 NODE_GAP = 3.0
-"""Height of the empty part of a row below a statement."""
+"""Height of the gap below a statement. The gap belongs to the statement's row."""
 
 
 BLOCK_PAD = 4.0
@@ -33,11 +36,11 @@ NARROWEST = 330.0
 
 
 ROOMY = 640.0
-"""Width of a view with full columns; in a narrower view, the program's column shrinks first."""
+"""Minimum width of a view in which the program's column has its full share of the width."""
 
 
 SHARE, LEAST_SHARE = 0.27, 0.16
-"""Share of the width for each column, and for the program's column in the narrowest view."""
+"""Share of the width that each column gets, and the share that the program's column gets in the narrowest view."""
 
 
 HEADER = 30.0
@@ -59,10 +62,10 @@ class ArcStyle(IntEnum):
 
 
 class ArcShape(IntEnum):
-    """The way that an arc takes."""
+    """Start and end of an arc."""
 
     CROSS = 0
-    """From the left column to the right one."""
+    """From the left column to the right column."""
     SIDE = 1
     """Between two statements of one column."""
     STUB = 2
@@ -71,23 +74,26 @@ class ArcShape(IntEnum):
 
 @dataclass(frozen=True)
 class Nodes:
-    """One row for each drawn box: a statement, the heading of a fusion, or the ghost of a value that is not stored.
+    """One row for each drawn box: a statement, the heading of a fusion, or a ghost.
+
+    A ghost stands for a value that the forward no longer makes.
 
     Attributes
     ----------
     statement : int32
         Index into the graph's statements; -1 for a ghost.
     ghost : int32
-        For a ghost, the site of the value that the forward no longer makes; otherwise -1.
+        For a ghost, the index of the site of the value that the forward no longer makes; otherwise -1.
     side, block, fusion : int8, int32, int32
         Column, row of `Blocks`, and the fusion (statement index, or -1) that the node heads or belongs to.
     heading : bool
         Whether the node is the heading of its fusion.
     waits : int32
-        Number of waits of one moment that the node stands for. Negative if the waits are shown one by one and this is
-        the first. Otherwise 0.
+        Number of waits in a moment (a group of adjacent waits), if the node stands for this moment. The number is
+        negative if the waits are shown one by one and the node is the first of them. It is 0 for all other nodes.
     parts : int32
-        Number of a composite's statements that the node stands for, in the same form.
+        Number of statements in a composite (the statements that compute one statement of the program), if the node
+        stands for this composite. The number is negative or 0 in the same cases as in `waits`.
     y, height : float32
         Upper edge and height, in pixels at zoom 1.
     """
@@ -109,7 +115,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Blocks:
-    """One row for each shown program statement: its origin (-1 if there is none) and its vertical extent."""
+    """One row for each shown statement of the program: its origin (-1 if unknown) and its vertical extent."""
 
     origin: Ints
     y: Floats
@@ -121,7 +127,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class SourceLines:
-    """Consecutive blocks from one source line: first block, number of blocks, extent."""
+    """One row for consecutive blocks of one source line: first block, number of blocks, and vertical extent."""
 
     block: Ints
     count: Ints
@@ -131,7 +137,7 @@ class SourceLines:
 
 @dataclass(frozen=True)
 class FusionPieces:
-    """Vertical pieces of a fusion's box: consecutive members in one column."""
+    """One row for each piece of a fusion's box. A piece has consecutive members in one column."""
 
     fusion: Ints
     side: NDArray[np.int8]
@@ -141,7 +147,7 @@ class FusionPieces:
 
 @dataclass(frozen=True)
 class Section:
-    """The heading of a layer, or of identical layers folded into one.
+    """A layer with a heading, or several identical layers that are folded into one.
 
     Attributes
     ----------
@@ -152,7 +158,7 @@ class Section:
     count : int
         Number of layers that the heading stands for.
     identical : int
-        Number of consecutive identical layers to which the layer belongs; above 1 they can be folded.
+        Length of the run of identical layers that contains this layer. A run of two or more layers can be folded.
     differs : str
         Difference from the previous layer of the same stem; empty if there is none.
     y, height : float
@@ -189,7 +195,7 @@ class Arcs:
     y0, y1 : float32
         Heights of the arc's ends.
     bytes : int64
-        Bytes of one value.
+        Size of the arc's value.
     """
 
     sites: tuple[tuple[int, ...], ...]
@@ -209,7 +215,7 @@ class Arcs:
 
 @dataclass(frozen=True)
 class Marks:
-    """One row for each mark, which shows a choice on a statement.
+    """One row for each mark. A mark is a small label on a statement, and shows a choice.
 
     Attributes
     ----------
@@ -218,7 +224,7 @@ class Marks:
     peers : tuple of tuple of int
         The sites of this mark in all layers that the mark stands for, including the shown layer.
     node, place : int32
-        The node that has the mark, and the number of marks of this node to the right of this mark.
+        The node that has the mark, and the position of the mark among the node's marks, from the right.
     """
 
     site: tuple[int, ...]
@@ -237,9 +243,10 @@ class GraphLayout:
     Attributes
     ----------
     node_of : int32
-        For each statement of the graph, the node that shows it or, in a folded layer, its representative; -1 if none.
+        For each statement of the graph, the node that shows it or, in a folded layer, its counterpart; -1 if none.
     hidden : bool
-        Whether each statement of the graph is a hidden view; `node_of` then gives its representative.
+        For each statement of the graph, whether it is a hidden view. For a hidden view, `node_of` has the node of the
+        statement that represents the view.
     unplaced : tuple of int
         Sites of values that the graph does not show; the table of sites lists these sites.
     """
@@ -268,7 +275,7 @@ class Columns:
 
     @classmethod
     def fit(cls, width: float, lane: float = 0.0) -> Columns:
-        """Divide `width` among label, forward, gap and backward, with a lane beside each of the two columns.
+        """Divide `width` among label, forward, gap and backward, with a lane beside the forward and the backward.
 
         ``graph_hit_test.js`` computes the same extents.
         """

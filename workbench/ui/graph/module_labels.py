@@ -23,8 +23,8 @@ class ModuleSpan:
     scope : str
         Scope of the module: ``layers.0.self_attn``.
     name, short : str
-        `name` is the scope within the layer; it is empty for a layer, because a layer has a heading. `short` is the
-        last part of the scope and never empty.
+        `name` is the scope within the layer. It is empty for a layer, because the layer's heading shows the name.
+        `short` equals `name`, but for a layer it is the end of the layer's scope.
     depth : int
         Number of modules around this one. A module comes before the modules inside it.
     y, height : float
@@ -34,7 +34,7 @@ class ModuleSpan:
     operations : tuple of str
         Operations of the program in each column, the most frequent first: ``linear × 4, mul``.
     saved_bytes : int
-        Bytes that values made in the module keep on the device for the backward.
+        Bytes of the module's values that are saved on the device for the backward.
     """
 
     scope: str
@@ -50,10 +50,10 @@ class ModuleSpan:
 
 
 def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
-    """Return all modules in the layout from the top, outer before inner. Nested modules of equal extent are merged."""
+    """Return all modules in the layout from the top, outer modules first. Nested modules of equal extent are merged."""
     blocks, nodes, arcs = layout.blocks, layout.nodes, layout.arcs
     scopes = [_parts(graph.origins[origin].scope) if origin >= 0 else () for origin in blocks.origin.tolist()]
-    # The row of a composite, or of waits of one moment, counts as the number of its statements.
+    # A row that stands for several statements (a composite, or adjacent waits) counts as the number of its statements.
     counted = np.where((nodes.statement >= 0) & ~nodes.heading, np.maximum(np.maximum(nodes.parts, nodes.waits), 1), 0)
     rows = {
         side: np.bincount(nodes.block, np.where(nodes.side == side, counted, 0), len(blocks))
@@ -65,7 +65,7 @@ def modules_of(graph: Graph, layout: GraphLayout) -> list[ModuleSpan]:
     named = functools.cache(short_name)
     asked, starts = {}, {}
     for side in (FORWARD, BACKWARD):
-        # Count for each block, in the order of nodes.
+        # Collect the names of operations block by block.
         which = np.flatnonzero((counted > 0) & (nodes.side == side))
         asked[side] = [named(graph.statements.name[row]) for row in nodes.statement[which].tolist()]
         for place in np.flatnonzero(nodes.parts[which] > 0).tolist():
@@ -104,7 +104,7 @@ def _count_names(names: Iterable[str]) -> str:
 
 
 def _parts(scope: str) -> tuple[str, ...]:
-    """Split a scope into names; names up to a layer count as one."""
+    """Split a scope into names. The scope of a layer is a single name."""
     layer = layer_of(scope)
     rest = scope.removeprefix(layer).removeprefix(".")
     return (*([layer] if layer else []), *(rest.split(".") if rest else []))
@@ -113,7 +113,7 @@ def _parts(scope: str) -> tuple[str, ...]:
 def _spans(
     scopes: list[tuple[str, ...]], start: int, stop: int, level: int, depth: int
 ) -> Iterator[tuple[int, int, tuple[str, ...], int]]:
-    """Return first block, end block, names and depth of each module in a range of blocks."""
+    """Yield first block, end block, names and depth of each module in a range of blocks."""
     while start < stop:
         parts = scopes[start][: level + 1]
         end = start + 1

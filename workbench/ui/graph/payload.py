@@ -23,9 +23,9 @@ from workbench.ui.graph.node_names import next_option, node_ids, short_name
 from workbench.util.last_call_cache import Remembered
 
 HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT, COMPOSITE = 1, 2, 4, 8, 16, 32, 64, 128
-"""Bits of a node's flags, with the names of `graph_scene.js`."""
+"""Bits of a node's flags. ``graph_scene.js`` uses the same names."""
 CHANGED, FIXED = 1, 2
-"""Bits of a mark's state. The first says that the choice differs from stock, the second that it is the only option."""
+"""Bits of a mark's state: the choice differs from stock; the site has no other legal option."""
 
 _VERBS = {ArcStyle.SAVED: "saved for the backward", ArcStyle.RECOMPUTED: "recomputed in the backward"}
 _VERBS[ArcStyle.OFFLOADED] = "kept on the CPU until the backward"
@@ -35,7 +35,7 @@ class Strings(dict[str, int]):
     """A table of distinct texts. A look-up returns the index of a text, and adds a text that is new."""
 
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """Return indices of `texts`."""
+        """Return the index of each text in `texts`, and add new texts."""
         for text in dict.fromkeys(texts):
             self.setdefault(text, len(self))
         return np.asarray(list(map(self.__getitem__, texts)), np.int32)
@@ -50,7 +50,7 @@ def payload(
     read_only: bool = False,
     remembered: Remembered | None = None,
 ) -> dict[str, Any]:
-    """Return the canvas's data: tables of ``[type code, bytes]`` columns and the strings to which columns refer.
+    """Return the canvas's data: tables with columns ``[type code, bytes]``, and the strings to which columns refer.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def payload(
     ids : sequence of str, optional
         Node ids, if the caller has computed them.
     read_only : bool
-        Whether nothing can be chosen, so that tooltips do not describe clicks.
+        Whether the user cannot choose anything. Tooltips then do not describe clicks.
     remembered : Remembered, optional
         Cache with unchanged parts of an earlier drawing. It does not change the result.
     """
@@ -128,18 +128,19 @@ def payload(
 
 
 PACKED_FROM = 100_000
-"""Minimum size in bytes of data that is compressed before it is sent to the page."""
+"""Data of at least this many bytes are compressed before they are sent to the page."""
 
 
 def pack(picture: dict[str, Any]) -> dict[str, Any]:
-    """Compress the result of `payload` for ``graph_scene.js``. With identical layers, a seventh of its size remains.
+    """Compress the result of `payload` for ``graph_scene.js``.
 
     Returns
     -------
     dict
-        ``pack``: the length of a JSON document in four bytes, the document, the strings and the columns. The document
-        has the lengths of the strings and columns. The strings are joined by a character that no text contains, because
-        they can be split faster than a JSON list can be read. A small `picture` is returned unchanged.
+        ``packed``: compressed bytes. They contain the length of a JSON document in four bytes, the document, the
+        strings and the columns. The document has the lengths of the strings and columns. The strings are joined by a
+        character that no string contains, because the page splits such a text faster than it reads a JSON list. A small
+        `picture` is returned unchanged.
     """
     columns = [column for table in picture["tables"].values() for column in table.values()]
     if sum(len(content) for _, content in columns) + sum(map(len, picture["strings"])) < PACKED_FROM:
@@ -160,7 +161,7 @@ def pack(picture: dict[str, Any]) -> dict[str, Any]:
 
 
 def _narrow_column(code: str, content: bytes) -> tuple[str, bytes]:
-    """Return a column with half the bytes for each number, if all its numbers fit."""
+    """Convert an int32 column to uint16 if all its numbers fit; return any other column unchanged."""
     if code == "i":
         numbers = np.frombuffer(content, np.int32)
         if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
@@ -198,7 +199,7 @@ def _symbol(graph: Graph, origin: int) -> str:
 
 
 def _value_words(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, str]]:
-    """Return, for each value, its shape and its name with the shape; the last entry is for "no value"."""
+    """Return, for each value, its shape and its name with the shape. The last entry, for index -1, is empty."""
     shape_of = functools.cache(human_shape)
     return [*((at, f"{name} {at}") for name, at in zip(names, map(shape_of, shapes), strict=True)), ("", "")]
 
@@ -221,7 +222,7 @@ def _node_columns(
     size[nodes.parts > 0] = 0
     names, executors = statements.name, statements.executor
     words = remembered.result_of(_value_words, values.name, values.shape)
-    # Most rows make one tensor, so begin with the first tensor of each row.
+    # Most nodes make one tensor. Use the texts of the first tensor here; the loop below replaces them where needed.
     shape, detail = map(list, zip(*map(words.__getitem__, first.tolist()), strict=True)) if len(nodes) else ([], [])
     full = [names[row] if row >= 0 else "" for row in rows]
     short_of = {name: short_name(name) for name in set(full)}
@@ -292,7 +293,7 @@ def _tensors_made(graph: Graph) -> Ragged:
 
 
 def _place_in_program(graph: Graph, origin: int) -> str:
-    """Return the place of a block's statement in the program."""
+    """Describe the place of a block in the program: module, file, line and source text."""
     if origin < 0:
         return ""
     source = graph.origins[origin]
@@ -419,13 +420,14 @@ def _arc_tips(
 
 
 def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
-    """Return all pairs of nodes of which the first produces a value that the second reads."""
+    """Return all pairs of nodes in which the first node produces a value that the second node reads."""
     inputs = graph.statements.inputs
     reader = np.repeat(np.arange(len(graph.statements)), np.diff(inputs.offsets))
     made = np.full(len(graph.values), -1, np.int32)
     outputs = graph.statements.outputs
     maker = np.repeat(np.arange(len(graph.statements)), np.diff(outputs.offsets))
-    # From last to first, so that the first producer wins; members come after their fusion and replace it.
+    # The last assignment to an entry wins. Assign fusions before other statements, and later statements before earlier
+    # statements: a member then replaces its fusion, and the first producer replaces all others.
     fusions = np.zeros(len(graph.statements), bool)
     fusions[graph.statements.parent[graph.statements.parent >= 0]] = True
     order = np.argsort(fusions[maker], kind="stable")[::-1]
@@ -441,7 +443,7 @@ def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
 
 
 def _aliases(layout: GraphLayout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
-    """Return the sites of an arc or a mark after its first site: those of other levers and of folded layers."""
+    """Return the further sites of each arc and mark, after the first: sites of other levers, and of folded layers."""
     numbers: list[int] = []
     counts = []
     for of_arc, peers in zip(layout.arcs.sites, layout.arcs.peers, strict=True):

@@ -1,4 +1,4 @@
-"""Drawing of each site: an arc from the producer of its value to a reader, or a mark on a statement."""
+"""Find where each site is drawn: as an arc from the producer of its value to a reader, or as a mark on a statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.ui.graph.layout_arrays import ArcStyle, Ints
 from workbench.util.last_call_cache import Remembered
 
 SAVED = "saved"
-"""The lever whose sites always are arcs from the forward to the backward."""
+"""Name of the lever whose sites are always drawn as arcs from the forward to the backward."""
 
 
 REMAT = "remat"
@@ -31,7 +31,23 @@ _HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
 
 @dataclass(frozen=True)
 class GraphIndex:
-    """Look-ups in the tables of a graph. A block's number is that of its origin plus one; block 0 has no origin."""
+    """Look-ups in the tables of a graph.
+
+    A block is a statement of the program (an origin) with all graph statements that compute or differentiate it. The
+    number of a block is the number of its origin plus one. Block 0 has no origin.
+
+    Attributes
+    ----------
+    shown, headed : bool
+        For each statement, whether it is drawn, and whether it is a fusion with members.
+    block : int32
+        Block of each statement.
+    producer : int32
+        Statement that produces each value; -1 if there is none. For a value that a fusion produces, this is the member
+        of the fusion.
+    readers_start, readers : int32
+        The readers of value ``v`` are ``readers[readers_start[v]:readers_start[v + 1]]``.
+    """
 
     shown: NDArray[np.bool_]
     headed: NDArray[np.bool_]
@@ -47,7 +63,7 @@ class GraphIndex:
         shown = ~np.isin(statements.kind, _HIDDEN)
         headed = np.zeros(len(statements), bool)
         headed[statements.parent[statements.parent >= 0]] = True
-        # Use a fusion's members: they locate producers and readers of a value more precisely than the fusion.
+        # Leave out fusions: their members locate the producers and readers of a value more precisely.
         ends = shown & ~headed
         made_by = np.repeat(np.arange(len(statements)), np.diff(statements.outputs.offsets))
         made, made_by = statements.outputs.items[ends[made_by]], made_by[ends[made_by]]
@@ -76,7 +92,7 @@ class GraphIndex:
 
     @cached_property
     def blocks(self) -> list[int]:
-        """`block` as a list."""
+        """`block` as a list, because thousands of single entries are read."""
         return self.block.tolist()
 
     @cached_property
@@ -87,7 +103,7 @@ class GraphIndex:
 
 
 def group_by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
-    """Group rows by their keys; the order of the rows stays the same in each group."""
+    """Group rows by their keys. Within a group, the order of the rows does not change."""
     if not len(rows):
         return {}
     order = np.argsort(keys, kind="stable")
@@ -98,7 +114,10 @@ def group_by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]
 
 
 class Arc(NamedTuple):
-    """An arc before heights are known. Its ends are statements; a `source` of -1 means a ghost in `block`."""
+    """An arc before its position is known: its ends are statements.
+
+    If the forward no longer makes the arc's value, `source` is -1, and the arc starts at a ghost in `block`.
+    """
 
     sites: tuple[int, ...]
     source: int
@@ -110,7 +129,7 @@ class Arc(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A mark before nodes are known: its statement, and the statement's block."""
+    """A mark before its node is known: its site, its statement, and the statement's block."""
 
     site: int
     statement: int
@@ -127,7 +146,7 @@ _STYLES = {"recompute": ArcStyle.RECOMPUTED, "offload": ArcStyle.OFFLOADED}
 
 
 def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
-    """Return each statement's block; a statement without an origin joins the statement before it on its side."""
+    """Return each statement's block. A statement without an origin gets the block of the statement before it."""
     block = np.where(ends, graph.statements.origin + 1, 0).astype(np.int32)
     for side in (FORWARD, BACKWARD):
         rows = np.flatnonzero(graph.statements.side == side)
@@ -151,7 +170,8 @@ class _MarkPlace(NamedTuple):
     known : bool
         Whether the site names a place or values.
     here, above : int
-        The origin that the site's id names, and the origin around it; -1 if there is none.
+        The origin that the site's id names, and the origin that the id names without its part from ``!`` on; -1 for an
+        origin that does not exist.
     values : tuple of int
         Values of the site that the graph has.
     """
@@ -178,7 +198,7 @@ def origin_numbers(origins: Sequence[Origin]) -> dict[str, int]:
 def marks_of_sites(
     graph: Graph, sites: Sequence[Site], index: GraphIndex, remembered: Remembered | None = None
 ) -> tuple[list[Mark], list[int]]:
-    """Return marks of the sites that are not arcs, and the indices of sites with nothing visible."""
+    """Return marks for the sites that are not arcs, and the indices of sites for which nothing is shown."""
     marks: list[Mark] = []
     unplaced: list[int] = []
     able = [number for number, site in enumerate(sites) if site.lever not in CROSSING]
@@ -195,8 +215,8 @@ def marks_of_sites(
     for number, (known, origin, whole, values) in zip(able, places, strict=True):
         if not known:
             continue
-        # Use the statement that the id names. If a choice removed it, use the statement of the origin around it, or a
-        # statement that has the site's value.
+        # Use a statement of the origin that the id names. If there is none, use the origin without the part from ``!``
+        # on. If there is none either, use a statement that makes or reads one of the site's values.
         if here := rows_of.get(origin, ()):
             makers = {producers[value] for value in values}
             found = next((row for row in here if row in makers), -1)

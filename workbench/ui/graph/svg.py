@@ -1,4 +1,4 @@
-"""The graph as a picture: the same layout as SVG text, for saved notebooks and pages without a kernel."""
+"""Draw the graph as SVG text with the layout of the graph view, for saved notebooks and pages without a kernel."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from workbench.ui.graph.layout_arrays import HEADER, SECTION, ArcShape, ArcStyle
 from workbench.ui.graph.node_names import short_name
 
 MAX_HEIGHT = 2400
-"""Maximum height of the picture, so that saved notebooks stay small. A picture that is cut there says so."""
+"""Maximum height of the picture in pixels, so that saved notebooks stay small. A higher picture is cut, with a note."""
 
 _CHARACTER = 0.61
-"""Width of a character of the fixed font, as a share of the font size; slightly more than in usual fonts."""
+"""Width of a character of the fixed font, as a share of the font size. It is slightly more than in usual fonts."""
 _FILL, _STROKE, _INK, _SOFT = (
     ("#e9f1fb", "#fcefe6"),
     ("#bfd3ec", "#eccfb9"),
@@ -53,15 +53,15 @@ def render(
     head: Sequence[str] = (),
     room: float = 0.0,
 ) -> str:
-    """Draw a graph; identical layers are folded.
+    """Draw a graph with its sites as SVG. Identical layers are folded.
 
     Parameters
     ----------
     graph : Graph
     sites : sequence of Site
-        Sites, which are drawn as arcs; those of collectives are drawn as bars beside the columns.
+        Sites of values are drawn as arcs. Sites of collectives are drawn as bars beside the columns.
     title : str
-        Text above the picture, which is also read by screen readers.
+        Text above the picture, also for screen readers.
     width, max_height : int
         Size in pixels.
     views : bool
@@ -107,19 +107,19 @@ def render(
 
 
 def text(x: float, y: float, words: str, classes: str = "", fill: str = INK) -> str:
-    """Draw a text whose middle is at height `y`; for an empty text, return an empty string."""
+    """Return an SVG text with its middle at height `y`; return an empty string if there are no words."""
     named = f' class="{classes}"' if classes else ""
     return f'<text x="{x:g}" y="{y:g}"{named} fill="{fill}">{escape(words)}</text>' if words else ""
 
 
 def shorten_words(words: str, width: float, size: float = 11) -> str:
-    """Shorten `words` to `width` in the fixed font."""
+    """Shorten `words` to a width of `width` pixels in the fixed font."""
     room = int(width / (size * _CHARACTER))
     return words if len(words) <= room else f"{words[: max(0, room - 1)].rstrip()}…" if room > 1 else ""
 
 
 def wrap(words: str, width: float, size: float = 11) -> list[str]:
-    """Split `words` into lines that fit `width` in the fixed font, between words where possible."""
+    """Split `words` into lines of at most `width` pixels in the fixed font. Longer words are shortened."""
     lines = textwrap.wrap(
         words, max(1, int(width / (size * _CHARACTER))), break_long_words=False, break_on_hyphens=False
     )
@@ -168,7 +168,7 @@ def _bar(issue: tuple[float, float], wait: tuple[float, float], group: int) -> s
 
 
 def _bars(bars: collective_lanes.Bars, columns: Columns, limit: float) -> list[str]:
-    """Draw collectives in flight beside the columns."""
+    """Draw the bars of collectives beside the columns."""
     parts = []
     each = (column.tolist() for column in (bars.side, bars.column, bars.group, bars.y0, bars.y1))
     for side, column, group, y0, y1 in zip(*each, strict=True):
@@ -176,7 +176,7 @@ def _bars(bars: collective_lanes.Bars, columns: Columns, limit: float) -> list[s
             continue
         out = collective_lanes.FIRST + collective_lanes.STEP * column
         x = columns.forward[0] - out if side == 0 else columns.backward[1] + out
-        # Draw an end at the first statement in full, below the column headings.
+        # Keep the ends of bars below the column headings, which would cover them.
         parts.append(_bar((x, max(y0, HEADER + 6)), (x, max(y1, HEADER + 6)), group))
     return parts
 

@@ -1,4 +1,4 @@
-"""Tables and line charts for notebooks, as Markdown and SVG: readable without a kernel."""
+"""Tables in Markdown and line charts in SVG. A notebook shows them even without a kernel."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CHARACTER = 6.6
 
 
 class Table:
-    """Rows of figures: Markdown in a notebook, else aligned text.
+    """A table of figures, shown as Markdown in a notebook and as aligned text at a prompt.
 
     Parameters
     ----------
     rows : sequence of mapping
-        For each row, a mapping of columns to cells. The first row defines the columns.
+        Each row maps columns to cells. The first row defines the columns.
 
     Raises
     ------
@@ -64,12 +64,12 @@ class Table:
 
 
 class LinePlot:
-    """Lines through points, on linear or logarithmic axes.
+    """A chart with lines through points, on linear or logarithmic axes.
 
     Parameters
     ----------
     lines : mapping of str to mapping of float to float
-        For each line's name, a mapping of x to y.
+        The points of each line as a mapping of x to y, by the line's name.
     title, x, y : str
         Text above the chart and along its axes, with units.
     limits : mapping of str to float, optional
@@ -150,7 +150,7 @@ class LinePlot:
 
 
 class _Axis:
-    """Converts values to pixels."""
+    """An axis that converts values to pixels."""
 
     def __init__(self, low: float, high: float, first: float, last: float, *, log: bool, decades: bool = False) -> None:
         self.log, self.low, self.first, self.last = log, low, first, last
@@ -185,7 +185,7 @@ def _colors(count: int) -> list[str]:
 
 
 def _separate_labels(labels: Mapping[str, float], distance: float, low: float, high: float) -> dict[str, float]:
-    """Move heights so that labels do not overlap."""
+    """Return heights for labels, moved so that the labels do not overlap and stay between `low` and `high`."""
     order = sorted(labels, key=labels.__getitem__)
     heights: dict[str, float] = {}
     last = low - distance

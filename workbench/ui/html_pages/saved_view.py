@@ -1,4 +1,4 @@
-"""The view of a saved plan: the strip of figures and the canvas's arrays, as text in a JSON document."""
+"""The view of a saved plan: the strip of figures and the canvas's arrays, encoded as text for a JSON document."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ UNKNOWN = "–"
 
 
 def view_content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
-    """Return the data that the extension draws.
+    """Return the data that ``extensions/trace-view`` draws.
 
     Parameters
     ----------
     plan, stock : Plan
-        The saved plan, and the plan of unmodified Thunder, with whose figures it is compared.
+        The saved plan, and the stock plan with which its figures are compared.
     machine : Machine
         Machine on which ranks are simulated.
 
     Returns
     -------
     dict
-        ``figures`` in the form of `Strip`, without figures that only a run measures; ``graph`` in the form in which
-        `GraphView` sends it, with the bytes of each column in base64.
+        ``figures`` as `Strip` shows them, without figures that only a run measures; ``graph`` from `encode_graph`.
     """
     against = Baseline("stock", stock)
     shown = figures(plan, None, against, same_choices=True, machine=machine)
@@ -44,7 +43,7 @@ def view_content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
 
 
 def encode_graph(graph: Graph, sites: Sequence[Site]) -> dict[str, Any]:
-    """Return a graph in the form in which `GraphView` sends it, with the bytes of each column in base64."""
+    """Return the data of `payload` for a graph, with the bytes of each column in base64."""
     found = payload(graph, u_layout.compute(graph, sites), sites, read_only=True)
     found["tables"] = {
         table: {name: [code, base64.b64encode(column).decode()] for name, (code, column) in columns.items()}

@@ -1,4 +1,4 @@
-"""A sweep as a log-log plot: an HTML page that needs no network."""
+"""Draw a sweep as a log-log plot, in an HTML page that needs no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.util import paths
 
 
 def write_plot(result: SweepResult, path: str | Path, figure: str = "compile_s") -> Path:
-    """Draw a measured figure of a sweep over its first setting, with the fitted exponents.
+    """Draw a measured figure over the first setting of a sweep, with the fitted exponents in the legend.
 
     Parameters
     ----------

@@ -65,14 +65,14 @@ class ComparePanel:
         self._kept.pop(key, None)
 
     def compare(self, plans: Sequence[str], folders: Sequence[str], base: str = "") -> dict[str, Any]:
-        """Compare plans and runs; return the page's data.
+        """Compare plans and runs; return the data that the app shows.
 
-        A run is shown with the statements of the plan that its choices give now, if the choices still fit the program.
+        If the choices of a run still fit the program, the run is planned again to show its statements.
 
         Raises
         ------
         RunError, ChoiceError
-            If there are fewer than two plans and runs, a run cannot be read, or a plan is no longer remembered.
+            If there are fewer than two plans and runs, if a run cannot be read, or if a kept plan was removed.
         """
         sides = [column_of_plan(key, self._bench.program.name, self._plan(key)) for key in plans]
         for folder in folders:
@@ -82,7 +82,7 @@ class ComparePanel:
         return compared_page.comparison_content(self.found, most_rows=MOST_ROWS)
 
     def write(self, path: str) -> Path:
-        """Write the last comparison as one page; an existing file is replaced only if it is such a page.
+        """Write the last comparison as an HTML page. An existing file is replaced only if it is such a page.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Plans and runs side by side as one HTML page without network or script, with statements aligned."""
+"""A comparison of plans and runs, with aligned statements, as one HTML page without scripts that needs no network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def comparison_page(comparison: SideBySide) -> str:
-    """Return the page's text after its first line."""
+    """Return the text of the page, without its first line."""
     title = " · ".join(column.name for column in comparison.columns)
     tables = comparison.tables()
     parts = [_table(comparison, tables["Figures"], comparison.figures)] if comparison.figures else []
@@ -81,7 +81,7 @@ def comparison_content(comparison: SideBySide, *, most_rows: int) -> dict[str, A
     ----------
     comparison : SideBySide
     most_rows : int
-        Maximum number of statements to list; if there are more, statements that differ are preferred.
+        Maximum number of statements to list. If there are more, statements that differ are listed first.
     """
     marks = {"Figures": comparison.figures, "Sites that differ": comparison.sites}
     tables = [
@@ -127,7 +127,7 @@ def _runs(comparison: SideBySide) -> dict[str, Any] | None:
 
 @dataclasses.dataclass(frozen=True)
 class AlignedStatement:
-    """A statement in one plan: its place, and the bytes alive inside it as a share of the maximum over all plans."""
+    """A statement in one plan: its position, and its peak memory in percent of the maximum over all plans."""
 
     place: str
     share: float
@@ -137,7 +137,7 @@ class AlignedStatement:
 
 @dataclasses.dataclass(frozen=True)
 class AlignedStatements:
-    """Aligned statements of all plans, in the form in which they are drawn. A row has one statement in all plans."""
+    """Table of the aligned statements of all plans. A row has one statement, with a cell for each plan."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[ComparisonRow, tuple[AlignedStatement, ...]], ...]
@@ -162,7 +162,7 @@ class AlignedStatements:
         return cls(("statement", "side", "line", *(comparison.columns[i].name for i in of)), tuple(rows), words)
 
     def content(self, most_rows: int) -> dict[str, Any]:
-        """Return plain data with at most `most_rows` rows, in the plans' order."""
+        """Return plain data with at most `most_rows` rows. Rows without a difference are left out first."""
         first = sorted(range(len(self.rows)), key=lambda i: not any(self.rows[i][0].differs))
         listed = [self.rows[i] for i in sorted(first[:most_rows])]
         more = len(self.rows) - len(listed)
@@ -192,7 +192,7 @@ def _step(value: Statement | None, text: str, most: int, mark: str) -> AlignedSt
 
 
 def _steps(comparison: SideBySide) -> str:
-    """Return a table row for each statement of any plan: its place in each plan, and the bytes alive inside it."""
+    """Return an HTML table with a row for each statement: its position and its peak memory in each plan."""
     steps = AlignedStatements.of(comparison)
     lines = []
     for row, cells in steps.rows:

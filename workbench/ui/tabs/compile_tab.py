@@ -1,4 +1,4 @@
-"""The Compile tab: the time of each stage and fusion of a compilation, while it runs."""
+"""The Compile tab: the time of each stage and fusion of a compilation, updated while the compilation runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 INTERVAL_S = 0.25
-"""Interval between updates of the rows on the page. In between, the page itself counts the time."""
+"""Interval between updates of the rows on the page. Between two updates, the page itself advances the elapsed time."""
 
 MOST_FUSIONS = 400
-"""Maximum number of fusions with a row of their own. If there are more, the longest fusions have rows."""
+"""Maximum number of fusions with a row. If there are more, the fusions with the longest times have rows."""
 
 
 class CompileTab(Panel):
-    """A waterfall of one run's compilation; content from `Waterfall.content`.
+    """A waterfall of one run's compilation. `Waterfall.content` makes its `content`.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class CompileTab(Panel):
         self._end: Callable[[], None] | None = None
 
     def follow(self, run: Run) -> None:
-        """Show the compilation of `run` instead of that of an earlier run."""
+        """Show the compilation of `run` instead of an earlier run's compilation."""
         waterfall = Waterfall()
         with self._lock:
             self._shown = waterfall
@@ -50,7 +50,7 @@ class CompileTab(Panel):
         self._end = run.observe(lambda event: self._event(waterfall, event))
 
     def look(self, is_open: bool) -> None:
-        """Record whether the tab is open. While it is closed, only the end of a compilation is drawn."""
+        """Record whether the tab is open. While the tab is closed, only the end of a compilation is drawn."""
         with self._lock:
             self._open = is_open
             if is_open and self._shown is not None and self._shown.changed:
@@ -58,7 +58,7 @@ class CompileTab(Panel):
 
     @property
     def compiled_s(self) -> dict[str, float]:
-        """Seconds of each fusion that is compiled so far, by name."""
+        """Compile time in seconds of each fusion that was compiled so far, by name."""
         with self._lock:
             return {} if self._shown is None else dict(self._shown.seconds_of)
 
@@ -80,9 +80,9 @@ class Waterfall:
     Attributes
     ----------
     seconds_of : dict of str to float
-        Seconds of each fusion that is compiled so far, by name.
+        Compile time of each fusion that was compiled so far, by name.
     changed : bool
-        Whether an event has arrived since the last call of `content`.
+        Whether an event has changed the data since the last call of `content`.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Waterfall:
         self._fusions.append({"name": name, "seconds": seconds, "pieces": pieces, "cached": bool(cached)})
 
     def content(self) -> dict[str, Any]:
-        """Return the page's data; times are seconds since the compilation began."""
+        """Return the tab's data. Times are seconds since the compilation began."""
         self.changed = False
         if self._start_s is None:
             return {"rows": [], "state": "none"}

@@ -32,11 +32,12 @@ _FIGURES = {
 
 
 class Experiments(Panel):
-    """A table of runs; content: ``rows`` from `run_row`, and ``unreadable`` folders, each with the reason.
+    """A table of runs.
 
-    ``compared`` is the comparison of runs with the pinned run, after the user has requested it. ``plans`` are plans
-    that the user can tick like runs. ``beside`` is the comparison of ticked plans and runs. ``busy`` is the name of a
-    task in progress.
+    In `content`, ``rows`` are from `run_row`, and ``unreadable`` lists folders that cannot be read, with reasons.
+    ``compared`` is the comparison of runs with the pinned run, if the user has requested it. ``plans`` are the plans
+    that the user can tick like runs. ``beside`` is the comparison of the ticked plans and runs. ``busy`` is the name
+    of a task in progress.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ class Experiments(Panel):
 
     def _row(self, folder: Path) -> dict[str, Any] | None:
         """Return the row of a folder's run; None for a run of a different program."""
-        # Take the times before reading. If the run changes while it is read, it is then read again.
+        # Get the modification times before reading. If the run changes while it is read, the next call reads it again.
         written = untrusted_files.modified_times(folder, (request.REQUEST_FILE, event_log.LOG_FILE))
         known_written, known = self._known.get(folder, (None, None))
         if known_written == written:
@@ -166,7 +167,7 @@ class Experiments(Panel):
             self.content = {**self.content, **more}
 
     def _compare(self) -> None:
-        """Compare the other runs with the pinned one, newest first."""
+        """Compare the newest finished runs with the pinned run."""
         if self.pinned is None:
             raise RunError("nothing is pinned: pin the run that the others are to be compared with")
         folders = [row["folder"] for row in self.content["rows"] if not row["pinned"] and row["state"] == "done"]
@@ -178,7 +179,7 @@ class Experiments(Panel):
         self._show(compared={"words": words, "rows": list(map(_difference_row, found.differences))})
 
     def _pin(self, folder: Path, pinned: bool) -> None:
-        """Unpin the program's runs; if `pinned`, then pin the run of `folder`."""
+        """Unpin all runs of the program. Then, if `pinned` is set, pin the run in `folder`."""
         for row in self.content["rows"]:
             if row["pinned"]:
                 run_store.pin(row["folder"], False)
@@ -205,7 +206,7 @@ def _difference_row(difference: Difference) -> dict[str, str]:
 
 
 def _variant_text(name: str, variant: dict[str, Any]) -> str:
-    """Describe the time of a variant that was timed interleaved with a run, in a few words."""
+    """Describe the time of a run's variant, compared with the run's own time, in a few words."""
     if variant["verdict"] == "noise":
         return f"{name}: no difference beyond noise"
     return f"{name} takes {variant['ratio']:.2f} of this time: {variant['verdict']}"

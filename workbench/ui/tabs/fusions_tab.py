@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 
 class Fusions(Panel):
-    """Groups of identical fusions, the largest first, and the figures of different cuts.
+    """Groups of identical fusions, the largest group first, and the figures of different cuts.
 
-    Content is from `fusions_content`; ``cuts`` from `cuts_content`.
+    A cut is the set of values that one fusion passes to another.
+
+    `fusions_content` makes `content`, and `cuts_content` makes `cuts`.
 
     Parameters
     ----------
@@ -54,12 +56,12 @@ class Fusions(Panel):
         self._bench, self._in_background, self._on_message, self._say = bench, in_background, on_message, say
         self._weighing: CutSearchTask | None = None
         self._former: CutSearchTask | None = None
-        """The last task with a table. Its table is shown if a newer task fails before it has a table."""
+        """The last task that made a table. Its table is shown if a newer task fails before it has a table."""
         self._told: CutSearchTask | None = None
         self._lock = threading.RLock()
 
     def show_plan(self, ids: Sequence[str], compiled_s: Mapping[str, float]) -> None:
-        """Update the tab after a new plan or new compile times; arguments as in `fusions_content`."""
+        """Update the tab after a new plan or new compile times; see `fusions_content` for the arguments."""
         self.content = fusions_content(self._bench.plan, ids, compiled_s)
         self._show_cuts()
 
@@ -104,7 +106,7 @@ class Fusions(Panel):
         with self._lock:
             weighing = self._weighing
             if weighing is not None and weighing.pinned != self._bench.pinned:
-                # The table assumes the former choices by hand.
+                # The table is for the former choices made by hand.
                 weighing.cancel()
                 self._weighing = self._former = None
                 if weighing.state == "working":
@@ -113,7 +115,7 @@ class Fusions(Panel):
 
     @property
     def _table(self) -> Cuts | None:
-        """The table of the latest task; if it failed before it had a table, the table of the task before."""
+        """The table of the latest task. If this task failed before it had a table, the table of `_former`."""
         weighing, former = self._weighing, self._former
         if weighing is not None and weighing.table is None and weighing.state == "failed" and former is not None:
             return former.table
@@ -133,7 +135,7 @@ class Fusions(Panel):
 def cuts_content(
     weighing: CutSearchTask | None, choices: Mapping[str, str], table: Cuts | None = None
 ) -> dict[str, Any]:
-    """Return the tab's data for cuts: progress, columns, and rows, with a mark on the row of the current choices."""
+    """Return the tab's data for cuts: progress, columns and rows. The row of the current choices is marked."""
     if weighing is None:
         return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}
     state, table = weighing.state, table or weighing.table
@@ -161,12 +163,12 @@ def cuts_content(
 
 
 def _is_only_choice(cut: Cut, choices: Mapping[str, str]) -> bool:
-    """Return whether `choices` contain no choices of cuts other than those of `cut`."""
+    """Return whether all choices of cuts in `choices` belong to `cut`."""
     return not any(id.startswith(BY_CUTS) and id not in cut.choices for id in choices)
 
 
 def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, float]) -> dict[str, Any]:
-    """Return the tab's data.
+    """Return the tab's data: a headline, and the groups of identical fusions.
 
     Parameters
     ----------

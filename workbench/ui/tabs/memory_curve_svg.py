@@ -1,4 +1,4 @@
-"""Memory over the statements of a step as SVG: in the colours of a page, or as a picture with colours of its own."""
+"""Draw memory over the statements of a step as SVG, with the colours of a page or as a picture with its own colours."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 12.0, 12.0, 24.0
 _STYLES = ("stroke:var(--wb-accent)", "stroke:var(--wb-muted);stroke-dasharray:4 3", "stroke:var(--wb-again)")
 _ROUND = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 _COLORS = f"--wb-hair:#e6e9ed;--wb-rule:#d0d7de;--wb-accent:#0b57d0;--wb-muted:{MUTED};--wb-again:#b04a00"
-"""Colours of the picture: those of ``style.css`` on white."""
+"""Colours of the picture. They are the colours of ``style.css`` on a white page."""
 
 
 def memory_curves(curves: Mapping[str, Sequence[int]], *, forward: int) -> str:
-    """Draw curves of bytes as steps, each stretched to the full width, below a legend with their names.
+    """Draw curves of bytes as steps, and a legend above them. Each curve is stretched to the full width.
 
     Parameters
     ----------
     curves : mapping of str to sequence of int
-        For the name of each curve, the bytes inside each statement; at most three curves.
+        Peak bytes inside each statement, by the curve's name; at most three curves.
     forward : int
-        Number of the first curve's statements before its backward begins.
+        Number of statements in the forward of the first curve.
     """
     shown = {name: curve for name, curve in curves.items() if len(curve)}
     width, height = _SIZE

@@ -1,4 +1,7 @@
-"""The outline, as a tab and beside the graph: the parts of the program, their cost, and choices for a whole part."""
+"""The outline of the source, as a tab and beside the graph.
+
+The outline shows each module, line and statement with its cost and its options. An option applies to all sites inside.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class OutlineTab(Panel):
-    """A tree with columns; content: ``parts`` from `part_row`, and ``machine``, whose rates give the times.
+    """A tree of the outline's nodes. A node is a module, a line or a statement, and is called a part here.
 
-    The page receives the open parts and the parts one level below them. A part that was opened once is always sent.
+    In `content`, ``parts`` are from `part_row`, and ``machine`` names the machine model for the times. The page
+    receives the visible parts and the level below them, so that it can open a part at once. The content of a part that
+    was opened once is always sent.
 
     Parameters
     ----------
@@ -36,8 +41,8 @@ class OutlineTab(Panel):
     choose : callable
         Called with choices.
     preview : callable
-        Called with the choices of the option under the pointer, and their description; without choices when the
-        pointer leaves.
+        Called with the choices of the option under the pointer, and their description. When the pointer leaves the
+        option, called without choices.
     """
 
     _esm = esm("outline_tab")
@@ -95,7 +100,7 @@ class OutlineTab(Panel):
             self._set_outline(*self._outlined)
 
     def _open_selected(self) -> None:
-        """Send the parts that contain the selected statement."""
+        """Open the parts that contain the selected statement."""
         plan, parts, _ = self._outlined
         if plan is None or not self.selected:
             return
@@ -122,7 +127,7 @@ class OutlineTab(Panel):
             self._preview(choices, f"{message['option']} for all in {part.label}" if part is not None else "")
 
     def _choices_in(self, message: dict[str, Any]) -> tuple[OutlineNode | None, dict[str, str]]:
-        """Return the part that a message names, and the choices that set the whole part to the message's option."""
+        """Return the part that a message names, and the choices that set all its sites to the message's option."""
         plan = self._bench.plan
         shown, parts, _ = self._outlined
         parts = parts if shown is plan else outline(plan)
@@ -131,12 +136,14 @@ class OutlineTab(Panel):
 
 
 class OutlinePane(OutlineTab):
-    """The outline beside the graph, on pages on which the app shows everything at once. The user opens and closes it.
+    """The outline beside the graph. The user can open and close it.
+
+    Only an app in a JupyterLab tab or on the full screen shows the outline there.
 
     Attributes
     ----------
     looked_at : bool
-        Whether the outline is open and visible, according to the page. A hidden outline is not computed.
+        Whether the outline is open and visible. The page sets this. A hidden outline is not computed.
     """
 
     beside = traitlets.Bool(True).tag(sync=True)
@@ -144,11 +151,11 @@ class OutlinePane(OutlineTab):
 
 
 OPEN_DEPTH = 2
-"""Modules above this depth are open until the user closes them; ``outline_tab.js`` has the same constant."""
+"""Modules at a smaller depth than this are open at first. ``outline_tab.js`` has the same constant."""
 
 
 def parts_in_reach(parts: Sequence[OutlineNode], open_keys: Collection[str]) -> list[int]:
-    """Return the indices of the parts in open parts, and of their children, which one further click can show."""
+    """Return the indices of the visible parts and of their children. One further click can show a child."""
     reach: dict[int, int] = {-1: 2}
     for number, part in enumerate(parts):
         left = reach.get(part.parent, 0)
@@ -160,7 +167,7 @@ def parts_in_reach(parts: Sequence[OutlineNode], open_keys: Collection[str]) -> 
 
 
 def part_row(part: OutlineNode, ids: list[str], sites: Mapping[str, Site]) -> dict[str, Any]:
-    """Return a part as the page draws it."""
+    """Return the page's data for a part."""
     here = [sites[id] for id in part.sites if id in sites]
     return {
         "key": part.key,

@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.pass_log import TracePass
 
 MOST_LINES = 6000
-"""Maximum number of trace lines that are compared; a comparison of more lines would take too long."""
+"""Maximum number of lines of a trace that are shown and compared. A comparison of more lines would take too long."""
 
 
 class Passes(Panel):
-    """Passes to choose from, and the lines of the chosen pass; content: ``names steps chosen lines``.
+    """A list of passes, and the trace after the chosen pass with the changed lines.
 
-    ``steps`` describes each pass: its purpose, the statements and fusions after it, and its time.
-
-    The lines are made in a separate thread.
+    The keys of `content` are ``names steps chosen lines``. ``steps`` describes each pass: its purpose, the statements
+    and fusions after it, and its time. ``lines`` are computed in a separate thread.
 
     Parameters
     ----------
@@ -105,6 +104,6 @@ def changed_lines(old_text: str, new_text: str) -> list[list[str]]:
 
 
 def _body(text: str) -> list[str]:
-    """Return the lines of a trace without its head, which has imports and the date."""
+    """Return the lines of a trace without imports and without the line with the date."""
     head = ("import ", "from ", "# Constructed by ")
     return [line for line in text.strip().splitlines() if not line.startswith(head)][:MOST_LINES]

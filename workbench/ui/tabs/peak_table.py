@@ -22,7 +22,10 @@ _AUTOGRAD = "autograd, between statements"
 
 
 class Alive(Panel):
-    """Lists of values, largest first; content: ``predicted`` and ``measured``. ``measured`` is None before a run."""
+    """Lists of values, largest first. The keys of `content` are ``predicted measured``.
+
+    ``measured`` is None before a run.
+    """
 
     _esm = esm("peak_table")
 
@@ -30,7 +33,7 @@ class Alive(Panel):
 def predicted_content(
     plan: Plan | SavedPlan, ids: Sequence[str], reserved: ReservedMemory | None = None
 ) -> dict[str, Any]:
-    """Return the data of the list of values alive at a plan's predicted peak.
+    """Return, as data for the page, the list of values alive at a plan's predicted peak.
 
     Parameters
     ----------
@@ -38,7 +41,7 @@ def predicted_content(
     ids : sequence of str
         For each statement of the plan's graph, the id of the node that shows it, or an empty string.
     reserved : ReservedMemory, optional
-        Predicted memory of the allocator on a GPU.
+        Prediction of the memory that the GPU's allocator reserves.
     """
     peak = plan.timeline.peak_statement
     if peak < 0:
@@ -72,7 +75,7 @@ def predicted_content(
 
 
 def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the data of the list of values alive at a run's measured peak; None if the run did not measure its peak.
+    """Return, as data for the page, the values alive at a run's measured peak; None if the run measured no peak.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TimelineTab(Panel):
-    """Lanes of bars over the time of one step; content from `timeline_content`."""
+    """Lanes of bars over the time of one step. `timeline_content` makes its `content`."""
 
     _esm = esm("timeline_tab")
 
@@ -73,16 +73,16 @@ def timeline_content(
     times : StatementTimes, optional
         Times of the shown run.
     named : mapping of str to str
-        Node ids by the name of a value that the node makes, or of a fusion; empty if the run's plan is not the shown
-        plan.
+        Node ids, by the name of a value that the node makes or by the name of a fusion. Empty if the run had a plan
+        other than the shown plan.
     simulated : sequence of dict
-        Simulated lanes from `simulated_lanes`, which are shown above the measured lanes.
+        Result of `simulated_lanes`. These lanes are shown above the measured lanes.
     overlap : Overlap, optional
         The simulation from which the simulated lanes come.
     same_choices : bool
         Whether the run has the current choices.
     step_s : float, optional
-        The run's step time, from steps without clocks.
+        The run's step time, measured without clocks between statements.
     cannot_run : str
         Reason why nothing can be measured here, and what to do.
     """
@@ -142,13 +142,13 @@ def timeline_content(
 
 
 def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
-    """Return the tab's data before there are lanes. With ranks it says that a simulation, which takes time, follows."""
+    """Return the tab's data at the start. If ranks share the program, the headline says that a step is simulated."""
     simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
     return timeline_content(None, {}, cannot_run=cannot_run) | simulating
 
 
 def clocks_words(times: StatementTimes) -> str:
-    """Describe the time that the clocks add to a step, or say that this time is within noise."""
+    """Describe how much time the clocks between statements add to a step, or say that this time is within noise."""
     interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
     if times.overhead_low <= 0 <= times.overhead_high:
         return f"what clocks add to a step is within noise ({interval})"

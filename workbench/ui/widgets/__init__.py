@@ -1,1 +1,1 @@
-"""Base widgets shared by the others."""
+"""Base classes and helpers of the app's widgets."""

@@ -1,4 +1,4 @@
-"""Curves at screen resolution: all visible points, or those points of each pixel column that change the picture."""
+"""Curves at screen resolution: if there are too many points, keep only the points that change the picture."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def points_in_sight(curve: SampledCurve, start: float, end: float, pixels: int) 
         Indices of points in order. One point on each side of the visible part is included, so that lines reach its
         edges.
     bool
-        Whether these are all points of the curve.
+        Whether these are all points of the curve in the visible part.
     """
     first = max(0, int(np.searchsorted(curve.x, start, "left")) - 1)
     stop = min(len(curve), int(np.searchsorted(curve.x, end, "right")) + 1)

@@ -1,4 +1,4 @@
-"""`Panel`: a widget with plain data from Python as content, drawn by its own small ES module."""
+"""`Panel`: a widget that an ES module draws from plain data. Python sends these data as `content`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Answering(anywidget.AnyWidget):
-    """A widget that answers messages while a cell runs."""
+    """A widget that answers messages from the page while a cell runs."""
 
     def open(self) -> None:
         """Open the comm to the page."""
         super().open()
         # ipykernel 7.4 delivers the messages of a comm to the shell that last sent on the comm, and not to the shell
-        # that the page has chosen. For a widget that a cell makes, that is the main shell, where messages wait for the
-        # running cell. Without this method, messages go to the chosen subshell, as in ipykernel 7.3.
+        # that the page has chosen. For a widget that a cell makes, the last sender is the main shell, where messages
+        # wait for the running cell. Without the method `_reply_subshell_for`, messages go to the subshell that the page
+        # has chosen, as in ipykernel 7.3.
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = None
 
 
 class Panel(Answering):
-    """A widget whose content goes to the page as one trait. The user's actions come back as messages.
+    """A widget that sends its content to the page as one trait. The user's actions come back as messages.
 
     Subclasses set ``_esm``.
 
@@ -42,10 +43,10 @@ class Panel(Answering):
     Attributes
     ----------
     content : dict
-        Data on the screen; each panel documents its form.
+        Data on the screen. Each panel documents the keys.
     marked : list of str
-        Ids of the graph's nodes at the selection: a statement, or both ends of an arc. Panels that
-        show statements mark these nodes.
+        Ids of the selected nodes of the graph: a statement, or both ends of an arc. Panels that list statements
+        highlight the selected statements.
     """
 
     _css: str | pathlib.Path = PAGE / "style.css"
@@ -59,7 +60,7 @@ class Panel(Answering):
             self.on_msg(lambda _widget, message, _buffers: on_message(message))
 
     def guard(self, act: Callable[[], Any]) -> Any:
-        """Call a background action and report its failure; an app also shows the failure in its message line."""
+        """Call `act` and log a failure. An app replaces this method, to show the failure in its message line."""
         try:
             return act()
         except Exception:
@@ -72,5 +73,5 @@ class Panel(Answering):
 
 
 def esm(widget: str) -> str:
-    """Return the source of a widget's ES module. `make extensions` bundles it, so that it has no imports."""
+    """Return the source of a widget's ES module: the one file without imports that `make extensions` has bundled."""
     return (PAGE / "built" / f"{widget}.js").read_text()

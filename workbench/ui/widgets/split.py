@@ -1,4 +1,4 @@
-"""`Split`: a bar between two parts of the app. The user can drag it if the app shows everything at once."""
+"""`Split`: a bar between two areas of the app. The user can drag it in a JupyterLab tab and on the full screen."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from workbench.ui.widgets.panel import PAGE, esm
 
 
 class Split(anywidget.AnyWidget):
-    """A bar between two parts of the app.
+    """A bar between two areas of the app.
 
-    The page remembers the position that the user chose; ``style.css`` has the initial position.
+    The page remembers the position that the user chose. ``style.css`` has the initial position.
 
     Attributes
     ----------
     axis : str
-        ``x`` between parts beside each other, ``y`` between parts below each other.
+        ``x`` between areas beside each other, ``y`` between areas below each other.
     """
 
     _esm = esm("split")
@@ -27,5 +27,5 @@ class Split(anywidget.AnyWidget):
 
 
 def side_by_side(*parts: ipywidgets.Widget) -> ipywidgets.HBox:
-    """Arrange parts in a row, or below each other if the row is too narrow."""
+    """Arrange widgets in a row, or below each other if the row is too narrow."""
     return ipywidgets.HBox(parts, layout=ipywidgets.Layout(width="100%", flex_flow="row wrap", grid_gap="12px"))
