@@ -1,9 +1,10 @@
-"""Try invalid config files and command lines. The file has more than 600 lines because there are many kinds of errors.
+"""Try invalid config files and command lines.
 
-No case may print a traceback, hang, execute code of the config file, or destroy a file.
+No case may print a traceback, hang, execute code of the config file, or destroy a file. This file has more than 600
+lines, because there are many kinds of errors.
 
 ``python benchmarks/abuse_cli.py [--configs 2000] [--lines 500] [--processes 40] [--seed 0]`` prints the counts,
-and each fault with its case. If there is a fault, it exits with status 1. The tests run a few hundred of these cases.
+and each fault with its case. With a fault, the exit status is 1. The tests run a few hundred of these cases.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from workbench.core.config import Config, load, parse
 from workbench.errors import WorkbenchError
 
 MOST_S = 20.0
-"""Maximum processor seconds of one case. Most take milliseconds, a plan takes 1 s, and importing PyTorch a few."""
+"""Limit of a case in CPU seconds. Most take milliseconds. A plan takes 1 s, and importing PyTorch a few seconds."""
 CANARY = "canary"
-"""File that a config's code would write if it were executed."""
+"""Name of the file that the code in a config would write if it were executed."""
 EXECUTED = f"__import__('pathlib').Path({CANARY!r}).touch()"
 
 PROGRAM = """
@@ -267,13 +268,13 @@ def config_bytes(seed: int) -> bytes:
     draw = random.Random(seed)
     data = BASE.text().encode()
     for mutate in draw.choices(MUTATIONS, k=draw.choice([1, 1, 2, 3])):
-        with contextlib.suppress(UnicodeDecodeError, ValueError, IndexError):  # mutations of text skip other data
+        with contextlib.suppress(UnicodeDecodeError, ValueError, IndexError):  # some mutations apply only to valid text
             data = mutate(draw, data) or b" "
     return data
 
 
 def abuse_config(seed: int, folder: Path) -> str:
-    """Load a mutated config file; return ``read`` or ``refused``. Any fault is raised."""
+    """Load a mutated config file. Return ``read`` or ``refused``. A fault raises an error."""
     path = folder / "choices.py"
     path.write_bytes(config_bytes(seed))
     begun, usage = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -286,7 +287,7 @@ def abuse_config(seed: int, folder: Path) -> str:
         assert "choices.py" in message, message
     else:
         what = "read"
-        # A config that was read must survive writing and reading.
+        # If the config was read, writing it and reading it again must give an equal config.
         text = config.text()
         assert parse(text) == config
         config.write(folder / "again.py", overwrite=True)
@@ -400,7 +401,7 @@ def _line(draw: random.Random) -> list[str]:
         for key in draw.sample(list(options), draw.randint(0, 4)):
             line += options[key]()
     elif command == "run":
-        # No run starts: either the program or one of its options is invalid.
+        # The program or an option is invalid, so that no run starts.
         wrong = draw.choice(
             [
                 ["p.py:raises"],
@@ -430,7 +431,7 @@ MODES = {"script.sh": 0o750, "mine.py": 0o640}
 
 
 def furnish(folder: Path) -> None:
-    """Write into a folder the files that command lines must not change."""
+    """Write the files that command lines must not change into a folder."""
     for name, text in PRECIOUS.items():
         (folder / name).write_text(text)
         (folder / name).chmod(MODES.get(name, 0o644))
@@ -442,11 +443,11 @@ def furnish(folder: Path) -> None:
 
 
 def _state(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """Return the state that must not change: file kinds and modes, contents of protected files, and two devices."""
+    """Return the state that no command may change: kinds and modes of files, contents of some, and two devices."""
     found = {}
     for name in (*PRECIOUS, "crash.py", "loop.py", "folder", "pipe.py"):
         if name == "trace.json":
-            continue  # a command may overwrite a trace
+            continue  # a command may overwrite a trace file
         there = (folder / name).lstat()
         text = hashlib.sha256((folder / name).read_bytes()).hexdigest() if name in PRECIOUS else ""
         found[name] = (there.st_mode, there.st_ino if name != "mine.py" else 0, text)
@@ -458,7 +459,7 @@ def _state(folder: Path) -> dict[str, tuple[int, int, str]]:
 
 @contextlib.contextmanager
 def _captured() -> Iterator[tuple[Path, Path]]:
-    """Redirect both standard streams to files, at the level of descriptors, so that C code is captured too."""
+    """Redirect both standard streams to files. Replace the descriptors, so that output of C code is captured too."""
     with tempfile.TemporaryDirectory() as name:
         paths = Path(name) / "out", Path(name) / "err"
         kept = [os.dup(1), os.dup(2)]
@@ -492,7 +493,7 @@ def _check(line: list[str], status: int, out: str, err: str) -> None:
     assert "a defect of the workbench" not in out + err, f"{out[-1000:]}{err[-1000:]}"
     assert status in (0, 1, 2, 130), f"status {status}"
     steering = [c for c in out + err if not c.isprintable() and c not in "\n\t"]
-    # Output of the programs themselves is not checked.
+    # The programs print nothing themselves. Their error messages have control characters, which must be replaced.
     assert not steering, f"control characters {steering[:5]!r} in {(out + err)[:500]!r}"
     if "--json" in line and "-h" not in line and "--help" not in line:
         document = json.loads(out)
@@ -505,7 +506,7 @@ def _check(line: list[str], status: int, out: str, err: str) -> None:
 
 
 def abuse_line(seed: int, folder: Path) -> int:
-    """Run one command line in this process; return its exit status. Any fault is raised."""
+    """Run one command line in this process. Return its exit status. A fault raises an error."""
     line = _line(random.Random(seed))
     before, begun = _state(folder), time.process_time()
     open_before = psutil.Process().num_fds()
@@ -554,11 +555,14 @@ PROCESSES: list[tuple[list[str], str, int]] = [
     (["plan", "p.py:good", "--device", "cpu", "--json"], "> /dev/full", 1),
     (["plan", "p.py:good", "--device", "cpu"], "<&- >&- 2>&-", 1),
 ]
-"""Each has a command line, the shell's redirections of its streams, and the expected exit status."""
+"""Command lines. Each has the shell's redirections of its streams and the expected exit status."""
 
 
 def abuse_process(at: int, seed: int, folder: Path) -> int:
-    """Run one command line in a process of its own: first each of `PROCESSES`, then random command lines."""
+    """Run one command line in a new process. Return its exit status. A fault raises an error.
+
+    The command line is entry `at` of `PROCESSES`. If there is no such entry, it is drawn by the seed.
+    """
     line, streams, wanted = PROCESSES[at] if at < len(PROCESSES) else (_line(random.Random(seed)), "", None)
     before = _state(folder)
     script = f'exec "$0" -m workbench.cli "$@" {streams}'
@@ -581,9 +585,9 @@ def abuse_process(at: int, seed: int, folder: Path) -> int:
 
 
 def main() -> int:
-    """Run the requested numbers of cases; return the exit status."""
+    """Run the requested numbers of cases. Return the exit status."""
     options = argparse.ArgumentParser(description=__doc__)
-    # If a case hangs, the alarm ends the run. All cases take half of this time on two busy cores.
+    # The alarm ends this process if a case hangs. On two busy cores, all cases take half of this time.
     signal.alarm(2 * 3600)
     for name, count in (("configs", 2000), ("lines", 500), ("processes", 40), ("seed", 0)):
         options.add_argument(f"--{name}", type=int, default=count)

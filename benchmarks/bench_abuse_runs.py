@@ -1,4 +1,4 @@
-"""Hundreds of broken stores and a hundred hostile programs; they take too long for `make test`."""
+"""Try hundreds of damaged folders of runs and a hundred misbehaving programs, which take too long for `make test`."""
 
 from __future__ import annotations
 

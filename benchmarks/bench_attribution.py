@@ -1,7 +1,7 @@
-"""For each program: the attributed share of compile time, and the difference of predicted and measured peak.
+"""Measure, for each program, which share of compile time is attributed to stages, and the error of the predicted peak.
 
-`python -m pytest benchmarks/bench_attribution.py -s` prints the rows of `runs_attribution.csv`. With `-k torch-` it
-takes one or two minutes; with `-k torchcompile-` Inductor compiles all programs, which takes much longer.
+`python -m pytest benchmarks/bench_attribution.py -s` prints the rows of `runs_attribution.csv`. With `-k torch-`, it
+takes one or two minutes. With `-k torchcompile-`, it takes much longer, because Inductor compiles all programs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_OFF = {"torch": 0.01, "torchcompile": 0.05}
 
 
 def run(program: str, executor: str, folder: Path) -> dict[str, Any]:
-    """Return the command line's report of a run."""
+    """Run a program by the command line. Return the JSON report."""
     command = [sys.executable, "-m", "workbench.cli", "run", program, *SETTINGS.get(program, [])]
     done = subprocess.run(
         [*command, "--device", "cpu", "--executor", executor, "--samples", "3", "--json"],

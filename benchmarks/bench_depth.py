@@ -1,8 +1,8 @@
-"""Growth of compile time with depth: `residual_chain` with gradients, torch.compile on the CPU, cold processes.
+"""Measure how compile time grows with depth, for `residual_chain` with gradients and torch.compile on the CPU.
 
-The chain is compiled with four sets of choices. The benchmark prints a table and the three slowest stages. It writes
-the measurements to the folder ``WORKBENCH_DEPTH`` (by default a temporary folder). A second call with the same folder
-makes only the missing measurements. All measurements take about 20 minutes on 2 idle cores.
+New processes compile the chain under four sets of choices. The benchmark prints a table and the three slowest stages.
+It writes the measurements to the folder ``WORKBENCH_DEPTH`` (by default a temporary folder). A second call with the
+same folder makes only the missing measurements. All measurements take about 20 minutes on 2 idle cores.
 
 ``python -m pytest benchmarks/bench_depth.py -s``
 """
@@ -31,7 +31,7 @@ POLICIES: dict[str, dict[str, str]] = {
 
 
 def slowest(point: SweepOutcome, count: int = 3) -> str:
-    """Return the stages that took most of a measurement's compile time."""
+    """Return the names and times of the stages that took the most compile time in a measurement."""
     stages = sorted(point.stages, key=lambda stage: -stage["seconds"])[:count]
     return ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in stages)
 

@@ -1,4 +1,4 @@
-"""A full disk, a gigabyte of output, and hundreds of killed workers; they take too long for `make test`."""
+"""Test runs with a full disk, a gigabyte of output, and hundreds of kills, which take too long for `make test`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make():
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of one megabyte."""
+    """Mount a file system of one megabyte, and yield its folder. Skip the test without the permission to mount."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a file system")
     place = tmp_path / "disk"
@@ -54,5 +54,5 @@ def test_workers_killed_at_two_hundred_random_times(benchmark, tmp_path: Path) -
     phases = benchmark.pedantic(kill_at_random, args=(tmp_path, 200), kwargs={"together": 4}, rounds=1)
     benchmark.extra_info.update(phases)
     print(benchmark.extra_info)
-    # Some workers were killed before their first phase, and some in each long phase.
+    # Some workers were killed before their first phase. In each long phase, some were killed too.
     assert {"begin", "build", "compile", "time"} <= set(phases)

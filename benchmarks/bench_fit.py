@@ -1,16 +1,16 @@
-"""Results of `fit` under many budgets, planned for a GPU: a Llama with 7B shapes, a GPT-2 and a ViT, without fusions.
+"""Measure `fit` under many budgets, planned for a GPU: a Llama with 7B shapes, a GPT-2 and a ViT, without fusions.
 
-A budget is a limit on the peak; budgets range from the least peak to the stock peak. For each budget the benchmark
-records the peak of the plan, the time added to the step, the certified gap, and CPU seconds. The gap and the seconds
-are recorded for the first plan within 1 % of the bound and for the final plan. For a few budgets they are also recorded
-for `scipy.optimize.milp` with the whole program at once. In the end the benchmark prints one table for all models.
+A budget is a limit on the peak. Budgets range from the least peak to the stock peak. For each budget, the benchmark
+records the plan's peak, the time that it adds to the step, the proven gap to the best plan, and CPU seconds. Gap and
+seconds are recorded for the first plan within 1 % of the bound, and for the final plan. For a few budgets, they are
+also recorded for `scipy.optimize.milp`, which gets the whole program at once. At the end, one table has all models.
 
-It exits with status 1 if one of these promises is broken:
+The exit status is 1 if one of these promises is broken:
 
 - A peak is within its budget.
 - A larger budget does not make the step longer.
 - No plan has both a lower peak and a shorter step than the plan of another budget.
-- If a peak is over 1 % below its budget, no known plan between the two is faster.
+- If a plan's peak is over 1 % below its budget, no known plan with a peak between these two values is faster.
 - Everything is recomputed only if no other plan has a lower peak.
 
 ``python -m benchmarks.bench_fit [--budgets 50] [--layers 4] [--only NAME] [--json FILE]``
@@ -37,7 +37,7 @@ from workbench.bench import Workbench
 from workbench.bench.fit.fitter import Fitter
 
 CLOSE = 0.01
-"""Largest distance of a peak below its budget that counts as close, as a share of the budget."""
+"""A peak is close to its budget if it is at most this share of the budget below it."""
 PLAIN_NODES = 10_000
 
 
@@ -79,7 +79,7 @@ def cpu_s() -> float:
 
 
 def plainly(chooser: Chooser, limit_bytes: int) -> float:
-    """Return the bound in seconds that `scipy.optimize.milp` proves for a limit, with the whole program at once."""
+    """Return the bound on added seconds that `scipy.optimize.milp` proves for a limit if it gets the whole program."""
     under = chooser._relaxation.program_for(limit_bytes)
     for place in under.over.tolist():
         under.add_memory_row(place)
@@ -87,7 +87,7 @@ def plainly(chooser: Chooser, limit_bytes: int) -> float:
 
 
 def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
-    """Return all figures of one model, budget by budget from the lowest up."""
+    """Return all figures of one model. The rows are sorted from the lowest budget."""
     started = cpu_s()
     fitter = Fitter(bench, bench._captured, bench.machine)
     chooser = fitter.chooser
@@ -126,7 +126,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
     weighed = [known for known, _ in chooser._known.values()]
     for row, point in zip(rows, points, strict=True):
         limit = row["limit_bytes"]
-        # Count known plans with a peak close to the budget that are faster than the returned plan.
+        # Count the weighed plans whose peak is close to the budget and that are faster than the returned plan.
         row["closer"] = sum(
             (1 - CLOSE) * limit <= known.peak_bytes <= limit and known.added_s < point.added_s * (1 - SOLVED_TO)
             for known in weighed

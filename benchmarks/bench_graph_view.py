@@ -1,4 +1,4 @@
-"""The graph view with 10,000 statements: CPU time and size of its data; first paint, frames and clicks in Chromium.
+"""Measure the graph view with 10,000 statements: CPU time and size of its data; in Chromium, paint, frames and clicks.
 
 Layers are folded, as when the graph is opened, or all unfolded. ``python -m pytest benchmarks/bench_graph_view.py -s``
 """
@@ -21,7 +21,7 @@ from workbench.ui.graph.node_names import node_ids
 from workbench.ui.graph.payload import pack, payload
 
 LAYERS = 190
-"""These layers have about 10,000 statements."""
+"""Number of layers. Together they have about 10,000 statements."""
 ROUNDS = 20
 MOST_BYTES = 400_000
 FIRST_PAINT_MS = 500
@@ -30,7 +30,7 @@ FOLDS = {"folded": (), "unfolded": ("layers",)}
 
 _VIEW = 'document.getElementById("view").__workbench.view'
 _PAINTED = "await new Promise(requestAnimationFrame); await new Promise((done) => setTimeout(done));"
-"""Resolves after the requested frame is on the screen."""
+"""Script that waits until the next frame is on the screen."""
 
 _FIRST_PAINT = f"""
 async (rounds) => {{
@@ -130,7 +130,7 @@ def test_ten_thousand_statements_are_laid_out_and_packed(benchmark: Any, fold: s
 
 
 def size_of(data: dict[str, Any]) -> int:
-    """Return the number of bytes that are sent to the page."""
+    """Return the number of bytes of `data` that are sent to the page."""
     if "packed" in data:
         return len(data["packed"])
     columns = sum(len(content) for table in data["tables"].values() for _, content in table.values())

@@ -1,9 +1,9 @@
-"""Peak of a step in stock order and in the order with the least peak, predicted and measured on the CPU.
+"""Compare the peak of a step in stock order and in the order of least peak, predicted and measured on the CPU.
 
-The models are those of ``tests/models/zoo.py`` that the command names, and the built-in ``llama`` and ``torch_adam``.
-Nothing is fused. Each model is planned twice: with the stock choices, and with every value recomputed that may be
-recomputed, which gives the order more freedom. The exit status is 1 if a plan has a higher peak than in stock order, or
-if the results of a step differ in a bit.
+The models are the built-in ``llama`` and ``torch_adam``, and models of ``tests/models/zoo.py`` that the command names.
+Nothing is fused. Each model is planned twice: with the stock choices, and with each value recomputed for which that is
+legal, which allows more orders. The exit status is 1 if a plan has a higher peak than in stock order, or if a bit of a
+step's results differs.
 
 ``python -m benchmarks.bench_order [NAME …] [--json FILE] | --planned | --adamw``
 """
@@ -45,7 +45,7 @@ def built(name: str) -> accuracy.Parts:
 
 
 def measured(name: str, bench: Workbench) -> tuple[int, dict[str, torch.Tensor | None]]:
-    """Return the peak of a step in bytes, and the results of a first step: None for a missing gradient."""
+    """Return the measured peak of a step in bytes, and the results of a first step. A missing gradient is None."""
     module, args, kwargs = built(name)
     stepper = accuracy.Stepper(module, args, kwargs, bench.config.jit(module))
     recorded = {tensor: one.value for tensor, one in accuracy.first_step(stepper, 0).items()}
@@ -124,7 +124,7 @@ def planned() -> None:
 
 
 def adamw(*, foreach: bool) -> None:
-    """Print the predicted peaks of the optimizer's part, from a training step of three linear layers."""
+    """Print the predicted peaks of the optimizer's part of a training step of three linear layers."""
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
     optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
 

@@ -1,8 +1,8 @@
-"""Predictions of `fit`, measured on the CPU: a Llama, a GPT-2 and a ViT under stated peaks.
+"""Measure plans of `fit` for a Llama, a GPT-2 and a ViT on the CPU, and compare them with their predictions.
 
-Budgets range from the least peak to the stock peak. For each budget the benchmark prints the stated, predicted and
-measured peak, the step time, and the largest error of outputs and gradients. Each plan is measured in a new process.
-PyTorch's own ops run, without fusions.
+Budgets (limits on the peak) range from the least peak to the stock peak. For each budget, the benchmark prints the
+stated, predicted and measured peak, the step time, and the largest error of outputs and gradients. A new process
+measures each plan. PyTorch's own ops run, without fusions.
 
 ``python -m benchmarks.fit_measured [--budgets 17] [--only NAME] [--json FILE]``
 """
@@ -32,16 +32,16 @@ from workbench.runs.measure import interleaved_timing, memory_meter
 from workbench.runs.measure.accuracy import Stepper, first_step
 
 WITHIN = 0.02
-"""Maximum relative difference of a measured peak from the stated one."""
+"""Largest allowed difference of a measured peak from its stated peak, as a share."""
 TOLERANCE = 1e-4
-"""Largest relative error of an output or a gradient against eager PyTorch, by norm, in float32."""
+"""Largest allowed error of an output or a gradient in float32: the norm of its difference from eager's, as a share."""
 AS_EAGER = 2.0
 """A result is right if its distance from float64 is at most this multiple of eager's distance from float64.
 
-Otherwise a gradient of zero, which consists of rounding errors, would count as wrong."""
+Without this rule, a gradient that is zero except for rounding errors would count as wrong."""
 SAMPLES = 7
 LIMIT_S = 300.0
-"""Time limit of one measurement, in wall seconds."""
+"""Time limit of one measurement, in seconds of elapsed time."""
 
 
 class Loss(nn.Module):
@@ -93,7 +93,7 @@ MODELS: dict[str, Callable[[int], Built]] = {"llama": llama, "gpt2": gpt2, "vit"
 
 
 def built(name: str, scale: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Return a model of `MODELS` with its inputs; parameters and inputs are the same in each call."""
+    """Return a model of `MODELS` and its inputs. Each call gives equal parameters and equal inputs."""
     torch.manual_seed(0)
     return MODELS[name](scale)
 
@@ -107,7 +107,7 @@ def step_s(stepper: Stepper) -> float:
 
 
 def measure(name: str, config: str | None, budget: float, scale: int, connection: Any) -> None:
-    """Measure a model under a config or under torch.compile, and send its peak, step times and errors.
+    """Measure a model under a config or torch.compile. Send its peak, step times and errors through `connection`.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def measure(name: str, config: str | None, budget: float, scale: int, connection
         functorch.activation_memory_budget = budget
         run = torch.compile(model, dynamic=False)
     stepper = Stepper(model, args, {}, run)
-    # torch.compile wraps the module, so the wrapper's name is part of each parameter's name.
+    # Remove the name of torch.compile's wrapper module from the names of parameters.
     found = {path.replace("_orig_mod.", ""): each for path, each in first_step(stepper, 0).items()}
     digest = hashlib.sha256()
     worst = 0.0
@@ -177,7 +177,7 @@ def measure(name: str, config: str | None, budget: float, scale: int, connection
 def measured(
     name: str, config: str | None, budget: float = 1.0, limit_s: float = LIMIT_S, scale: int = 1
 ) -> dict[str, Any]:
-    """Run `measure` in a new process; return its result, or only `error` if the process crashed or took too long."""
+    """Run `measure` in a new process. Return its result. If it crashed or took too long, return only `error`."""
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=measure, args=(name, config, budget, scale, theirs))
@@ -197,7 +197,7 @@ def measured(
 
 
 def fitted(bench: Workbench, budgets: int, folder: Path) -> list[dict[str, Any]]:
-    """Make a plan for each budget from the least peak to the stock peak, and write its config to `folder`."""
+    """Fit `budgets` limits from the least to the stock peak. Write each plan's config, and return a row for each."""
     rows: list[dict[str, Any]] = []
     fitter = Fitter(bench, bench._captured, of_device(bench))
     least, stock = fitter.lowest_peak()[1].peak_bytes, bench.plan.peak_bytes
@@ -251,7 +251,7 @@ def shown(name: str, rows: list[dict[str, Any]], stock_digest: str) -> None:
 
 
 def main() -> int:
-    """Print a table for each model; return the exit status."""
+    """Print a table for each model. Return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("--budgets", type=int, default=17)
     asked.add_argument("--only", choices=list(MODELS))

@@ -1,15 +1,14 @@
-"""Compare `fit` with PyTorch's `activation_memory_budget`: measured peaks and CPU time of the same modules on the CPU.
+"""Compare `fit` with PyTorch's `activation_memory_budget` by measured peaks and CPU times of modules on the CPU.
 
-For each model of `fit_measured`, `fit` makes plans with limits from the least peak to the stock peak; torch.compile
+For each model of `fit_measured`, `fit` makes plans with limits from the least peak to the stock peak. torch.compile
 compiles their fusions. PyTorch compiles the same module with budgets from 0 to 1. Plans do not offload, because the
-meter does not count offloaded memory on a CPU. Each measurement runs in a new process with one thread, and ends after
-``--limit`` seconds. A round measures every candidate of both sides once, in random order, so that other load of the
-machine affects both sides equally. The compared figure is the median CPU time of a step over all rounds.
+measurement would leave out offloaded memory. Each measurement runs in a new process with one thread, and is ended after
+``--limit`` seconds. A round measures each plan and each budget once, in random order, so that other load of the machine
+affects both sides equally. The compared figure is the median CPU time of a step over all rounds.
 
-Each row is written as soon as it is measured. The same command with the same folder measures only missing rows.
-
-A folder is for one executor and one scale. ``--scale`` multiplies the width and the sequence length; the number of
-tokens does not change.
+Each row is written as soon as it is measured. The same command with the same folder measures only missing rows. A
+folder is for one executor and one scale. ``--scale`` multiplies the width and the sequence length, and keeps the number
+of tokens.
 
 ``python -m benchmarks.fit_pytorch FOLDER [--executor torchcompile_aten] [--scale 1] [--budgets 8] [--rounds 3]
 [--limit 300] [--only NAME] [--plan-s 600] [--json FILE] [--plot FILE.svg]``
@@ -43,16 +42,16 @@ PREPARED = ["thunder", "transformers", "torch._dynamo", "workbench.runs.measure.
 
 
 class PlanTimeUp(Exception):
-    """Planning has reached its time limit."""
+    """Making plans has reached its time limit."""
 
 
 class Rows:
-    """Rows of a JSON Lines file: the existing rows, and added rows.
+    """The rows of a JSON Lines file. Added rows are written to the file.
 
     Parameters
     ----------
     path : Path
-        The file. Lines that are not JSON, such as a last line that was cut off, are removed.
+        The file. Lines that are not JSON, such as a last line that was cut off, are skipped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,12 +73,12 @@ class Rows:
             os.fsync(file.fileno())
 
     def of(self, **wanted: Any) -> list[dict[str, Any]]:
-        """Return the rows that have all of these entries."""
+        """Return the rows that have all the wanted entries."""
         return [row for row in self.all if all(row.get(key) == value for key, value in wanted.items())]
 
 
 def planned(name: str, budgets: int, folder: Path, limit_s: float, executor: str, scale: int) -> list[dict[str, Any]]:
-    """Make plans of a model under `budgets` limits, write their configs, and return their rows."""
+    """Fit a model to `budgets` limits and write the plans' configs. Return a row for each plan."""
     rows = Rows(folder / f"{name}.plans.jsonl")
     if rows.of(name="end"):
         return rows.of(name=name)
@@ -119,7 +118,7 @@ def _split(given: tuple[Any, tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def candidates(plans: Iterable[Mapping[str, Any]], budgets: int) -> Iterator[dict[str, Any]]:
-    """Yield the candidates of both sides for one model."""
+    """Yield the candidates for one model: the plans of `fit`, and the budgets of PyTorch."""
     for plan in plans:
         yield {"side": OURS, "number": plan["number"], "config": plan["config"], "budget": 1.0}
     for number in range(budgets):
@@ -127,7 +126,7 @@ def candidates(plans: Iterable[Mapping[str, Any]], budgets: int) -> Iterator[dic
 
 
 def summed(rows: Rows, name: str, plans: Iterable[Mapping[str, Any]], budgets: int) -> list[dict[str, Any]]:
-    """Return a point for each measured candidate: its peak, its median CPU time with an interval, and its error."""
+    """Return a point for each measured candidate: peak, median CPU time and its interval, and largest error."""
     of_plan = {plan["number"]: plan for plan in plans}
     points = []
     for asked in candidates(of_plan.values(), budgets):
@@ -151,7 +150,10 @@ def summed(rows: Rows, name: str, plans: Iterable[Mapping[str, Any]], budgets: i
 
 
 def beaten(points: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any], bool]]:
-    """Return pairs of points in which PyTorch's has a lower peak and a shorter step; and if the intervals agree."""
+    """Return tuples for the points of `fit` that a point of PyTorch beats: its peak is lower and its step is shorter.
+
+    A tuple has PyTorch's point, the point of `fit`, and whether the intervals of their step times are disjoint.
+    """
     points = list(points)
     return [
         (their, our, their["cpu_high_s"] < our["cpu_low_s"])
@@ -164,7 +166,7 @@ def beaten(points: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any],
 
 
 def table(name: str, points: Iterable[Mapping[str, Any]]) -> str:
-    """Return a Markdown table of a model's points, the lowest peak first."""
+    """Return a Markdown table of a model's points, sorted from the lowest peak."""
     lines = [
         f"\n{name}",
         "| | stated | measured MB | CPU ms of a step | samples | worst error |",
@@ -204,7 +206,7 @@ def picture(results: Mapping[str, list[dict[str, Any]]]) -> str:
 
 
 def main() -> int:
-    """Measure missing rows, and print a table for each model; return the exit status."""
+    """Measure missing rows, and print a table for each model. Return the exit status."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("folder", type=Path)
     asked.add_argument("--budgets", type=int, default=8)

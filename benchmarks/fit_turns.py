@@ -1,10 +1,10 @@
-"""Step times of the candidates of `fit_pytorch`, interleaved in one process: other load affects all of them equally.
+"""Measure interleaved step times of the candidates of `fit_pytorch`, so that other load affects all equally.
 
-Peaks are those that `fit_pytorch` measured, each in a process of its own. Step times from separate processes would
-depend more on the machine's load than on the candidate. All candidates of a model are compiled in one process. In each
-turn every candidate takes one step, in a new random order, because a candidate that always follows similar ones may
-find their code in the processor's caches. The figure of each candidate is the median CPU time of its step. Two
-candidates are compared by the median over the turns of the quotient of their times, with its quartiles.
+All candidates of a model are compiled in one process, because step times from separate processes depend more on the
+machine's load than on the candidate. In each turn, each candidate takes one step. The order is random in each turn: if
+a candidate always followed similar ones, it could find their code in the processor's caches. The figure of a candidate
+is the median CPU time of its step. Two candidates are compared by the ratio of their times in each turn: its median and
+its quartiles. Peaks are those that `fit_pytorch` measured.
 
 ``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--plot FILE.svg]``; FOLDER is the folder of `fit_pytorch`.
 All step times are written to ``turns.json`` in this folder. The plot has a panel for each model in ``turns.json``.
@@ -31,17 +31,17 @@ from benchmarks.fit_pytorch import OURS, Rows, candidates, picture
 from workbench.runs.measure.accuracy import Stepper
 
 WARM = 4
-"""Number of unmeasured steps of each candidate. The first compiles; in the next ones, PyTorch still learns guards."""
+"""Number of unmeasured steps of each candidate. PyTorch compiles in the first step and adds guards in later steps."""
 
 
 def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
-    """Return a stepper of a candidate; its first step compiles."""
+    """Return a stepper of a candidate. The stepper's first step compiles."""
     model, args = built(name)
     if one["side"] == OURS:
         return Stepper(model, args, {}, workbench.load(one["config"]).jit(model))
 
-    # Each candidate has a code object of its own. With a shared one, Dynamo would search the compiled code of all
-    # candidates in each call.
+    # This function gives each candidate its own code object. If all candidates shared one, Dynamo would search the
+    # compiled code of all candidates in each call.
     def call(*args: Any) -> Any:
         return model(*args)
 
@@ -52,7 +52,7 @@ def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
 
 
 def in_turn(steppers: list[Stepper], draw: random.Random) -> list[float]:
-    """Take one step of each stepper in random order; return the CPU seconds in the order of `steppers`."""
+    """Take one step of each stepper in random order. Return the CPU seconds in the order of `steppers`."""
     order = list(range(len(steppers)))
     draw.shuffle(order)
     taken = {number: step_s(steppers[number]) for number in order}
@@ -60,7 +60,7 @@ def in_turn(steppers: list[Stepper], draw: random.Random) -> list[float]:
 
 
 def main() -> int:
-    """Measure all turns, and print the table; return the exit status."""
+    """Measure all turns, and print the table. Return the exit status."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("folder", type=Path)
     asked.add_argument("name", choices=list(MODELS))
@@ -78,7 +78,7 @@ def main() -> int:
         peaks = [row["measured_bytes"] for row in rows if "measured_bytes" in row]
         if not peaks:
             continue
-        # PyTorch reads the budget when it compiles, in the first step.
+        # PyTorch reads the budget when the first step compiles.
         functorch.activation_memory_budget = one["budget"]
         stepper = stepper_of(options.name, one)
         for _ in range(WARM):

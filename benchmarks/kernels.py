@@ -1,4 +1,4 @@
-"""A real notebook kernel with a given version of ipykernel; a client sends it cells and clicks like JupyterLab."""
+"""Run a real notebook kernel with a given version of ipykernel, and send cells and clicks to the kernel."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ROOT = Path(__file__).parents[1]
 ANSWER_S = 600.0
 
 NUDGE_S = 5.0
-"""Time limit for a cell to begin in the kernel."""
+"""Seconds after which another client connects, if the kernel has not begun a cell. See `Kernel.start`."""
 
 
 def install(folder: Path, version: str) -> Path:
-    """Install one version of ipykernel into a folder of its own, and leave the environment unchanged."""
+    """Install a version of ipykernel into a new folder, and leave the environment unchanged. Return the folder."""
     target = folder / f"ipykernel-{version}"
     wanted = ["--target", str(target), "--no-deps", f"ipykernel=={version}"]
     uv = shutil.which("uv")
@@ -82,10 +82,11 @@ class Kernel:
         self._manager.shutdown_kernel(now=True)
 
     def start(self, code: str) -> str:
-        """Run a cell, wait until it has begun, and return its id, which `finish` takes.
+        """Start a cell, wait until it has begun, and return the id that `finish` needs.
 
-        Before version 7.4 ipykernel can leave a request unread until another client connects (its pull request 1529).
-        In this case another client connects, as when a page is loaded again. `nudges` counts these connections.
+        Before version 7.4, ipykernel may not read a request until another client connects (its pull request 1529). If a
+        cell does not begin, this method connects another client, as reloading the page would. `nudges` counts these
+        connections.
         """
         cell = self.client.execute(code, store_history=False)
         give_up = time.monotonic() + ANSWER_S
@@ -108,7 +109,7 @@ class Kernel:
         return False
 
     def finish(self, cell: str, timeout_s: float = ANSWER_S) -> str:
-        """Wait until a cell is done; return its output."""
+        """Wait until a cell has ended. Return its output."""
         printed = ""
         give_up = time.monotonic() + timeout_s
         while True:
@@ -124,7 +125,7 @@ class Kernel:
                 return printed
 
     def execute(self, code: str) -> str:
-        """Run a cell to its end; return its output."""
+        """Run a cell to its end. Return its output."""
         return self.finish(self.start(code))
 
     def messages(self) -> Iterator[dict[str, Any]]:
@@ -135,11 +136,11 @@ class Kernel:
 
     @staticmethod
     def told(printed: str) -> list[str]:
-        """Return the words after ``told`` in a cell's output, which may contain other lines."""
+        """Return the words after ``told`` in the line of a cell's output that begins with it."""
         return next(line.split()[1:] for line in printed.splitlines() if line.startswith("told "))
 
     def subshell(self) -> str:
-        """Make a subshell, as JupyterLab does for the messages of widgets."""
+        """Create a subshell, as JupyterLab does for the messages of widgets. Return its id."""
         request = self.client.session.msg("create_subshell_request")
         self.client.control_channel.send(request)
         while True:
@@ -157,7 +158,7 @@ class Kernel:
 
 @contextlib.contextmanager
 def kernel(folder: Path, ipykernel: Path | None = None) -> Iterator[Kernel]:
-    """Run a kernel during the `with` block."""
+    """Start a kernel and yield it. End the kernel when the `with` block ends."""
     made = Kernel(folder, ipykernel)
     try:
         yield made

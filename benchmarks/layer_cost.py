@@ -1,8 +1,8 @@
-"""CPU time that one more layer adds to each stage of opening: the Llama of `size_point` with two numbers of layers.
+"""Measure the CPU time that one more layer adds to each stage of opening, for the Llama of `size_point`.
 
-``python -m benchmarks.layer_cost [LAYERS MORE]`` (32 and 128 by default) prints, for each stage, the CPU seconds with
-both numbers of layers and the CPU milliseconds for each layer. The last row is the time outside of all stages. A timer
-samples the running stage. Each program is opened in a process of its own.
+``python -m benchmarks.layer_cost [LAYERS MORE]`` (32 and 128 by default) opens programs with both numbers of layers,
+each in a new process, in which a timer samples the current stage. It prints, for each stage, the CPU seconds with
+either number of layers, and the CPU milliseconds for each layer. The last row is the time outside of all stages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import FrameType
 from benchmarks.size_point import SHAPES
 
 INTERVAL_S = 0.004
-"""CPU seconds between two samples."""
+"""CPU seconds between two samples of the current stage."""
 
 STAGES = {
     ("programs/resolving.py", "resolve"): "the module is made",
@@ -39,12 +39,12 @@ STAGES = {
     ("compiler/memory/graph_builder.py", "read_execution"): "the graph",
     ("compiler/pipeline/compilation.py", "find_sites"): "sites",
 }
-"""Stages by file and function. If several of these functions are on the stack, the innermost counts."""
+"""Stages by file and function. If several of these functions are on the stack, the innermost is the stage."""
 OTHER = "all else"
 
 
 def sampled(layers: int) -> dict[str, float]:
-    """Open the program in this process; return the CPU seconds of each stage."""
+    """Open the program in this process. Return the CPU seconds of each stage."""
     import workbench
 
     importlib.import_module("workbench.compiler.api")

@@ -1,4 +1,4 @@
-"""One measurement of `test_opening.py`: a process of its own opens a Hugging Face model with two layers.
+"""Make one measurement of `test_opening.py` in a new process: open a Hugging Face model with two layers.
 
 ``python -m benchmarks.opening_point KIND WAY`` prints one JSON document. The model has random weights. Times are CPU
 seconds.
@@ -24,9 +24,9 @@ _TEXT: dict[str, Any] = {
 }
 _GROUPED: dict[str, Any] = {**_TEXT, "num_key_value_heads": 2, "use_cache": False}
 BUILT_IN = "llama"
-"""The built-in Llama is used because Thunder's interpreter cannot trace the Llama of current transformers."""
+"""The built-in Llama takes the place of Hugging Face's, which Thunder's interpreter cannot trace."""
 SHIPPED = "shipped"
-"""The way to open through Thunder's interpreter, without the workbench's patches that make Thunder faster."""
+"""Name of a way to open: by Thunder's interpreter, without the workbench's patches that make Thunder faster."""
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Llama": ("ForCausalLM", _GROUPED),
     "Qwen3": ("ForCausalLM", {**_GROUPED, "head_dim": 8}),
@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Mixtral": ("ForCausalLM", {**_GROUPED, "num_local_experts": 4, "experts_implementation": "batched_mm"}),
 }
-"""For each kind of model: the part of its class name that follows the kind, and the arguments of its configuration."""
+"""For each kind of model, the end of its class name and the arguments of its configuration."""
 
 
 def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
@@ -57,7 +57,7 @@ def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 
 
 def opened(kind: str, way: str) -> dict[str, Any]:
-    """Open the model, and return the CPU seconds, without the imports that every process needs."""
+    """Open the model. Return the CPU seconds of opening, without imports that each process needs."""
     import workbench
     import workbench.bench
     import workbench.compiler.api
@@ -78,5 +78,5 @@ def opened(kind: str, way: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    os.environ["THUNDER_WORKBENCH_CACHE"] = "off"  # no captured program from an earlier process
+    os.environ["THUNDER_WORKBENCH_CACHE"] = "off"  # read no program that an earlier process captured
     print(json.dumps(opened(*sys.argv[1:])))

@@ -1,7 +1,7 @@
-"""Hugging Face models of real size, on ``meta`` in bfloat16, planned for a GPU with nvFuser.
+"""Measure planning of Hugging Face models of real size, on ``meta`` in bfloat16, for a GPU with nvFuser.
 
-``python -m benchmarks.real_models [NAME ...]`` opens each named model of `MODELS` in a process of its own, makes three
-choices, and prints a row. Times are CPU seconds; opening includes making the model.
+``python -m benchmarks.real_models [NAME ...]`` opens each named model of `MODELS` in a new process, makes three
+choices, and prints a row. Times are CPU seconds. Opening includes the creation of the model.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
         {"embed_dim": 192, "depths": [2, 2, 18, 2], "num_heads": [6, 12, 24, 48]},
     ),
 }  # fmt: skip
-"""Family, task, tokens (0 for eight images of 224 pixels), and non-default configuration."""
+"""For each model: family, task, number of tokens (0: eight images of 224 pixels), and non-default configuration."""
 
 
 def point(name: str) -> dict[str, Any]:
-    """Open one model in this process and make three choices; return the figures."""
+    """Open one model in this process, and make three choices. Return the figures."""
     import torch
     import transformers
 
@@ -106,7 +106,7 @@ def point(name: str) -> dict[str, Any]:
 
 
 def main(names: list[str]) -> int:
-    """Measure each model in a process of its own, and print the table; return the exit status."""
+    """Measure each model in a new process, and print the table. Return the exit status."""
     print("| model | parameters | statements | opened | one choice | peak, predicted | proven | the process |")
     print("|---|---|---|---|---|---|---|---|")
     for name in names or MODELS:

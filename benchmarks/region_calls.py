@@ -1,7 +1,8 @@
-"""CPU time of a step with fused regions, divided into the regions, PyTorch's ops between them, and the rest.
+"""Divide the CPU time of a step with fused regions into regions, PyTorch's ops between them, and the rest.
 
-It measures a model of `fit_measured` on one thread, under the stock plan of an executor with regions. Steps of the plan
-alternate with steps of `torch.compile`. The times of regions and ops come from clocks at each statement.
+The benchmark measures a model of `fit_measured` on one thread, under the stock plan of an executor with regions. Clocks
+at each statement give the times of regions and ops. Steps of the plan alternate with steps of the model under
+`torch.compile`, for comparison.
 
 ``python -m benchmarks.region_calls [NAME] [--executor torchcompile_aten] [--scale 1] [--steps 60] [--json FILE]``
 """
@@ -24,7 +25,7 @@ from workbench.runs.measure.accuracy import Stepper
 
 
 def of_statements(stepper: Stepper, steps: int) -> dict[str, float]:
-    """Return the CPU seconds of a step's regions and of its other statements, as medians over `steps` steps."""
+    """Return the median CPU seconds, over `steps` steps, of the regions of a step and of its other statements."""
     clocks = StatementClocks(stepper.run, time.thread_time_ns)
     clocks.start()
     samples: dict[str, list[float]] = {"regions": [], "other statements": []}
@@ -44,7 +45,7 @@ def of_statements(stepper: Stepper, steps: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure the steps, and print the table; return the exit status."""
+    """Measure the steps, and print the table. Return the exit status."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("name", nargs="?", choices=list(MODELS), default="llama")
     asked.add_argument("--executor", choices=("torchcompile", "torchcompile_aten"), default="torchcompile")

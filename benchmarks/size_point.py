@@ -1,4 +1,4 @@
-"""One measurement of `test_size.py`: a process of its own plans a large program for a GPU.
+"""Make one measurement of `test_size.py` in a new process: plan a large program for a GPU.
 
 ``python -m benchmarks.size_point LAYERS WHAT`` prints one JSON document. WHAT is ``stock`` or a name in `OPENERS`.
 Llama has the shapes of a 7B model. Times are CPU seconds.
@@ -30,13 +30,13 @@ RANKS = 64
 
 
 def peak_rss_bytes() -> int:
-    """Return the largest memory that this process has had so far."""
+    """Return the largest memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def opened_and_chosen(open_it: Callable[[], Any]) -> dict[str, Any]:
-    """Open a program with its stock plan, then make three choices in different layers; return the figures."""
-    # The import of Thunder and nvFuser takes seconds once in each process, and is not measured.
+    """Open a program, then make three choices in different layers. Return the figures."""
+    # Import Thunder and nvFuser before the measurement, because each process needs seconds for this once.
     importlib.import_module("workbench.compiler.api")
     begun = time.process_time()
     bench = open_it()
@@ -77,7 +77,7 @@ def of_ranks(layers: int) -> Callable[[], Any]:
 
 
 def of_huggingface(layers: int) -> Callable[[], Any]:
-    """Return a function that makes Hugging Face's Llama on ``meta``, with the shapes of Llama-2-7B, and opens it."""
+    """Return a function that creates Hugging Face's Llama on ``meta`` with the shapes of Llama-2-7B, and opens it."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -101,11 +101,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "GPTNeoXForCausalLM": {},
     "FalconForCausalLM": {},
 }
-"""Hugging Face models in training mode, so that dropout is active, in bfloat16."""
+"""Configurations of Hugging Face models. The models are planned in bfloat16 and in training mode, with dropout."""
 
 
 def of_model(kind: str, layers: int) -> Callable[[], Any]:
-    """Make one of `MODELS` on the ``meta`` device with 512 tokens; return a function that opens it."""
+    """Create one of `MODELS` on the ``meta`` device. Return a function that opens it with 512 tokens."""
     import torch
     import transformers
 
@@ -122,7 +122,7 @@ def of_model(kind: str, layers: int) -> Callable[[], Any]:
 
 
 def of_stock(layers: int) -> dict[str, Any]:
-    """Trace the built-in Llama by unmodified ``thunder.jit``, up to the traces that it would execute."""
+    """Let unmodified ``thunder.jit`` trace the built-in Llama, up to the traces that would run. Return the figures."""
     from workbench.compiler.fastpath import install
     from workbench.compiler.interop import devices, thunder_api
     from workbench.programs import resolve
@@ -146,15 +146,15 @@ OPENERS: dict[str, Callable[[int], Callable[[], Any]]] = {
     "huggingface": of_huggingface,
 }
 OPENERS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
-"""For each name, a function that takes the number of layers and returns a function that opens the program."""
+"""Functions by name. Each takes a number of layers and returns a function that opens the program."""
 
 
 def point(layers: int, what: str) -> dict[str, Any]:
-    """Measure `what`, a name in `OPENERS` or ``stock``."""
+    """Measure `what`, which is a name in `OPENERS` or ``stock``. Return the figures."""
     return of_stock(layers) if what == "stock" else opened_and_chosen(OPENERS[what](layers))
 
 
 if __name__ == "__main__":
-    # No captured program from an earlier process is read, unless a folder is named.
+    # Read no program that an earlier process captured, unless the environment names a cache folder.
     os.environ.setdefault("THUNDER_WORKBENCH_CACHE", "off")
     print(json.dumps(point(int(sys.argv[1]), sys.argv[2])))

@@ -1,8 +1,8 @@
-"""Hundreds of random toggles, undos and redos in one page: memory growth of kernel and page, and time of a click.
+"""Measure how memory of kernel and page grows in hundreds of random toggles, undos and redos, and the time of a click.
 
-``python -m benchmarks.soak_app --steps 500 --layers 4`` prints one JSON document. Growth is measured after the first
-fifth of the steps, so that one-time costs (caches, compiled code) do not count. At the end the plan is compared with
-the plan of a newly opened program with the same choices.
+``python -m benchmarks.soak_app --steps 500 --layers 4`` prints one JSON document. Growth is measured from the end of
+the first fifth of the steps, so that one-time costs (caches, compiled code) are left out. At the end, the plan is
+compared with the plan of a newly opened program under the same choices.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PREPARE = """
 
 
 def soak(lab: Lab, cdp: CDPSession, steps: int, seed: int) -> dict[str, Any]:
-    """Do `steps` random actions of a user."""
+    """Do `steps` random actions of a user. Return the growth of memory and the times of clicks."""
     chance = random.Random(seed)
     kernel = psutil.Process(int(lab.kernel_eval("import os\nos.getpid()")))
     legal = "[s.id for s in bench.sites() if s.values and sum(o not in s.illegal for o in s.options) > 1]"
@@ -98,7 +98,7 @@ def soak(lab: Lab, cdp: CDPSession, steps: int, seed: int) -> dict[str, Any]:
 
 
 def memory(cdp: CDPSession, kernel: psutil.Process) -> dict[str, float]:
-    """Wait until kernel and page are idle, collect garbage, and return the memory of both."""
+    """Wait two seconds, collect the page's garbage, and return the bytes of the kernel and of the page."""
     time.sleep(2)
     cdp.send("HeapProfiler.collectGarbage")
     metrics = {one["name"]: one["value"] for one in cdp.send("Performance.getMetrics")["metrics"]}
@@ -114,7 +114,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def same_as_fresh(lab: Lab, program: str) -> bool:
-    """Return whether the plan equals that of a newly opened program with the same choices."""
+    """Return whether the bench's plan equals the plan of a newly opened program under the same choices."""
     code = (
         f"fresh = wb.open({program})\nfresh.choose(dict(bench.choices)) if bench.choices else None\n"
         "a, b = bench.plan, fresh.plan\n"

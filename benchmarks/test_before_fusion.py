@@ -1,4 +1,4 @@
-"""Collectives ordered before fusion on Llama-2-7B shapes: the number of fusions that this splits, and its gain.
+"""Measure ordering collectives before fusion, on Llama-2-7B shapes: the number of split fusions, and the time gained.
 
 `python -m pytest benchmarks/test_before_fusion.py -s` prints the rows of `waits_before_fusion.csv`. WAITS_LAYERS sets
 the number of layers.

@@ -1,10 +1,10 @@
-"""Overhead of clocks in a step: `llama` at its default size, executor torch on the CPU.
+"""Measure the overhead of clocks between statements in a step of `llama`, with the executor torch on the CPU.
 
-A turn takes one step with a clock at every statement of the forward, one with a clock at every statement of the
-backward, and one without clocks, in random order. One process with one thread takes all steps, so its CPU seconds are
-those of a step. Other load affects them only through resources that a core's two threads share. If both threads of a
-core are busy, a step takes a fifth longer, but a tick takes twice as long: it does little but read the machine's
-counter. Therefore the overhead is a median over turns, and the time of a tick comes from the fastest quarter of steps.
+A turn takes three steps in random order: with a clock at each statement of the forward, with a clock at each statement
+of the backward, and without clocks. One process with one thread takes all steps, and times are its CPU seconds. Other
+load affects them only if it runs on the second hardware thread of the same core. Then a step takes a fifth longer. A
+tick takes twice as long, because it does little but read the machine's counter. To exclude such load, the overhead is
+a median over turns, and the time of a tick comes from the fastest quarter of steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BUDGET_S = 120.0
 WARM_TICKS = 1_000_000
 
 MOST_SHARE = 0.02
-"""Maximum overhead as a share of a step."""
+"""Largest allowed overhead, as a share of a step."""
 
 MOST_STATEMENT_S = 0.3e-6
 
@@ -50,7 +50,7 @@ def cpu_seconds(step: Callable[[], Any]) -> float:
 
 
 def fastest(seconds: np.ndarray) -> np.ndarray:
-    """Return the mean of the fastest quarter of the steps, which other load affected least."""
+    """Return the mean time of the fastest quarter of the steps, because other load affected these least."""
     return np.sort(seconds)[..., : seconds.shape[-1] // 4].mean(axis=-1)
 
 
@@ -86,7 +86,7 @@ def test_clocks_add_less_than_two_percent_to_a_step(benchmark: Any) -> None:
     found = benchmark.pedantic(measure, rounds=1)
     bare = np.asarray(found["without"])
     clocked = np.asarray([found[way] for way in ways])
-    # Steps are compared within a turn, because a change of the machine's speed affects all steps of a turn equally.
+    # Compare steps of the same turn, because changes of the machine's speed affect all steps of a turn equally.
     shares = clocked / bare - 1
     overhead = interleaved_timing.estimate(shares.mean(axis=0).tolist())
     a_statement_s = float((fastest(clocked) - fastest(bare)).sum()) / len(clocks.statements)

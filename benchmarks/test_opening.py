@@ -1,7 +1,7 @@
-"""Time to open Hugging Face models with two layers through Dynamo, compared with Thunder's interpreter.
+"""Measure the time to open Hugging Face models with two layers, by Dynamo and by Thunder's interpreter.
 
-Times are CPU seconds. Each model is opened in a process of its own. The assertion is on a ratio, which does not depend
-on the machine's load.
+Times are CPU seconds. A new process opens each model. The assertion is about a ratio, which does not depend on the
+machine's load.
 
 ``python -m pytest benchmarks/test_opening.py -s`` (with the extra ``[models]``)
 """
@@ -22,11 +22,11 @@ from benchmarks.opening_point import BUILT_IN, KINDS, SHIPPED
 ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 AT_LEAST = {"interpreter": 1.0, SHIPPED: 6.0}
-"""Least speed of Dynamo as a multiple of the interpreter's speed, with the workbench's patches and without them."""
+"""Required speed of Dynamo, as a multiple of the speed of the interpreter: with the workbench's patches, without."""
 
 
 def opened(kind: str, way: str) -> dict[str, Any]:
-    """Open a model in a process of its own, and return the figures."""
+    """Open a model in a new process. Return the figures."""
     command = [sys.executable, "-m", "benchmarks.opening_point", kind, way]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Time to predict the figures of a toggle by arithmetic, compared with making a new plan."""
+"""Measure how long it takes to predict the figures of a toggle by arithmetic, and to make a new plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATS = 3
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Return the median wall time of a few calls."""
+    """Return the median elapsed seconds of `REPEATS` calls."""
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Time to prove a plan, for graphs of realistic sizes.
+"""Measure the time to prove a plan, for graphs of realistic sizes.
 
-``python -m pytest benchmarks/test_proof.py`` prints a table of CPU times. The goals: after a toggle, a plan of 1,000
-statements is proven within 20 ms, if the values of the stock plan are already numbered. Two new graphs of 10,000
-statements are proven equal within 1 s.
+``python -m pytest benchmarks/test_proof.py`` prints a table of CPU times. There are two goals. After a toggle, a plan
+of 1,000 statements is proven within 20 ms; the values of the stock plan are then already numbered. Two new graphs of
+10,000 statements are proven equal within 1 s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.benchmark(group="proof", timer=time.process_time)
 
 
 def chain(statements: int, writes: bool) -> Graph:
-    """Return a graph of layers of six statements with views, a constant and, if `writes`, an in-place write."""
+    """Return a graph of layers. Each has six statements, with views, a constant and, if `writes`, an in-place write."""
     lines = ["take h0, w"]
     for i in range(statements // 6):
         lines += [

@@ -1,8 +1,9 @@
-"""CPU time of our pass that cuts between fusions, compared with Thunder's pass, on the residual chain with 32 layers.
+"""Compare the CPU time of two passes that choose cuts between fusions: the workbench's and Thunder's.
 
-Both passes run in turn in one process, so that the ratio of their CPU seconds does not depend on the machine's load.
-Each call gets a newly made partition, and our pass starts with an empty cache. Thunder's source contains the weight of
-a producer's own arguments as a constant. For another weight, `find_cut` is compiled from a patched copy of the source.
+A cut is the set of values that one fusion passes to another. The program is the residual chain with 32 layers. Both
+passes run in turn in one process, so that the ratio of their CPU seconds does not depend on the machine's load. Each
+call gets a new partition, and the workbench's pass starts with an empty cache. In Thunder's source, the weight of a
+producer's own arguments is a constant. For another weight, `find_cut` is compiled from a changed copy of its source.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ REPEATS = 3
 
 
 def cost_bytes(trace: TraceCtx) -> int:
-    """Return the bytes of one element of each tensor that fusions read and write, summed up."""
+    """Return the sum of the bytes of one element of each tensor that fusions read or write."""
     return sum(
         a.dtype.bytes
         for bsym in trace.bound_symbols
@@ -38,7 +39,7 @@ def cost_bytes(trace: TraceCtx) -> int:
 
 
 def compare(bench: workbench.Workbench, weight: float) -> tuple[list[float], list[float]]:
-    """Return the CPU seconds of Thunder's pass and of ours; assert that their results are equal."""
+    """Return the CPU seconds of Thunder's pass and of the workbench's. Assert that their results are equal."""
     theirs_s: list[float] = []
     ours_s: list[float] = []
 

@@ -1,8 +1,8 @@
-"""Time saved by compiling identical fusions once: cold compilation of the residual chain with gradients, on the CPU.
+"""Measure the time saved by compiling identical fusions once, for the residual chain with gradients on the CPU.
 
-Every figure is measured in a new process with empty caches. An unrelated function is compiled before the clock starts,
-because Inductor first probes the compiler and precompiles headers, which takes about 20 CPU seconds once. The CPU
-seconds include compiler processes. `separate` compiles each region by itself, as Thunder does.
+Each figure is measured in a new process with empty caches. CPU seconds include compiler processes. An unrelated
+function is compiled before the measurement, because Inductor first probes the compiler and precompiles headers, which
+takes about 20 CPU seconds. `separate` compiles each region separately, as Thunder does.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ print(json.dumps({"cpu_s": sum(now[:4]) - sum(cpu[:4]), "wall_s": time.perf_coun
 
 
 def cold_compile(layers: int, sharing: str, folder: Path) -> dict[str, float]:
-    """Return the CPU and wall seconds from the call of a jitted function to the end of its first backward."""
+    """Return CPU seconds and elapsed seconds from the call of a jitted function to the end of its first backward."""
     caches = {name: str(folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")}
     for path in caches.values():
         Path(path).mkdir(parents=True)
-    # One thread of this process compiles, without compile workers, so that the CPU seconds include the compilation.
+    # Compile in a thread of the process and not in compile workers, so that the CPU seconds include the compilation.
     environment = {**os.environ, **caches, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, str(layers), sharing],
@@ -57,7 +57,7 @@ def cold_compile(layers: int, sharing: str, folder: Path) -> dict[str, float]:
 
 
 def slope(points: dict[int, float]) -> float:
-    """Return the CPU seconds that each layer adds, between the fewest and the most layers."""
+    """Return the mean CPU seconds that a layer adds, from the smallest to the largest number of layers."""
     least, most = min(points), max(points)
     return (points[most] - points[least]) / (most - least)
 
@@ -78,5 +78,5 @@ def test_sharing_halves_the_compile_time_of_sixteen_layers_and_quarters_its_grow
     print(benchmark.extra_info)
     assert stock[16] / shared[16] >= 2
     assert slope(shared) < slope(stock) / 4
-    # Growth is at most linear: apart from noise, a layer adds no more above 16 layers than below.
+    # Growth is at most linear: above 16 layers, a layer adds no more time than below, except for noise.
     assert slope({n: shared[n] for n in (16, 32)}) <= 1.5 * max(slope({n: shared[n] for n in (4, 16)}), 0.02)

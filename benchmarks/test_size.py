@@ -1,7 +1,7 @@
-"""Planning time of programs of real size: Llama with the shapes of a 7B model, planned for a GPU with nvFuser.
+"""Measure the planning time of programs of real size: Llama with the shapes of a 7B model, for a GPU with nvFuser.
 
-Times are CPU seconds. Each measurement runs in a process of its own. Unmodified ``thunder.jit`` traces the same
-program on the same machine. The assertions are on ratios, which do not depend on the machine's load.
+Times are CPU seconds. Each measurement runs in a new process. For comparison, unmodified ``thunder.jit`` traces the
+same program on the same machine. Assertions are about ratios, which do not depend on the machine's load.
 
 ``python -m pytest benchmarks/test_size.py -s``
 """
@@ -19,11 +19,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 AT_LEAST = {"open": 6.0, "choice": 40.0, "from disk": 60.0}
-"""Least speed as a multiple of the speed of ``thunder.jit``."""
+"""Required speed of opening, of a choice, and of reading from disk, as a multiple of the speed of ``thunder.jit``."""
 
 
 def measured(layers: int, what: str, kept: Path | None = None) -> dict[str, Any]:
-    """Measure a program in a process of its own; captured programs are read from and written to the folder `kept`."""
+    """Measure a program in a new process. If `kept` is given, captured programs are cached in this folder."""
     command = [sys.executable, "-m", "benchmarks.size_point", str(layers), what]
     environment = {**os.environ, "THUNDER_WORKBENCH_CACHE": str(kept or "off")}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)

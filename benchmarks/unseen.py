@@ -1,4 +1,4 @@
-"""A model that no test uses: convolutions, attention over the positions of the image, and an unrolled gated cell."""
+"""A model that no test uses. It has convolutions, attention over the positions of an image, and a gated cell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Mixer(nn.Module):
-    """Convolutions with group norm, attention with a residual connection, then a gated cell unrolled over positions."""
+    """Convolutions with group norm, then attention with a residual connection, then an unrolled gated cell."""
 
     def __init__(self, channels: int, heads: int, classes: int, steps: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Comparison of two plans, table by table and site by site."""
+"""Compare two plans table by table and site by site, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_PLAN = ("census", "counts", "sites", "unmatched", "warnings", "proof", "plac
 
 
 def columns(table: Any) -> dict[str, Any]:
-    """Return the columns of a table or a timeline as lists, which compare by value."""
+    """Return the columns of a table or a timeline, by name, as lists. Lists can be compared by value."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         column = getattr(table, field.name)
@@ -25,14 +25,14 @@ def columns(table: Any) -> dict[str, Any]:
 
 
 def differing(one: Plan, other: Plan) -> list[str]:
-    """Return the differences between two plans, except their traces and the cost of planning."""
+    """Return the names of columns and figures that differ between two plans. Traces and planning times may differ."""
     found = [f"timeline.{name}" for name in _columns_apart(one.timeline, other.timeline)]
     found += differing_graphs(one.graph, other.graph)
     return found + [name for name in _OF_PLAN if getattr(one, name) != getattr(other, name)]
 
 
 def differing_graphs(one: Graph, other: Graph) -> list[str]:
-    """Return the differences between two graphs."""
+    """Return the names of the columns and other fields in which two graphs differ."""
     tables = ("statements", "values", "storages")
     found = [
         f"{name}.{column}" for name in tables for column in _columns_apart(getattr(one, name), getattr(other, name))

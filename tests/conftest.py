@@ -1,4 +1,4 @@
-"""Settings that every test runs under."""
+"""Settings of the process, fixtures and hooks for all tests."""
 
 import atexit
 import gc
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from typing import Any
 
-# Before torch is imported: use as many threads as the smallest test machine has cores.
+# Set this before torch is imported. The smallest test machine has two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import pytest
@@ -19,38 +19,39 @@ from tests.cpu_seconds import Costs
 from tests.distribution import ByUnit, slowest_first
 from tests.trial_counts import PROFILE
 
-# Before nbformat is imported: its `jsonschema` would import a parser for a format that notebooks do not have, and
-# building its grammar takes 2 s per process.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way to say that a module is not there
+# Set this before nbformat is imported. Its `jsonschema` would import this parser, which takes 2 s in each process.
+# Notebooks do not have the format that it parses.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # then Python raises ImportError for the module
 
-# If the environment disables bytecode files, each process that tests start would compile the workbench again, and each
-# test process would rewrite asserts again.
+# Allow bytecode files, even if the environment disables them. Without these files, each process that tests start would
+# compile the workbench again, and pytest would rewrite asserts again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Tests trace the programs they open and read nothing from disk. `tests/compiler/driver/test_capture_cache.py` overrides
-# this.
+# Tests trace each program that they open, and read no capture from the disk. Only
+# `tests/compiler/driver/test_capture_cache.py` uses the cache.
 os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
 
-# The step of unmodified Thunder is computed once for each program, and shared by all tests and processes of a session.
+# For each program, a step of unmodified Thunder is computed once, and saved for all tests and processes of a session.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["THUNDER_WORKBENCH_REFERENCES"] = tempfile.mkdtemp(prefix="references-")
     atexit.register(shutil.rmtree, os.environ["THUNDER_WORKBENCH_REFERENCES"], ignore_errors=True)
 
-# Each process that compiles would start two more: one imports PyTorch to try the vector instructions that the processor
-# reports, and one is a compile worker, which saves no time on two cores. Together they take a quarter of the time to
-# compile a small program. `make gpu-check` and the benchmarks keep the default.
+# By default, each process that compiles starts two further processes. One imports PyTorch to try the processor's vector
+# instructions. The other is a compile worker, which saves no time on two cores. Both together take a quarter of the
+# time to compile a small program. `make gpu-check` and the benchmarks keep the default.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-# Without this, Dynamo collects garbage after each compilation.
+# By default, Dynamo collects garbage after each compilation, which slows tests.
 os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
 
-# Tracing makes millions of objects and hardly any cycles. A collection after every 700 objects would slow all tests.
+# Tracing creates millions of objects and few reference cycles. A collection after each 700 objects, the default, would
+# slow all tests.
 gc.set_threshold(50_000)
 
-# `ci`, and `long` in `make long`, use the same examples each time, so that a failure is due to a change of the code.
-# `full` uses new and more examples, for a search.
+# Hypothesis profiles. `ci` is the default, and `make long` uses `long`. Both use the same examples each time, so that
+# only a change of the code can cause a failure. `full` uses more and always new examples, to search for defects.
 for name in ("ci", "long"):
     settings.register_profile(
         name, derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
@@ -72,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests for several processes. If no CUDA device is attached, skip tests marked `gpu`."""
+    """In a worker process, put long files first. If no CUDA device is attached, skip tests with the mark `gpu`."""
     if hasattr(config, "workerinput"):
         items[:] = slowest_first(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
@@ -86,8 +87,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Freeze imported objects, so that neither Python nor pytest at its end searches them for cycles."""
-    # pytest would add handlers to PyTorch's compile log, whose texts are only built if there is a handler.
+    """Freeze all present objects, so that later garbage collections, also pytest's last one, do not visit them."""
+    # pytest adds its handlers to loggers that do not propagate, such as PyTorch's compile log. If this log has a
+    # handler, PyTorch formats all its messages. So let it propagate.
     logging.getLogger("torch.__trace").propagate = True
     gc.collect()
     gc.freeze()
@@ -100,7 +102,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
 
 @pytest.fixture(scope="module")
 def mlp_bench() -> Any:
-    """Return a bench of a small program, planned for the CPU without fusions."""
+    """Return a bench for a small program on the CPU, without fusions."""
     import workbench
 
     return workbench.open("mlp", layers=1, executor="torch", device="cpu")
@@ -108,5 +110,5 @@ def mlp_bench() -> Any:
 
 @pytest.fixture(scope="module")
 def saved_mlp(mlp_bench: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Save the plan of `mlp_bench`, and return the path."""
+    """Save the plan of `mlp_bench` to a file, and return the path."""
     return mlp_bench.save(tmp_path_factory.mktemp("saved") / "mlp.plan.json")

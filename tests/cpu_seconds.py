@@ -1,4 +1,4 @@
-"""CPU seconds of each test with its child processes. Wall-clock time would depend on the machine's load."""
+"""Measure the CPU seconds of each test and its child processes. Elapsed time would depend on the machine's load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Yield the living descendants of a process."""
+    """Yield the ids of all running descendants of a process."""
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, listed.read_text().split()):
             yield child
@@ -26,21 +26,22 @@ def used_s() -> float:
     total_s = sum(os.times()[:4])
     try:
         for pid in descendants(os.getpid()):
-            # The name may contain anything, so the line is split after it. Fields 14 to 17 are CPU times, see proc(5).
+            # Split the line after the process's name, which may contain spaces. Fields 14 to 17 are CPU times; see
+            # proc(5).
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             total_s += sum(map(int, fields[11:15])) / _TICKS_PER_S
-    except OSError:  # a process has ended: its seconds now count for its parent
+    except OSError:  # a process has ended, so its seconds now count for its parent: try again
         return used_s()
     return total_s
 
 
 class Costs:
-    """A plugin that records the CPU seconds of each test in its process, and sums them up in the main process.
+    """A pytest plugin that measures the CPU seconds of each test in its process. The main process prints the sums.
 
     Parameters
     ----------
     shown : int
-        Number of tests, and number of files, that the summary names.
+        Maximum number of tests, and of files, in the summary.
     """
 
     def __init__(self, shown: int) -> None:
@@ -55,8 +56,8 @@ class Costs:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        # In other phases a fixture may forbid opening files. Browser tests are recorded in all phases, because the time
-        # of a tab is lost when it is closed.
+        # Read CPU seconds only at teardown, because a fixture may forbid to open files in other phases. For browser
+        # tests, read them in all phases, because the seconds of a tab are lost when the tab is closed.
         if call.when == "teardown" or item.get_closest_marker("browser"):
             now_s = used_s()
             report.cpu_s = max(now_s - self._before_s, 0.0)

@@ -1,9 +1,8 @@
-"""Random programs and choices. The file has more than 600 lines because a program mixes all kinds of lines.
+"""Draw random programs and choices, by a seed or by Hypothesis. PyTorch can run and differentiate all the programs.
 
-PyTorch can run and differentiate the programs. A seed or Hypothesis draws them.
-
-A program is drawn line by line. Each line runs at once, so that every line fits the existing values. The result is
-plain source, which is stored in `linecache`: traces have source lines, and a failing example can be read and copied.
+A program is drawn line by line. Each line is run at once, so that later lines fit the values that exist. The program
+is plain source. It is stored in `linecache`, so that traces have source lines. A failing example can be read and
+copied. The file has more than 600 lines, because a program mixes all kinds of lines.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from workbench.core.lever import Site
 NAMESPACE = {"torch": torch, "F": F}
 MOST_ELEMENTS = 4096
 LARGEST = 1e4
-"""Largest allowed value in a program. Larger values could become infinite or NaN and hide a difference."""
+"""Largest absolute value in a program. Larger values could become infinite or NaN, which would hide differences."""
 INPUT_SEED = 17
 PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET = "plain", "transposed", "every second", "offset"
 LAYOUTS = (PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET)
 WIDE = ("float32", "float16", "bfloat16")
-"""Data types that double precision replaces by float64."""
+"""Floating data types that are replaced by float64 to compute a reference in double precision."""
 
 
 class Masks:
-    """Masks of the elements that dropouts keep. They are drawn as Thunder draws them, or given in order."""
+    """Dropout masks, which mark the elements to keep. They are drawn as Thunder draws them, or taken from `drawn`."""
 
     def __init__(self, drawn: Iterable[torch.Tensor] | None = None) -> None:
         self.drawn: list[torch.Tensor] = []
@@ -48,7 +47,7 @@ class Masks:
 
 
 class _DrawsAsThunder:
-    """`torch.nn.functional` with Thunder's version of dropout."""
+    """A stand-in for `torch.nn.functional` whose dropout draws as Thunder's dropout does."""
 
     def __init__(self, masks: Masks) -> None:
         self._masks = masks
@@ -61,7 +60,7 @@ class _DrawsAsThunder:
 
 
 class _Doubles:
-    """`torch` in which every floating data type is float64."""
+    """A stand-in for `torch` in which all floating data types are float64."""
 
     def __getattr__(self, name: str) -> Any:
         return torch.float64 if name in WIDE else getattr(torch, name)
@@ -69,7 +68,7 @@ class _Doubles:
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """One argument: normal random numbers, integers from 0 to 7, or bools, with the given memory layout."""
+    """An argument of a program: normal random numbers, integers from 0 to 7, or bools, in a given memory layout."""
 
     name: str
     shape: tuple[int, ...]
@@ -103,7 +102,7 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class RandomProgram:
-    """A function as source, with its inputs.
+    """The source of a function, and its inputs.
 
     Attributes
     ----------
@@ -111,8 +110,8 @@ class RandomProgram:
     lines : tuple of str
     returned : tuple of str
     shared : str
-        Whether the last input is the first input (``same``), the first row of the first input (``row``), or its own
-        tensor (empty).
+        What the last input is: the first input (``same``), the first row of the first input (``row``), or a tensor with
+        its own storage (empty).
     input_seed : int
         Seed of the inputs' values.
     """
@@ -147,15 +146,15 @@ class RandomProgram:
         return function
 
     def build_eager(self, masks: Masks | None = None) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict]:
-        """Build for eager PyTorch. Dropout draws as Thunder's does, so that equal seeds give equal masks."""
+        """Return function and inputs for eager PyTorch. Dropout draws as Thunder's: equal seeds give equal masks."""
         return self._compiled({"torch": torch, "F": _DrawsAsThunder(masks or Masks())}), self.arguments(), {}
 
     def build_double(self, masks: Masks) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
-        """Build for eager PyTorch in double precision, from the same values and with the given masks."""
+        """Return function and inputs for double precision. Inputs have the same values, and dropout uses `masks`."""
         return self._compiled({"torch": _Doubles(), "F": _DrawsAsThunder(masks)}), self.arguments(double=True), {}
 
     def build(self) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
-        """Return the function with fresh inputs that have the same values each time."""
+        """Return the function and new input tensors, which have the same values at each call."""
         return self.function, self.arguments(), {}
 
     def arguments(self, *, double: bool = False) -> tuple[torch.Tensor, ...]:
@@ -174,7 +173,7 @@ class RandomProgram:
 
 
 class _Growing:
-    """An unfinished program, and the current values of its names."""
+    """An unfinished program, and the value of each of its names after the last line."""
 
     def __init__(self, random: Random, inputs: Iterable[Input], values: Iterable[torch.Tensor]) -> None:
         self.random = random
@@ -186,7 +185,7 @@ class _Growing:
         return self.random.choice(list(options))
 
     def some(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> str | None:
-        """Return a name with a fitting value, most likely a recent name, so that few values stay unread."""
+        """Return a random name whose value fits. Recent names are more likely, so that few values stay unread."""
         names = [name for name, value in self.values.items() if fits(value)]
         if not names:
             return None
@@ -196,7 +195,7 @@ class _Growing:
         return self.some(lambda v: v.is_floating_point() and fits(v))
 
     def reads(self, name: str) -> bool:
-        """Return whether any line reads the name."""
+        """Return whether at least one line reads the name."""
         return any(
             re.search(rf"\b{name}\b", line.partition(" = ")[2] or line.partition("_(")[2]) for line in self.lines
         )
@@ -207,7 +206,10 @@ class _Growing:
         return names
 
     def run(self, line: str) -> bool:
-        """Run a line and add it to the program, unless PyTorch refuses it or a result is too large or not finite."""
+        """Run a line. Add it to the program unless PyTorch refuses it or a result is too large or not finite.
+
+        Return whether the line was added.
+        """
         scope: dict[str, Any] = {**NAMESPACE, **self.values}
         try:
             exec(line, scope)
@@ -226,7 +228,7 @@ def _finite(value: torch.Tensor) -> bool:
 
 
 def _one(grow: _Growing, expression: str) -> str | None:
-    """Add a line that defines one new name; return the name if the line is kept."""
+    """Run a line that gives an expression a new name. Return the name, or None if the line was not added."""
     (name,) = grow.fresh()
     return name if grow.run(f"{name} = {expression}") else None
 
@@ -307,7 +309,7 @@ def _norm(grow: _Growing) -> None:
 
 
 def _batch_norm(grow: _Growing) -> None:
-    """Add a batch norm or another line that writes running statistics in place."""
+    """Try to add a batch norm, or another line that writes running statistics in place."""
     if (name := grow.floating(lambda v: v.dim() == 2 and min(v.shape) > 1)) is None:
         return
     value = grow.values[name]
@@ -337,7 +339,8 @@ def _matmul(grow: _Growing) -> None:
         forms += [f"{a} @ {plain} * 0.25"]
         if value.dim() == 2:
             forms += [
-                # The batch dimension has stride 0 in both operands. Batched kernels may give varying results for it.
+                # The batch dimension has stride 0 in both operands. For such operands, results of batched kernels may
+                # vary.
                 f"torch.bmm({a}.unsqueeze(0).expand(4, -1, -1), {plain}.unsqueeze(0).expand(4, -1, -1)) * 0.25",
                 f"torch.matmul({a}.reshape(2, -1, {value.shape[1]}), {plain}.expand(2, -1, -1)) * 0.25",
                 f"torch.baddbmm(({a} @ {plain})[None], {a}[None], {plain}[None]) * 0.25",
@@ -369,7 +372,7 @@ VIEWS = (
 
 
 def _view_of(grow: _Growing, name: str) -> str:
-    """Return the expression of a view."""
+    """Return a random expression that is a view of `name`."""
     shape = grow.values[name].shape
     forms = list(VIEWS)
     if len(shape) == 1:
@@ -428,7 +431,7 @@ def _whole(grow: _Growing) -> None:
 
 
 def _index(grow: _Growing) -> None:
-    """Read rows, gather them, or add to them, by their numbers."""
+    """Try to add a line that reads, gathers or adds to rows by index."""
     indices = grow.some(lambda v: v.dtype == torch.int64 and 0 < v.dim() < 3 and v.min() >= 0 and v.max() < 8)
     table = grow.floating(lambda v: v.dim() == 2 and v.shape[0] >= 8)
     if not indices or not table:
@@ -457,13 +460,13 @@ def _dropout(grow: _Growing) -> None:
 
 
 def _writable(value: torch.Tensor) -> bool:
-    """Return whether autograd allows an in-place write and no two elements share memory."""
+    """Return whether autograd allows in-place writes to a value, and no two of its elements share memory."""
     strides = (stride for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1)
     return not (value.is_leaf and value.requires_grad) and 0 not in strides
 
 
 def _write(grow: _Growing) -> None:
-    """Write in place to a value, or through a new view of it."""
+    """Try to add a line that writes in place to a value, or through a new view of the value."""
     forms = ("{}.add_({})", "{}.copy_({})", "{}.mul_({})", "{}.add_(1.0)", "{}.mul_(0.5)", "{}.copy_({} * 2.0)")
     if (a := grow.floating(lambda v: _writable(v))) is None:
         return
@@ -476,7 +479,7 @@ def _write(grow: _Growing) -> None:
 
 
 def _writes(grow: _Growing) -> None:
-    """Copy a value, then overwrite its tensor and write the copy into another tensor, or write the copy into both."""
+    """Try to add lines: compute a tensor from a value, overwrite the value, write the tensor into another one."""
     if (a := grow.floating(lambda v: _writable(v))) is None:
         return
     shape, dtype = grow.values[a].shape, grow.values[a].dtype
@@ -491,7 +494,7 @@ def _writes(grow: _Growing) -> None:
 
 
 def _scalar(grow: _Growing) -> None:
-    """Combine a zero-dimensional value with another value, with or without a gradient."""
+    """Try to add a line that combines a zero-dimensional value with another value, with or without a gradient."""
     forms = (
         *("{0} * {1}", "{1} * {0}", "{0} + {1}", "{1} - {0}", "{0} / ({1} ** 2 + 1.0)", "{1} / ({0} ** 2 + 1.0)"),
         *("torch.where({0} > {1}, {0}, {1})", "torch.where({1} > 0, {0}, {0} * 0.5)", "torch.maximum({0}, {1})"),
@@ -511,7 +514,7 @@ def _scalar(grow: _Growing) -> None:
 
 
 def _complex(grow: _Growing) -> None:
-    """Create a complex value, or use or decompose an existing one."""
+    """Try to add a line that creates a complex value, or that uses or decomposes an existing one."""
     if (z := grow.some(lambda v: v.is_complex())) is None or grow.random.random() < 0.3:
         a = grow.floating(lambda v: v.dim() > 0 and v.dtype in (torch.float32, torch.float64))
         if a is None:
@@ -548,7 +551,7 @@ def _complex(grow: _Growing) -> None:
 
 
 def _set_apart(grow: _Growing) -> None:
-    """Add a line without gradients, or a matrix product in lower precision."""
+    """Try to add a line under ``no_grad``, or a matrix product in lower precision."""
     a, b = grow.floating(), grow.floating()
     forms = (
         *("with torch.no_grad(): {2} = torch.sin({0})", "with torch.no_grad(): {2} = {0} + {1}"),
@@ -601,15 +604,16 @@ def drawn(
     layouts: bool = True,
     rare: bool = False,
 ) -> RandomProgram:
-    """Draw a program of pure operations; with `draws` also dropout, with `writes` also in-place writes.
+    """Draw a program of operations without side effects.
 
-    With `rare`, also zero-dimensional tensors, complex numbers and lines under ``no_grad`` and ``autocast``.
+    With `draws`, it may have dropout; with `writes`, in-place writes; with `rare`, zero-dimensional tensors, complex
+    numbers, and lines under ``no_grad`` and ``autocast``.
     """
     inputs = [_input(f"x{i}", random, layouts=layouts) for i in range(random.randint(1, 4))]
     if not any(input.requires_grad for input in inputs):
         inputs[0] = Input("x0", (8, 8), "float32", True)
     if writes and random.random() < 0.3:
-        # Two further inputs are running state, such as a batch norm or an optimizer has.
+        # Add two inputs for state that the program updates, such as the running statistics of a batch norm.
         width = inputs[0].shape[-1:] or (8,)
         inputs += [Input(f"x{len(inputs) + i}", width, inputs[0].dtype) for i in range(2)]
     shared = ""
@@ -635,7 +639,7 @@ def drawn(
         arguments = {input.name for input in inputs}
         if not any(v.is_floating_point() for name, v in grow.values.items() if name not in arguments):
             _one(grow, f"{grow.floating()} * 2.0")
-        # The program returns its unread values except for a few, and sometimes intermediate values and inputs.
+        # The program returns most of its unread values, and sometimes intermediate values and inputs.
         ends = [name for name in grow.values if name not in arguments and not grow.reads(name)]
         unused = random.sample(ends, random.randint(0, min(2, len(ends) - 1))) if len(ends) > 1 else []
         others = random.sample(list(grow.values), min(random.randint(0, 2), len(grow.values)))
@@ -651,20 +655,20 @@ def _input(name: str, random: Random, *, layouts: bool) -> Input:
 
 
 def legal_options(site: Site) -> list[str]:
-    """Return the options of a site that are not refused."""
+    """Return the legal options of a site."""
     return [option for option in site.options if option not in site.illegal]
 
 
 def choices_for(random: Random, sites: Iterable[Site], *, most: int = 10) -> dict[str, str]:
-    """Return random choices for sites and settings. Each choice alone is legal under the choices in force."""
+    """Return random choices for sites and settings. Each is legal if it is the only change of the present choices."""
     free = [site for site in sites if len(legal_options(site)) > 1]
     settings = [site for site in free if "." in site.id.partition(":")[0]]
     places = [site for site in free if site not in settings]
     chosen = {site.id: random.choice(legal_options(site)) for site in settings if random.random() < 0.25}
-    # Half of the sets change nearly all places, because faults appear where choices meet.
+    # In half of the calls, choose for nearly all sites, because many faults need several choices together.
     count = len(places) if random.random() < 0.5 else random.randint(0, min(most, len(places)))
     for site in random.sample(places, count):
-        # The option in force is drawn least often, because it changes nothing.
+        # Draw the present option least often, because it changes nothing.
         options = [option for option in legal_options(site) if option != site.choice]
         chosen[site.id] = random.choice([*options, *options, site.choice])
     return chosen
@@ -674,7 +678,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def programs(*, random: bool = False, writes: bool = False, rare: bool = False) -> st.SearchStrategy[RandomProgram]:
-    """Return Hypothesis's strategy for `drawn`."""
+    """Return a Hypothesis strategy whose examples are programs of `drawn`."""
     return SEEDS.map(lambda seed: drawn(Random(seed), draws=random, writes=writes, rare=rare))
 
 
@@ -684,5 +688,5 @@ def choice_sets(sites: tuple[Site, ...]) -> st.SearchStrategy[dict[str, str]]:
 
 
 def refused_choices(sites: Iterable[Site]) -> list[tuple[str, str, str]]:
-    """Return every illegal option: site, option and the reason."""
+    """Return a tuple for each illegal option of each site: the site's id, the option, and the reason."""
     return [(site.id, option, reason) for site in sites for option, reason in site.illegal.items()]

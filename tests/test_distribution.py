@@ -1,4 +1,4 @@
-"""Order of tests over processes: browser tests first, then the longest files, so that no long file starts last."""
+"""Browser tests start first, and the longest files after them, so that no process starts a long file last."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def pages() -> list[Path]:
 
 
 def blocks(language: str) -> list[tuple[Path, str]]:
-    """Return every code block of a language on the pages, without its indentation."""
+    """Return each code block of a language in the pages and the README, with its path and without indentation."""
     pattern = re.compile(rf"^( *)```{language}\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
     texts = [*pages(), ROOT / "README.md"]
     return [(page, textwrap.dedent(body)) for page in texts for _, body in pattern.findall(page.read_text())]
@@ -116,7 +116,7 @@ def test_commands_on_the_pages_exist_with_their_options() -> None:
 def test_names_of_a_bench_on_the_pages_exist() -> None:
     texts = [*pages(), ROOT / "README.md"]
     used = {(page.name, name) for page in texts for name in re.findall(r"(?<![.\w])bench\.([a-z_]+)", page.read_text())}
-    # `co_names` contains the attributes that `__init__` sets.
+    # `dir` lacks attributes that `__init__` sets. They are in `co_names`.
     known = {name for kind in (Workbench, PartsBench) for name in (*dir(kind), *kind.__init__.__code__.co_names)}
     assert len(used) > 50
     assert [(page, name) for page, name in sorted(used) if name not in known] == []

@@ -1,4 +1,4 @@
-"""The shipped widgets and JupyterLab extensions are built from the present sources, and are installed."""
+"""The built widgets and JupyterLab extensions match the present sources, and are installed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_app_and_the_extension_agree_on_events() -> None:
 
 
 def test_styles_of_an_extension_share_no_class_with_the_app() -> None:
-    # JupyterLab loads the styles of an extension into every page. Such a style once changed lines of the app.
+    # JupyterLab loads the styles of an extension into each page. Such a style once changed how the app drew lines.
     sources = [path.read_text() for pattern in ("*.js", "*.css") for path in Path(ui.__file__).parent.rglob(pattern)]
     in_app = set(re.findall(r"(?<![\w-])wb-[\w-]+", "".join(sources)))
     styled = {

@@ -11,7 +11,7 @@ HEAVY = ("thunder", "torch", "numpy", "ipywidgets", "anywidget", "bokeh", "IPyth
 
 
 def imported_by(code: str, *names: str) -> list[str]:
-    """Run `code` in a new process, and return the `names` of packages that the process has imported."""
+    """Run `code` in a new process. Return which of the packages `names` the process has imported."""
     code = f"import sys\n{code}\nprint(*[name for name in {names} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return done.stdout.splitlines()[-1].split()
@@ -60,7 +60,7 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
 def test_commands_without_pytorch_do_not_import_it(typed: str, status: int) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "workbench.cli", *typed.split()]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    # A child process runs the command. It reports its imports on the same stream, so they count, too.
+    # The command runs in a child process, which reports its imports on the same stream. So the check includes them.
     imported = {
         line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "import time:" in line
     }

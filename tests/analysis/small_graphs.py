@@ -1,4 +1,4 @@
-"""A function that builds small graphs by hand."""
+"""`graph` builds a small graph from a list of statements."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def graph(
     inplace: Sequence[str] = (),
     origins: tuple[Origin, ...] = (),
 ) -> Graph:
-    """Build a graph from tuples (name, inputs, outputs, frees). Names of values are separated by spaces.
+    """Build a graph from one tuple (name, inputs, outputs, frees) for each statement. Spaces separate names of values.
 
-    A value takes 1 byte, or the bytes in `sizes`. A value in `views` shares the storage of the value that is named
-    there. Statements from index `backward` on belong to the backward. A statement has the origin of its index, if any.
+    A value takes 1 byte, or the bytes in `sizes`. `views` maps a value to another value whose storage it shares.
+    Statements from index `backward` on belong to the backward. `origins` gives the origin of a statement by its index.
     """
     flags, views, sizes = flags or {}, views or {}, sizes or {}
     names: dict[str, int] = {name: i for i, name in enumerate(flags)}

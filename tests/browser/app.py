@@ -1,4 +1,4 @@
-"""Queries and actions of browser tests on the app in a notebook."""
+"""Functions with which browser tests read and use the app in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TALL = {"width": 1500, "height": 1350}
 
 
 def open_program(lab: Lab, program: str) -> None:
-    """Open a notebook that shows the app of a program as `bench`, and run it to the end."""
+    """Write and open a notebook that shows the app of a program, with its bench named `bench`. Run all its cells."""
     lab.page.set_viewport_size(TALL)
     cells = [f"import workbench as wb\nbench = wb.open({program})\nbench", "print('all', 'ran')"]
     lab.write_notebook("app.ipynb", cells)
@@ -27,29 +27,29 @@ def show_cell(lab: Lab, index: int) -> None:
     lab.page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", index)
     lab.page.wait_for_selector(f"{GRAPH} canvas")
     lab.wait_until(lambda: graph(lab, "state().drawn_ms") > 0)
-    # The graph opens at Fit. At zoom 1 each row is large enough to point at.
+    # At first, the whole graph fits into the view. At zoom 1, each row is large enough to point at.
     graph(lab, "view.setZoom(1, 0, 0)")
 
 
 def graph(lab: Lab, what: str, *given: Any) -> Any:
-    """Call a function of the graph view."""
+    """Evaluate an expression on the graph view, which can use the list `given`. Return its value."""
     return lab.page.evaluate(f"given => document.querySelector('{GRAPH}').__workbench.{what}", list(given))
 
 
 def click(lab: Lab, id: str) -> None:
-    """Click the element that the view calls `id`."""
+    """Click the element of the graph with this id."""
     at = graph(lab, "position(given[0])", id)
     assert graph(lab, "hit(given[0], given[1])", at["x"], at["y"]) == id
     lab.page.mouse.click(at["x"], at["y"])
 
 
 def figure(lab: Lab, key: str) -> str:
-    """Return the text below a figure's name in the strip."""
+    """Return the text of a figure in the strip, by the figure's key."""
     return lab.page.locator(f"[data-figure={key}]").first.inner_text()
 
 
 def press(lab: Lab, button: str) -> None:
-    """Press a button of the app."""
+    """Press a button of the app's controls, by its name."""
     lab.page.locator(".wb-controls").get_by_role("button", name=button).click()
 
 
@@ -60,7 +60,7 @@ def open_tab(lab: Lab, name: str) -> None:
 
 
 def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
-    """Return tables, lists and rows of the open tab that are wider than their box, except program text."""
+    """Return tables, lists and rows that are wider than the box around them, except program text."""
     found: list[str] = lab.page.locator(where).evaluate(
         """async app => {
             // Wait two frames: wide elements get a new layout in the next frame.
@@ -76,5 +76,5 @@ def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
 
 
 def live(lab: Lab) -> str:
-    """Return the text of the run's readout."""
+    """Return the text of the app's line about the current run."""
     return lab.page.locator(".wb-live").inner_text()

@@ -1,4 +1,4 @@
-"""The Chromium that browser tests drive: `python -m tests.browser.chromium` prints its path, or how to get one."""
+"""Find the Chromium for browser tests. `python -m tests.browser.chromium` prints its path, or how to get one."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ class NoBrowserError(RuntimeError):
 
 
 def find_chromium() -> Path:
-    """Return the browser named by `WORKBENCH_CHROMIUM`, or else the first Chromium on the PATH."""
+    """Return the browser that `WORKBENCH_CHROMIUM` names. If it is not set, return the first Chromium on the PATH."""
     named = os.environ.get(VARIABLE)
     if named:
         found = shutil.which(named)

@@ -1,4 +1,4 @@
-"""Fixtures for browser tests: `lab` is JupyterLab in a tab. All tests here share one server and one browser."""
+"""Fixtures for browser tests. `lab` is JupyterLab in a browser tab. All tests share one server and one browser."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -16,7 +16,7 @@ FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder."""
+    """Give the tests of this folder the mark `browser`."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
@@ -30,11 +30,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     return report
 
 
-# The scope is the package, not the session: Playwright keeps an event loop in the main thread, which disturbs other
-# tests.
+# The scope is the package, because Playwright keeps an event loop in the main thread. For a whole session, this loop
+# would disturb other tests.
 @pytest.fixture(scope="package")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """Start Chromium with an empty profile. Without a Chromium the test is skipped; in CI it fails."""
+    """Start Chromium with an empty profile. If no Chromium is found, skip the test, or fail it in CI."""
     try:
         find_chromium()
     except NoBrowserError as error:
@@ -49,7 +49,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext
 
 @pytest.fixture(scope="package")
 def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
-    """Start one JupyterLab, with directories of its own, for all browser tests."""
+    """Start one JupyterLab for all browser tests. Its configuration, data and files are in new directories."""
     server = LabServer(tmp_path_factory.mktemp("jupyterlab"))
     yield server
     server.stop()
@@ -62,7 +62,7 @@ def lab(
     lab_server: LabServer,
     tmp_path: Path,
 ) -> Iterator[Lab]:
-    """Give JupyterLab in a new tab with a new folder. The test fails if anything tried to reach the network."""
+    """Yield JupyterLab in a new tab, with a new folder. Fail the test if page, server or kernel used the network."""
     screenshots = Path(os.environ.get("WORKBENCH_SCREENSHOTS", tmp_path / "screenshots"))
     lab = Lab(lab_server, browser, request.node.name, screenshots)
     yield lab

@@ -1,8 +1,8 @@
-"""Fork kernels from one process that has imported the libraries of the notebooks, which take 5 s to import.
+"""Fork kernels from one process that has imported the notebooks' libraries, because an import takes 5 s.
 
-``python forked_kernels.py SOCKET`` starts the forking process. For each kernel, Jupyter starts ``python
-forked_kernels.py SOCKET CONNECTION_FILE``: a client that requests a kernel, lives as long as the kernel, and forwards
-signals to the kernel.
+``python forked_kernels.py SOCKET`` starts the forking process. For each kernel, Jupyter starts a client: ``python
+forked_kernels.py SOCKET CONNECTION_FILE``. The client requests a kernel, lives as long as the kernel, and forwards
+signals to it.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "forked"
-"""Jupyter's name for forked kernels. The kernel `python3` is not forked."""
+"""Name of the kernel spec of forked kernels. Kernels of the spec `python3` are not forked."""
 
 
 def write_spec(folder: Path, address: Path) -> None:
-    """Write the kernel spec of forked kernels into a folder of kernel specs."""
+    """Write the kernel spec of forked kernels into `folder`. `address` is the socket of the forking process."""
     (folder / NAME).mkdir(parents=True)
     argv = [sys.executable, "-I", "-S", __file__, str(address), "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3, forked", "language": "python", "interrupt_mode": "signal"}
@@ -32,7 +32,7 @@ def write_spec(folder: Path, address: Path) -> None:
 
 @contextlib.contextmanager
 def served(environment: dict[str, str]) -> Iterator[str]:
-    """Run the forking process during the `with` block, and give a folder for ``JUPYTER_PATH``."""
+    """Run the forking process during the `with` block. Yield a folder for ``JUPYTER_PATH`` that has its kernel spec."""
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
         address = Path(folder) / "door"
         write_spec(Path(folder) / "kernels", address)
@@ -54,7 +54,7 @@ def served(environment: dict[str, str]) -> Iterator[str]:
 
 
 def ask(address: str, connection_file: str) -> None:
-    """Request a forked kernel, and end when the kernel ends. If this process ends first, the kernel ends."""
+    """Request a forked kernel, and return when the kernel ends. If this process ends first, the kernel ends too."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(address)
         told = {"connection_file": connection_file, "environment": dict(os.environ), "folder": os.getcwd()}
@@ -95,7 +95,7 @@ def serve(address: str) -> None:
 
 
 def be_kernel(link: socket.socket) -> None:
-    """Run a kernel until it is shut down, or until the requesting process is gone."""
+    """Run a kernel until Jupyter shuts it down, or until the client that requested it has ended."""
     from ipykernel.kernelapp import IPKernelApp
 
     os.setsid()

@@ -1,4 +1,4 @@
-"""A real JupyterLab and a real browser, without a network: `LabServer` starts JupyterLab, `Lab` drives the browser."""
+"""Run a real JupyterLab in a real browser without a network. `LabServer` is JupyterLab; `Lab` is a browser tab."""
 
 import json
 import os
@@ -26,13 +26,13 @@ from tests.browser.chromium import find_chromium
 START_S = 90
 STOP_S = 15
 LEAST_OFTEN_MS = 250.0
-"""Longest pause between two polls, in ms. Pauses grow up to this limit, because polling slows the page."""
+"""Longest pause between two polls of the page, in ms. Pauses grow to this limit, because polls slow the page."""
 VIEWPORT = {"width": 1600, "height": 1000}
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OFFLINE = Path(__file__).parent / "offline"
 EXTENSIONS = Path(__file__).parents[2] / "extensions"
 
-# Answers to the questions that JupyterLab asks the user, or the network, at its first start.
+# At its first start, JupyterLab would ask the user questions and load news. These settings prevent both.
 LAB_SETTINGS = {
     "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {
         "fetchNews": "false",
@@ -42,7 +42,7 @@ LAB_SETTINGS = {
 
 
 class LabServer:
-    """One JupyterLab with directories of its own, on a free port of 127.0.0.1.
+    """A JupyterLab on a free port of 127.0.0.1. Its configuration, data and files are in `home`.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class LabServer:
     url : str
         Address of JupyterLab, without a slash at the end.
     outside_path : Path
-        The file in which the server, its kernels and their workers record connections beyond this machine.
+        The file in which the server, its kernels and their workers record attempts to connect to other machines.
     """
 
     def __init__(self, home: Path) -> None:
@@ -63,7 +63,7 @@ class LabServer:
             path = home / "settings" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(settings))
-        # JupyterLab loads the extensions of this checkout, even if others are installed.
+        # Let JupyterLab load this checkout's extensions, even if other versions are installed.
         for bundle in EXTENSIONS.glob("*/labextension"):
             link = home / "share" / "labextensions" / json.loads((bundle / "package.json").read_text())["name"]
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class LabServer:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        # The path of a socket must be short, and the path of `home` may be long.
+        # A socket's path must be short, so it cannot be in `home`, whose path may be long.
         self._address = Path(tempfile.mkdtemp()) / "kernels"
         forked_kernels.write_spec(home / "share" / "kernels", self._address)
         environment = os.environ | {
@@ -93,7 +93,7 @@ class LabServer:
         command = [
             *(sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1"),
             *(f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.root}"),
-            # Only the tests run without a token. Users keep theirs.
+            # Only the tests run JupyterLab without a token.
             *(
                 "--IdentityProvider.token=",
                 "--LabApp.expose_app_in_browser=True",
@@ -138,11 +138,11 @@ class LabServer:
         raise RuntimeError(f"JupyterLab {state}; the end of its log:\n{self.log_path.read_text()[-4000:]}")
 
     def outside(self) -> list[str]:
-        """Return what Python processes have tried to reach beyond this machine so far."""
+        """Return the addresses of other machines to which Python processes have tried to connect so far."""
         return self.outside_path.read_text().splitlines() if self.outside_path.exists() else []
 
     def stop(self) -> None:
-        """End the server, which ends its kernels. Kill the rest of its process group."""
+        """End the process that forks kernels, then the server. If the server does not end in time, kill its group."""
         self._kernels.kill()
         self._kernels.wait()
         shutil.rmtree(self._address.parent)
@@ -156,15 +156,15 @@ class LabServer:
 
 
 def launch_browser(playwright: Playwright, profile: Path) -> BrowserContext:
-    """Start Chromium with a profile of its own. It reaches only this machine.
+    """Start Chromium with the profile in the folder `profile`. It can connect only to this machine.
 
-    A command-line argument blocks other addresses. Playwright's routes would do so, too, but they disable the cache, so
-    that each page would compile JupyterLab again.
+    A command-line argument blocks other addresses. Playwright's routes could block them too, but they disable the
+    browser's cache, so each page would compile JupyterLab's code again.
     """
     arguments = ["--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"]
     arguments.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
     if os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # Chromium cannot sandbox root: without the flag it does not start
+        arguments.append("--no-sandbox")  # as root, Chromium starts only with this flag
     return playwright.chromium.launch_persistent_context(
         profile, executable_path=find_chromium(), headless=True, args=arguments, viewport=VIEWPORT
     )
@@ -177,9 +177,9 @@ class Lab:
     ----------
     page : playwright.sync_api.Page
     folder : Path
-        This test's own folder, with a copy of the project's notebooks; a notebook's kernel runs in it.
+        The working directory of the test's kernels. It has a copy of the project's notebooks.
     outside : list of str
-        Addresses beyond this machine that the page requested. All were refused.
+        Addresses of other machines that the page requested. The browser refused each request.
     console : list of str
         Warnings and errors in the browser's console, and the page's uncaught exceptions.
     """
@@ -219,7 +219,7 @@ class Lab:
             self.console.append(f"{message.type}: {message.text}")
 
     def write_notebook(self, name: str, cells: Sequence[str]) -> Path:
-        """Write a notebook of these code cells into this test's folder; the notebook has a forked kernel."""
+        """Write a notebook of these code cells into the test's folder. Its kernel will be forked. Return its path."""
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source) for source in cells],
             metadata={"kernelspec": {"name": forked_kernels.NAME, "display_name": "Python 3", "language": "python"}},
@@ -229,7 +229,7 @@ class Lab:
         return path
 
     def open_notebook(self, name: str, timeout_s: float = 90) -> None:
-        """Open a notebook of this test's folder, in a workspace of its own, and wait until its kernel is idle."""
+        """Open a notebook of the test's folder in an empty workspace of JupyterLab. Wait until its kernel is idle."""
         path = urllib.parse.quote(f"{self.name}/{name}")
         self.page.goto(f"{self.server.url}/lab/workspaces/{self.name}/tree/{path}?reset", timeout=timeout_s * 1000)
         self.page.wait_for_selector(
@@ -238,7 +238,7 @@ class Lab:
         self.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.ready; }")
 
     def open_file(self, name: str, timeout_s: float = 90) -> None:
-        """Open another file of this test's folder with its default viewer, in a workspace of its own."""
+        """Open a file of the test's folder with its default viewer, in an empty workspace of JupyterLab."""
         path = urllib.parse.quote(f"{self.name}/{name}")
         self.page.goto(f"{self.server.url}/lab/workspaces/{self.name}/tree/{path}?reset", timeout=timeout_s * 1000)
         self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=timeout_s * 1000)
@@ -248,7 +248,7 @@ class Lab:
         self.page.evaluate("() => { void jupyterapp.commands.execute('notebook:run-all-cells'); }")
 
     def run_cell(self, index: int) -> None:
-        """Start one cell of the open notebook, counted from 0 over all its cells."""
+        """Start one cell of the open notebook. `index` counts all cells, also text cells, from 0."""
         self.page.evaluate(
             """index => {
                 jupyterapp.shell.currentWidget.content.activeCellIndex = index;
@@ -258,7 +258,7 @@ class Lab:
         )
 
     def outputs(self) -> list[dict[str, Any]]:
-        """Return all outputs of the open notebook in nbformat's form, including those scrolled out of view."""
+        """Return all outputs of the open notebook in nbformat's form, also outputs that are scrolled out of view."""
         outputs: list[dict[str, Any]] = self.page.evaluate(
             """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
                 .flatMap(cell => cell.outputs ? cell.outputs.toJSON() : [])"""
@@ -270,7 +270,7 @@ class Lab:
         return "".join(_output_text(output) for output in self.outputs())
 
     def wait_marker(self, marker: str, timeout_s: float = 120) -> None:
-        """Wait until a cell has printed `marker`. If a cell raises, fail at once with its traceback."""
+        """Wait until a cell has printed `marker`. If a cell raises an error, fail at once with its traceback."""
         give_up, pause_ms = time.monotonic() + timeout_s, 50.0
         while True:
             outputs = self.outputs()
@@ -292,12 +292,12 @@ class Lab:
             pause_ms = min(1.1 * pause_ms, LEAST_OFTEN_MS)
 
     def kernel_eval(self, code: str, timeout_s: float = 90) -> str:
-        """Run code in the open notebook's kernel; return what it prints, then its last expression as text.
+        """Run code in the open notebook's kernel. Return its printed text, followed by its last expression as text.
 
-        The notebook does not record the code. If the code raises, an `AssertionError` has the kernel's traceback. The
-        code waits while a cell is running.
+        The notebook does not record the code. If a cell is running, the code runs after the cell. If the code raises an
+        error, an `AssertionError` with the kernel's traceback is raised.
         """
-        # A cell that fails aborts the requests that arrived while it ran. An aborted request is sent again.
+        # If a cell fails, the kernel aborts the requests that arrived while it ran. Send an aborted request again.
         outputs = self.page.evaluate(
             """async ([code, timeout_ms]) => {
                 const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -336,7 +336,7 @@ class Lab:
         locator.click(position={"x": x, "y": y}, **options)
 
     def screenshot(self, name: str, of: str | Locator | None = None) -> Path:
-        """Save the tab, or the element of a selector or locator, as `NAME.png`; return its path."""
+        """Save an image of the tab, or of the element `of` (selector or locator), as `NAME.png`. Return its path."""
         path = self.screenshots / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         if of is None:
@@ -347,16 +347,16 @@ class Lab:
         return path
 
     def asked_outside(self) -> list[str]:
-        """Return all requests beyond this machine by the page, the server or a kernel during this test."""
+        """Return the addresses of other machines that the page, the server and kernels requested during this test."""
         return self.outside + self.server.outside()[self._outside_before :]
 
     def forget_outside(self) -> None:
-        """Forget the requests so far, for a test that makes requests on purpose."""
+        """Remove the requests so far from `asked_outside`. A test calls this after requests on purpose."""
         self.outside.clear()
         self._outside_before = len(self.server.outside())
 
     def close(self) -> None:
-        """End this test's kernels and close the tab without a question to the user."""
+        """End this test's kernels. Close the tab without the page's question whether to leave it."""
         if not self.page.is_closed():
             if self.page.evaluate("typeof jupyterapp !== 'undefined'"):
                 self.page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")
@@ -368,7 +368,7 @@ def _output_text(output: dict[str, Any]) -> str:
     if kind == "stream":
         return _joined(output["text"])
     if kind == "error":
-        # Colours make a traceback unreadable in a test report.
+        # Remove colour codes, which make a traceback unreadable in a test report.
         return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output["traceback"])) + "\n"
     return _joined(output.get("data", {}).get("text/plain", "")) + "\n"
 

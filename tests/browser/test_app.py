@@ -1,4 +1,4 @@
-"""The app in a real JupyterLab without a network: keys, tabs, refusals and themes."""
+"""Use the app in a real JupyterLab without a network: keys, tabs, refused choices and themes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.compiler import api
 let, plan = threading.Event(), api.plan
 api.plan = lambda *given: let.wait(60) and plan(*given)
 """
-"""Code that makes each plan wait until `let` is set."""
+"""Code for the kernel that makes each plan wait until the event `let` is set."""
 
 
 CONTROLS = """
@@ -33,7 +33,7 @@ FAILED = {"state": "failed", "busy": False, "text": REASON, "elapsed_s": 9, "sta
 
 
 def drawn_in_order(lab: Lab) -> list[str]:
-    """Return the texts that the graph writes, with `arcs` where it draws arcs."""
+    """Return the texts that the graph writes, in order. The entry `arcs` is where it draws arcs."""
     return lab.page.evaluate(
         f"""() => {{
             const view = document.querySelector("{GRAPH}").__workbench.view, told = [];
@@ -49,13 +49,13 @@ def drawn_in_order(lab: Lab) -> list[str]:
 
 
 def asked(lab: Lab) -> list[str]:
-    """Return the arcs that are drawn with a requested option."""
+    """Return the ids of arcs that are drawn with a requested option, because its plan is not finished."""
     return [arc["id"] for arc in graph(lab, "state().arcs") if arc["asked"] is not None]
 
 
 def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     open_program(lab, "'llama', device='cpu'")
-    # The label of folded layers is drawn over the arcs that cross it, so that it stays readable.
+    # The label of folded layers is drawn after the arcs that cross it, so that it stays readable.
     assert drawn_in_order(lab).index("arcs") < drawn_in_order(lab).index(
         "2 identical layers shown as one, click to unfold"
     )
@@ -66,7 +66,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.wait_until(lambda: asked(lab) == [id])
     lab.wait_until(lambda: "≈" in figure(lab, "saved"))
     lab.screenshot("planning")
-    # The kernel answers while the plan is made.
+    # While a thread makes the plan, the kernel answers.
     assert lab.kernel_eval("print(bench.choices)") == before
     lab.kernel_eval("let.set()")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
@@ -76,7 +76,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.keyboard.press("r")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
-    # A choice applies to both identical layers, or to one layer alone.
+    # The user can make a choice for both identical layers, or for one layer alone.
     click(lab, lab.kernel_eval(f"print({IN_A_LAYER})"))
     for name, alone in (("this layer alone", True), ("all 2 identical layers", False)):
         lab.page.get_by_role("group", name="What a choice holds for").get_by_role("button", name=name).click()
@@ -87,8 +87,8 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.keyboard.press("u")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
-    # With keys alone, a selection is announced, identical layers unfold and fold, and a point moves along the memory
-    # curve.
+    # Use keys alone: select a statement, which is announced to screen readers, unfold and fold identical layers, and
+    # move a point along the memory curve.
     canvas, told = lab.page.locator(f"{GRAPH} canvas").first, lab.page.locator(f"{GRAPH} [role=status]")
     canvas.press("Escape")
     canvas.press("ArrowDown")
@@ -136,7 +136,8 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     open_tab(lab, "Sites")
     names = lab.page.locator(".wb-sites td:nth-child(2)")
     assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "a line for each letter"
-    # In narrow windows the cells of a table are stacked with their names. Screen readers still see a table.
+    # In a narrow window, the cells of a row are stacked, each with the name of its column. For screen readers, the
+    # table stays a table.
     lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
     for width in (900, 520):
         lab.page.set_viewport_size({"width": width, "height": 1600})
@@ -173,7 +174,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.open_notebook("app.ipynb")
     lab.page.locator(".jp-RenderedSVG").first.wait_for(state="visible")
     assert lab.page.locator(".wb-app").count() == 0
-    # The picture shows the plan in force when the notebook was saved.
+    # The picture shows the plan at the time when the notebook was saved.
     kept = next(output["data"]["image/svg+xml"] for output in lab.outputs() if "image/svg+xml" in output["data"])
     assert "Choices in force" in kept
     assert "vs stock" in kept
@@ -184,7 +185,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
 
 
 def below(lab: Lab, lower: str, upper: str) -> bool:
-    """Return whether one element begins below the end of another."""
+    """Return whether the element `lower` begins below the end of the element `upper`."""
     boxes = [lab.page.locator(selector).first.bounding_box() for selector in (upper, lower)]
     return None not in boxes and boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
 

@@ -1,4 +1,4 @@
-"""The quickstart notebook in a real JupyterLab without a network, from its first cell to a replay in plain Python."""
+"""Run the quickstart notebook in a real JupyterLab without a network, and replay its config in plain Python."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.browser.app import TALL, click, figure, live, press, show_cell
 from tests.browser.harness import Lab
 from tests.notebooks.run import used_bytes
 
-# Three processes compile in this test, one after the other. On two busy cores this may exceed the usual time limit.
+# In this test, three processes compile one after the other. On two busy cores, they may exceed the usual time limit.
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(1200)]
 
 RUN_TIMEOUT_S = 240
 BINDER_BYTES = 2e9
-"""Memory of a Binder session. JupyterLab itself takes about 0.1 GB of it."""
+"""Memory of a Binder session in bytes. JupyterLab takes about 0.1 GB of it."""
 APP_CELL = 4
 SAVED_STILL = (
     "next(s.id for s in bench.sites('saved') if s.values and s.choice == 'save' and 'recompute' not in s.illegal)"
@@ -33,7 +33,7 @@ print(json.dumps({"loss": config.jit(program.callable)(*program.args, **program.
 
 
 def run_to_the_end(lab: Lab) -> None:
-    """Run all cells of the open notebook. None may fail, and their memory must fit a Binder session."""
+    """Run all cells of the open notebook. Assert that none fails, and that a Binder session has enough memory."""
     kernel = psutil.Process(int(lab.kernel_eval("import os\nprint(os.getpid())")))
     used: list[int] = []
     lab.run_all()
@@ -64,7 +64,7 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
     assert "ok" in figure(lab, "accuracy")
     cut = "cells => cells.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.innerText)"
     assert not lab.page.locator(".wb-figure").evaluate_all(cut), "a figure is cut off"
-    # The live values at the predicted peak have one list, and the live values at the measured peak another below it.
+    # One list has the live values at the predicted peak. A second list below it has those at the measured peak.
     for kind in ("predicted", "measured"):
         lab.page.wait_for_selector(f'.wb-alive [data-kind="{kind}"] tbody tr', state="attached")
     lab.screenshot("quickstart-done")
@@ -75,7 +75,7 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
     click(lab, site)
     lab.wait_until(lambda: lab.kernel_eval(f"print(bench.site({site!r}).choice)") == "recompute")
     lab.wait_until(lambda: figure(lab, "saved") != saved and figure(lab, "peak") != peak)
-    # The strip first shows an estimate, and the older measurement in grey beside it.
+    # At first, the strip shows an estimate beside the older measurement, which is grey.
     lab.wait_until(lambda: "estimated" not in figure(lab, "peak"))
     assert "other choices" in figure(lab, "peak"), "the measured peak belongs to the earlier choices"
     lab.page.wait_for_selector(".wb-plot canvas")

@@ -1,4 +1,4 @@
-"""A saved plan in a real JupyterLab without a kernel: it opens as a file and is read-only."""
+"""A real JupyterLab opens the file of a saved plan without a kernel, and shows it read-only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLOURS = """() => {
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     return new Set(new Uint32Array(data.buffer)).size;
 }"""
-"""Script that counts the colours of the canvas. A blank canvas has one."""
+"""Script that returns the number of colours on the canvas. A blank canvas has one."""
 
 
 def test_a_saved_plan_is_rendered_without_a_kernel(lab: Lab) -> None:
@@ -40,7 +40,7 @@ def test_a_saved_plan_is_rendered_without_a_kernel(lab: Lab) -> None:
     assert f"{site.id}: recompute" in lab.page.locator(".wb-saved-choices").inner_text()
     assert {arc["id"]: arc["style"] for arc in graph(lab, "state().arcs")}[site.id] == 1
 
-    # A click selects and changes nothing. A click on a choice above the graph shows its place.
+    # A click on an arc selects it and changes no choice. A click on a choice above the graph selects the choice's arc.
     click(lab, other.id)
     about = lab.page.locator(".wb-saved-site")
     assert other.id in about.inner_text()
@@ -55,16 +55,16 @@ def test_a_saved_plan_is_rendered_without_a_kernel(lab: Lab) -> None:
     lab.screenshot("saved-plan-dark")
     assert graph(lab, "state().selected") == site.id
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
-    # The server is shared: a kernel of an earlier test may not have ended yet.
+    # This test started no kernel. Look only at its own folder, because kernels of earlier tests may still run.
     sessions = lab.page.evaluate("() => [...jupyterapp.serviceManager.sessions.running()].map(session => session.path)")
     assert [path for path in sessions if path.startswith(f"{lab.folder.name}/")] == []
 
-    # A document of another version shows a message instead of a wrong picture.
+    # For a document of another version, JupyterLab shows a message and draws nothing.
     (lab.folder / "newer.plan.json").write_text(json.dumps({**document, "format_version": 99}))
     open_too(lab, "newer.plan.json")
     lab.page.get_by_text("saved in format version 99; this view reads version 1").wait_for()
 
-    # A saved plan in the stored output of a cell is rendered without running the cell.
+    # A saved plan in a cell's stored output is drawn without running the cell.
     output = nbformat.v4.new_output("display_data", data={saved_plan.MIME_TYPE: document, "text/plain": "a plan"})
     cell = nbformat.v4.new_code_cell("display(plan)", outputs=[output])
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), lab.folder / "output.ipynb")
@@ -75,5 +75,5 @@ def test_a_saved_plan_is_rendered_without_a_kernel(lab: Lab) -> None:
 
 
 def open_too(lab: Lab, name: str) -> None:
-    """Open another file of the test's folder in a tab beside the others."""
+    """Open a further file of the test's folder, in a new tab."""
     lab.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', { path })", f"{lab.name}/{name}")

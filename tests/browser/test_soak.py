@@ -1,4 +1,4 @@
-"""Hundreds of choices, undos and plans in one page: kernel and page do not leak, and the last plan is right."""
+"""After hundreds of choices, undos and plans, kernel and page have not leaked memory, and the last plan is right."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ def test_hundreds_of_choices_leak_nothing_and_end_in_the_plan_of_a_fresh_bench(l
 
 
 def act(lab: Lab, draw: random.Random, settings: dict[str, list[str]], number: int) -> None:
-    """Do one random action of a user, and wait until its plan is shown."""
+    """Do one random action of a user, and wait until the page shows its plan."""
     kind = draw.random()
     if kind < 0.6:
         turnable = [arc["id"] for arc in graph(lab, "state().arcs") if arc["label"]]
         graph(lab, "view.turn(given[0])", draw.choice(turnable))
     elif kind < 0.9:
         button = lab.page.locator(".wb-controls").get_by_role("button", name="Undo" if kind < 0.8 else "Redo")
-        button.evaluate("button => button.click()")  # a disabled button ignores the click
+        button.evaluate("button => button.click()")  # if the button is disabled, this does nothing
     else:
         id = draw.choice(sorted(settings))
-        # If the choices in force do not allow the option, it is refused and changes nothing.
+        # If the current choices do not allow the option, the bench refuses it and changes nothing.
         lab.kernel_eval(
             f"try:\n    bench.choose({{{id!r}: {draw.choice(settings[id])!r}}})\nexcept wb.ChoiceError:\n    pass"
         )
@@ -94,13 +94,13 @@ def open_tab(lab: Lab, name: str) -> None:
 
 
 def settle(lab: Lab) -> None:
-    """Wait until the page shows the plan of the choices in force."""
+    """Wait until the page shows the plan of the current choices."""
     lab.page.wait_for_timeout(30)
     lab.wait_until(lambda: bool(lab.page.evaluate(SETTLED)))
 
 
 def measured(lab: Lab) -> tuple[int, int]:
-    """Return the memory of kernel and page in a fixed state: no choice in force, and the same tab open."""
+    """Undo all choices and open the Memory tab. Return the bytes of the kernel and of the page in this state."""
     lab.kernel_eval(DEFAULTS)
     open_tab(lab, "Memory")
     settle(lab)
@@ -108,12 +108,12 @@ def measured(lab: Lab) -> tuple[int, int]:
 
 
 def kernel_bytes(lab: Lab) -> int:
-    """Return the memory of the kernel's process after a garbage collection."""
+    """Return the bytes of the kernel's process after a garbage collection."""
     return int(lab.kernel_eval(KERNEL_BYTES))
 
 
 def page_bytes(lab: Lab) -> int:
-    """Return the memory of the page's JavaScript after a garbage collection."""
+    """Return the bytes of the page's JavaScript objects after a garbage collection."""
     tools = lab.page.context.new_cdp_session(lab.page)
     tools.send("HeapProfiler.enable")
     tools.send("HeapProfiler.collectGarbage")

@@ -1,4 +1,4 @@
-"""Check the documents that the commands print against `docs/schemas`."""
+"""Check JSON documents that commands print against the schemas in `docs/schemas`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 @functools.cache
 def schema(command: str) -> Any:
-    """Return the schema of a command's documents."""
+    """Return the JSON schema of the documents that a command prints."""
     found = json.loads((SCHEMAS / f"{command}.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(found)
     return found
 
 
 def held(command: str, document: Any, way: int = 0) -> None:
-    """Check a document against alternative number `way` of the command's schema, which must describe each key."""
+    """Check a document against the alternative with index `way` of its command's schema. It must describe each key."""
     jsonschema.validate(document, schema(command))
     jsonschema.validate(document, schema(command)["anyOf"][way])
     assert undescribed(document, schema(command)["anyOf"][way]) == []
 
 
 def undescribed(document: Any, known: Any, at: str = "") -> list[str]:
-    """Return keys at any depth of a document that a schema does not describe. A schema without keys allows any."""
+    """Return all keys of a document, also nested ones, that a schema does not describe.
+
+    A schema that lists no keys allows all keys.
+    """
     if isinstance(document, list):
         return [each for one in document for each in undescribed(one, known.get("items", {}), f"{at}[]")]
     if not isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""A sample of `benchmarks/abuse_cli.py`: malformed config files and command lines."""
+"""A sample of the malformed config files and command lines that `benchmarks/abuse_cli.py` tries."""
 
 import collections
 from pathlib import Path

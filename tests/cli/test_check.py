@@ -1,4 +1,4 @@
-"""The command `check` compares a config's figures with a baseline, line by line."""
+"""The command `check` compares figures under a config with a baseline file, and prints a line for each figure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PEAK, SAVED, FUSIONS, INVERSIONS = FIGURES
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a program, its config and the baseline of both."""
+    """Return a folder that has a program. The tests add a config and a baseline."""
     folder = tmp_path_factory.mktemp("check")
     (folder / "net.py").write_text(NET)
     return folder

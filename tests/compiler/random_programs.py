@@ -1,4 +1,4 @@
-"""Small random programs for property tests: elementwise ops, matmuls, views and reductions; some results are unused."""
+"""Draw small programs of elementwise ops, matmuls, views and reductions. Some of their results are unused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ type Shape = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class RandomProgram:
-    """Source of ``program(x, weight, bias)`` without loops and branches, which Thunder interprets slowly."""
+    """Source of a function ``program(x, weight, bias)``. It has no loops, because Thunder interprets loops slowly."""
 
     source: str
 
@@ -24,7 +24,7 @@ class RandomProgram:
         return self.source
 
     def build(self) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-        """Return the function and its inputs. Inputs with gradients are leaves."""
+        """Return the function and its inputs. Inputs that require gradients are leaves."""
         namespace: dict[str, Any] = {"torch": torch}
         exec(self.source, namespace)
         generator = torch.Generator().manual_seed(0)
@@ -35,7 +35,7 @@ class RandomProgram:
 
 
 def _statement(op: str, a: str, b: str, of_a: Shape, of_b: Shape) -> tuple[str, Shape]:
-    """Return the expression of an op on two results, and the shape of its result."""
+    """Return an expression that applies an op to two results, and the shape of its value."""
     rows, columns = of_a
     same = of_a == of_b
     options: dict[str, tuple[str, Shape]] = {
@@ -75,7 +75,7 @@ OPS = (
 
 @st.composite
 def random_programs(draw: st.DrawFn, without: Collection[str] = ()) -> RandomProgram:
-    """Draw programs of up to 12 statements on earlier results. A program returns its last one to three results."""
+    """Draw a program of up to 12 statements on earlier results. The program returns its last one to three results."""
     lines = [
         "def program(x, weight, bias):",
         "    r0 = x @ weight",

@@ -1,4 +1,4 @@
-"""A config that was made with other versions, or for another program, gives one warning when it is used."""
+"""Using a config gives one warning if the config was made with other versions or for another program."""
 
 import dataclasses
 import warnings
@@ -36,7 +36,7 @@ def test_an_unchanged_config_gives_no_warning(config: Config) -> None:
     jitted = config.jit(f)
     assert said(lambda: wb.open(f, torch.ones(3), config=config)) == []
     assert said(lambda: jitted(torch.ones(3))) == []
-    # With another size and with gradients, the program is still the same.
+    # Inputs of another size, and inputs that require gradients, do not make it another program.
     assert said(lambda: jitted(torch.ones(5, requires_grad=True))) == []
     assert said(lambda: wb.open(f, torch.ones(5, requires_grad=True), config=config)) == []
 

@@ -1,7 +1,7 @@
-"""Every part of the GPU check is rehearsed by the command that a user with a GPU runs.
+"""Rehearse all parts of the GPU check on the CPU, by the command that a user with a GPU runs.
 
-`WORKBENCH_REHEARSAL` names the folder of a finished rehearsal, such as one that `.ci/run` made with both cores free.
-The command then finds all results there, and the tests read them.
+`WORKBENCH_REHEARSAL` may name the folder of a finished rehearsal, such as one that `.ci/run` made with both cores
+free. The command then finds all results in the folder and repeats no step, and the tests read these results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.gpu_check import suite
 from workbench.gpu_check.parts import PARTS
 
 MOST_REHEARSED_S = 240.0
-"""Time limit of a rehearsal with both cores free."""
+"""Time limit in seconds of a rehearsal on two cores that do nothing else."""
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_the_rehearsal_runs_all_parts_without_a_fault(tmp_path: Path) -> None:
     assert all(told["steps"] for told in result["parts"].values())
     if "WORKBENCH_REHEARSAL" in os.environ:
         assert lasted_s(result) <= MOST_REHEARSED_S
-    # The first steps of each part ran before the rest of any part.
+    # The steps marked `first` of all parts ran before all other steps.
     conditions = suite.conditions_of(folder, rehearse=True)
     first = {(part.name, step.id) for part in PARTS for step in part.steps(conditions) if step.first}
     begun = {(name, line["step"]): line["at"] for name, told in result["parts"].items() for line in told["steps"]}
@@ -55,7 +55,7 @@ def test_the_rehearsal_runs_all_parts_without_a_fault(tmp_path: Path) -> None:
     assert max(at for step, at in begun.items() if step in first) <= min(
         at for step, at in begun.items() if step not in first
     )
-    # The rehearsal has the GPU figures that can be planned.
+    # Figures for a GPU that need only a plan are in the rehearsal.
     depth = {line["step"]: line["figures"] for line in result["parts"]["depth"]["steps"]}
     assert depth["8 layers, weight 0, cut every 4, shared"]["unique"] is not None
     page = (folder / suite.PAGE_FILE).read_text()
@@ -63,7 +63,7 @@ def test_the_rehearsal_runs_all_parts_without_a_fault(tmp_path: Path) -> None:
 
 
 def lasted_s(result: dict[str, Any]) -> float:
-    """Return the time from the start of the first step to the end of the last one."""
+    """Return the seconds from the start of the first step to the end of the last step."""
     lines = [line for told in result["parts"].values() for line in told["steps"]]
     begun = [datetime.datetime.fromisoformat(line["at"]).timestamp() for line in lines]
     return max(at + line["seconds"] for at, line in zip(begun, lines, strict=True)) - min(begun)

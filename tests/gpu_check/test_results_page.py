@@ -1,4 +1,4 @@
-"""The page on GPU checks is generated from the stored results, so that it contains only measurements."""
+"""The page on GPU checks is generated from stored results, so all its figures are measured."""
 
 from __future__ import annotations
 

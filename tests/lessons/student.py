@@ -1,4 +1,4 @@
-"""A student in a real kernel runs a lesson without answers, then gives wrong answers, then the folded solutions."""
+"""A simulated student, who runs a lesson in a real kernel, and can then give answers or run the folded solutions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def source_of(name: str) -> Path:
 
 
 class Student:
-    """A student who works through a lesson.
+    """A simulated student who works through a lesson in a kernel.
 
     Attributes
     ----------
     asked : dict of str to str
-        For each question's name, the code that asks the question.
+        The code that asks each question or exercise, by its variable's name.
     solutions : list of str
         Code of the lesson's folded solutions, in order.
     """
@@ -40,11 +40,11 @@ class Student:
         self.asked: dict[str, str] = dict(_ASKED.findall(code))
 
     def shown(self) -> str:
-        """Return all outputs of the notebook as text."""
+        """Return the outputs of all cells as text."""
         return "\n".join(text_of(cell) for cell in self.kernel.notebook.cells if cell.cell_type == "code")
 
     def answers(self, name: str, answer: str) -> str:
-        """Ask a question again, answer it by code, and return the notebook's reply."""
+        """Run the code of the question or exercise `name` again. Answer it by the code `answer`. Return the reply."""
         self.kernel.run(f"{name} = {self.asked[name]}")
         if name.startswith("q"):
             self.kernel.run(f"{name}.lock({answer})")
@@ -52,7 +52,7 @@ class Student:
         return self.kernel.run(f"{name}.check({answer})")
 
     def solves(self, name: str) -> str:
-        """Ask a question again, run its folded solution, and return the notebook's reply."""
+        """Run the code of the question or exercise `name` again, then its folded solution. Return the reply."""
         (solution,) = (code for code in self.solutions if re.search(rf"^{name}\.(lock|check)\(", code, re.MULTILINE))
         self.kernel.run(f"{name} = {self.asked[name]}")
         said = self.kernel.run(solution)
@@ -61,7 +61,7 @@ class Student:
 
 @contextmanager
 def student(name: str) -> Iterator[Student]:
-    """Give a student of the named lesson who has run all its cells."""
+    """Yield a student who has run all cells of the named lesson."""
     with (
         tempfile.TemporaryDirectory(prefix="lesson-") as folder,
         session(read(source_of(name)), Path(folder), forked=True) as kernel,

@@ -1,4 +1,4 @@
-"""A prediction is locked in before the answer is computed. Each wrong prediction or exercise gets a hint."""
+"""A student locks in a prediction before the answer is computed. Wrong predictions and exercises get a hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.ui.controls.lesson import Question
 
 
 class Asked:
-    """An answer that counts how often it is computed."""
+    """A function that returns the answer and counts its calls."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -56,7 +56,7 @@ def test_a_locked_prediction_cannot_be_changed() -> None:
     question = colours(Asked({"red", "blue"}))
     assert question.given == []
     assert repr(question.lock("blue", "red")) == "Locked in: red, blue"
-    question.lock("red", "blue")  # as if the cell ran again
+    question.lock("red", "blue")  # the same prediction again, as if the cell ran again
     with pytest.raises(LessonError, match=r"red, blue is locked in and cannot be changed; given red\."):
         question.lock("red")
     assert question.given == ["red", "blue"]

@@ -1,7 +1,7 @@
-"""Compile many regions with one call of the C++ compiler: its start takes most of the time that one region needs.
+"""Compile many fusion regions with one call of the C++ compiler, because its start takes most of a call's time.
 
-Regions first run as the PyTorch functions they consist of. During these runs, Inductor lowers the regions as usual, but
-its kernels are collected instead of compiled. Then one call compiles all collected kernels.
+A region is a fusion of the torch.compile executor. Regions first run as the PyTorch functions they consist of. In these
+runs, Inductor lowers each region to C++ kernels, which are collected and not compiled. Then one call compiles them all.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _now = AsyncCompile.cpp_pybinding
 
 
 class NoCppError(Exception):
-    """The C++ compiler refuses Inductor's code for a region, even if only this region is compiled."""
+    """The C++ compiler refuses the code that Inductor writes for a region, even if the code is compiled alone."""
 
 
 class Kernel:
-    """A C++ kernel by Inductor. Calls do nothing until the kernel is compiled."""
+    """A C++ kernel that Inductor wrote. A call before the kernel is compiled does nothing."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -54,7 +54,7 @@ def _c_argument(arg: Any) -> Any:
 
 
 class Region:
-    """A region that Inductor lowers. It runs as PyTorch functions until its kernels are compiled."""
+    """A region that Inductor lowers. Until its kernels are compiled, calls run its PyTorch functions."""
 
     def __init__(self, plain: Callable[..., Any], compiled: Callable[..., Any]) -> None:
         self.plain = plain
@@ -65,7 +65,8 @@ class Region:
         if self.ready:
             return self.compiled(*args)
         laid_out = None
-        # A fallback op may raise an error: the values that it reads are not written, because no kernel is compiled yet.
+        # No kernel is compiled yet, so no kernel writes values. An op that Inductor leaves to PyTorch may raise an
+        # error when it reads such values.
         with contextlib.suppress(IndexError, RuntimeError):
             laid_out = self.compiled(*map(_copy, args))
         results = self.plain(*args)
@@ -78,16 +79,17 @@ class Region:
 def _copy(arg: Any) -> Any:
     if not isinstance(arg, torch.Tensor):
         return arg
-    # Lowering depends on shape, strides, type and requires_grad. Copies share no memory.
+    # Lowering depends on shape, strides, dtype and requires_grad, so the copy has the same. It shares no memory.
     copy = torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype)
     copy = copy.zero_() if 0 in arg.stride() else copy.copy_(arg.detach())
     return copy.requires_grad_(arg.requires_grad)
 
 
 def _like(layout: Any, result: Any, held: set[int]) -> Any:
-    """Return a result in the memory layout that Inductor gives it.
+    """Return a copy of a result with the strides that Inductor's code would give it.
 
-    Later regions are lowered for the layouts of their inputs.
+    Later regions are lowered for the strides of their inputs. A result that shares an argument's memory is returned
+    unchanged.
     """
     own = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in held
     if not own or 0 in layout.stride():
@@ -96,14 +98,14 @@ def _like(layout: Any, result: Any, held: set[int]) -> Any:
 
 
 class Regions:
-    """The compiled regions of a program, one for each structure.
+    """The regions of a program. Regions with equal statements are compiled once.
 
     Parameters
     ----------
     compiled : bool
-        Whether the regions will be compiled.
+        Whether Inductor compiles the regions. Otherwise they run as PyTorch functions.
     one_by_one : bool
-        Compile each region when it first runs.
+        Whether each region is compiled when it first runs. Otherwise, the context manager `together` compiles them.
     """
 
     def __init__(self, *, compiled: bool, one_by_one: bool) -> None:
@@ -113,12 +115,13 @@ class Regions:
         self.count = 0
 
     def make(self, members: list[Any], inputs: list[Any], outputs: list[Any], *, mode: str | None = None) -> Any:
-        """Replace Thunder's `make_compiled`."""
+        """Return a function that runs a region. This method replaces the executor's `make_compiled`."""
         made = SimpleNamespace(args=inputs, output=outputs, subsymbols=members, sym=_OWNER)
         made.flat_proxy_args, made.flat_proxy_outs = inputs, outputs
         key = fusion_key(made)
         if key not in self._known:
-            # The workbench's compile options apply here too. PyTorch runs the same regions as in the workbench.
+            # `plain` runs the region without `torch.compile`. Regions that write into memory with several views are
+            # never compiled, as in the workbench.
             asked = torch.compile
             torch.compile = proof.uncompiled
             plain = make_compiled(members, inputs, outputs, mode=mode)
@@ -132,7 +135,10 @@ class Regions:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Compile all regions that are lowered inside the block together, and later regions one by one."""
+        """Collect the kernels of regions that run inside the block, and compile them with one call when the block ends.
+
+        Each region that first runs after the block is compiled separately.
+        """
         kernels: list[Kernel] = []
 
         def collect(_: Any, argtypes: list[str], source: str) -> Kernel:
@@ -166,7 +172,8 @@ def _build(kernels: list[Kernel]) -> None:
         includes.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         bodies.append(f"namespace n{i} {{\n{re.sub(r'\bkernel\(', f'kernel_{i}(', body)}\n}}")
-    # Inductor's own function for one kernel compiles them, because it has precompiled headers.
+    # Inductor's function for a single kernel is used to compile all kernels, because it uses precompiled headers. It
+    # needs a function named `kernel`.
     bodies.append('extern "C" void kernel() {}')
     loaded = CppPythonBindingsCodeCache.load_pybinding([], "\n".join((*includes, *bodies)))
     library = ctypes.CDLL(loaded.__self__.__file__)
@@ -176,7 +183,7 @@ def _build(kernels: list[Kernel]) -> None:
 
 @contextlib.contextmanager
 def regions(*, compiled: bool, one_by_one: bool = False) -> Iterator[Regions]:
-    """Make one region for each structure inside the block. A region runs as PyTorch functions until it is compiled."""
+    """Let the executor use `Regions` inside the block."""
     made = Regions(compiled=compiled, one_by_one=one_by_one)
     executors.make_compiled = made.make
     try:

@@ -12,13 +12,13 @@ from tests.levers.proof import uncompiled
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run regions as the PyTorch functions they consist of: tests with this fixture check only what regions contain."""
+    """Run the PyTorch functions of each region without compiling, for tests that check only the contents of regions."""
     monkeypatch.setattr(torch, "compile", uncompiled)
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Callable[[], None]:
-    """Run with one thread: programs here are tiny, and with one thread reductions give the same sums each time."""
+    """Run with one thread, so that a reduction adds in the same order each time. The programs here are tiny."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

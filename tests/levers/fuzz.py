@@ -1,11 +1,12 @@
 """Run random programs under random choices of every lever; compare with unmodified Thunder and double precision.
 
-``python -m tests.levers.fuzz --out FILE`` starts the full run, or resumes it after the last seed in FILE. ``--replay
-MODE SEED CHOICES`` runs a single case. A case is one program with one set of choices. The plan of a case differs from
-the plan without choices and from the plans of earlier sets for the same program.
+A case is one program with one set of choices. Two cases of a program have different plans, and no case has the plan
+without choices. ``python -m tests.levers.fuzz --out FILE`` starts the full run, or resumes it after the last seed in
+FILE. ``--replay MODE SEED CHOICES`` runs a single case.
 
-The required accuracy depends on the plan. If unmodified Thunder uses all kernels of the plan, all bits must equal those
-of unmodified Thunder. Otherwise, the distance from the results in double precision must be at most `allowed`.
+The required accuracy depends on the plan. If unmodified Thunder runs each kernel of the plan too, all bits must equal
+the bits of unmodified Thunder. Otherwise, the distance from the results in double precision must be at most
+`Known.allowed`.
 """
 
 from __future__ import annotations
@@ -48,24 +49,28 @@ from workbench.runs.measure.tensor_diff import RecordedTensor
 
 SEED = 3
 TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
-"""Modes: the torch executor; regions of torch.compile that run as PyTorch functions; regions that Inductor compiles."""
+"""Modes: no regions; regions of torch.compile that run as PyTorch functions; regions that Inductor compiles."""
 MODES = (TORCH, REGIONS, INDUCTOR)
 EXECUTORS = {TORCH: "torch", REGIONS: "torchcompile", INDUCTOR: "torchcompile"}
 SETS = {TORCH: 24, REGIONS: 32, INDUCTOR: 16}
-"""Number of random sets of choices for each program of a mode."""
+"""Number of random sets of choices that are tried for each program, by mode."""
 IN_VAIN = 6
-"""Number of consecutive sets without a new plan after which no more sets of a program are tried."""
+"""After this number of consecutive sets of choices without a new plan, no more sets are tried for the program."""
 INPUT_SEEDS = 8
 FACTOR = 32.0
-"""Allowed distance of a changed region from double precision, as a multiple of unmodified Thunder's distance."""
+"""Allowed distance from double precision for a plan with new kernels, as a multiple of unmodified Thunder's."""
 COARSE = 0.1
-"""Upper limit of that distance, as a share of the size; no limit if Thunder's distance is over a quarter of it."""
+"""Upper limit of the allowed distance from double precision, as a share of the tensor's size (see `Known.sizes`).
+
+If unmodified Thunder's own distance is more than a quarter of this limit, a plan is compared with unmodified Thunder's
+results and not with double precision.
+"""
 
 type Step = dict[str, RecordedTensor]
 
 
 class Unusable(Exception):
-    """The program has no reference. The message gives a short reason."""
+    """The program has no reference results. The message gives a short reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +88,13 @@ class Found:
 
 
 def drawn_program(mode: str, seed: int) -> RandomProgram:
-    """Return the program of a seed; a smaller program if its regions are compiled."""
+    """Return the program of a seed. It has at most 8 lines, or 6 if Inductor compiles its regions."""
     lines = 6 if mode == INDUCTOR else 8
     return drawn(Random(f"program {seed}"), draws=seed % 3 == 0, writes=seed % 2 == 0, most_lines=lines)
 
 
 def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, Step]:
-    """Find inputs with which errors are visible in a program's results.
+    """Find inputs for which an error of a plan would be visible in the program's results.
 
     Returns
     -------
@@ -103,7 +108,7 @@ def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, St
     Raises
     ------
     Unusable
-        If PyTorch refuses the program, or no such inputs were found.
+        If PyTorch refuses the program, or if none of `INPUT_SEEDS` inputs is suitable.
     """
     for i in range(INPUT_SEEDS):
         tried = dataclasses.replace(program, input_seed=program.input_seed + i)
@@ -126,7 +131,10 @@ def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, St
 
 
 def tells(step: Step) -> bool:
-    """Return whether errors would be visible: results are finite, not too large, and include nonzero numbers."""
+    """Return whether an error in these results would be visible.
+
+    All results must be finite. The largest output and the largest gradient must be neither zero nor very large.
+    """
     by_kind: dict[str, list[float]] = {}
     for entry in step.values():
         if entry.value is not None and entry.value.is_floating_point():
@@ -138,7 +146,7 @@ def tells(step: Step) -> bool:
 
 
 class Known:
-    """A program and its results: of unmodified Thunder, of eager PyTorch, and of eager PyTorch in double precision.
+    """A program and its three references: unmodified Thunder, eager PyTorch, and eager PyTorch in double precision.
 
     Parameters
     ----------
@@ -147,7 +155,8 @@ class Known:
     Raises
     ------
     Unusable
-        If PyTorch or unmodified Thunder refuses the program.
+        If PyTorch or unmodified Thunder refuses the program, if no suitable inputs are found, or if unmodified Thunder
+        accepts the program only by ThunderFX.
     """
 
     def __init__(self, program: RandomProgram) -> None:
@@ -160,7 +169,8 @@ class Known:
             raise Unusable(f"Thunder refuses: {type(error).__name__}") from error
         self.kernels = set(kernel_identity.kernels_of(self.jitted))
         if self.jitted.way != "thunder.jit":
-            # A plan replaces the two traces of the whole program. ThunderFX has no such traces, only traces of graphs.
+            # To run a plan, its two traces replace the two traces of the whole program. ThunderFX has traces only for
+            # parts of the program.
             raise Unusable(f"unmodified Thunder accepts it only by {self.jitted.way}")
         self.entry = self.jitted._lc_cs.interpreter_cache[-1]
         self.share = max((self.share_of(name, self.stock) for name in self.double), default=0.0)
@@ -181,9 +191,10 @@ class Known:
 
     @cached_property
     def sizes(self) -> dict[str, float]:
-        """Sizes of the tensors: the largest element, or a share of the largest element of its kind if that is more.
+        """Size of each tensor: the largest absolute value of its elements, with a lower limit.
 
-        Without this share, a tensor of only rounding errors would have a tiny size.
+        The limit is a share of the largest size of all tensors of the same kind, such as all gradients. Without it, a
+        tensor of only rounding errors would have a tiny size.
         """
         largest: dict[str, float] = {}
         own = {}
@@ -197,17 +208,17 @@ class Known:
 
     @property
     def comparable(self) -> bool:
-        """True if unmodified Thunder is close to double precision, so that a plan must be close to it too."""
+        """True if unmodified Thunder is close to double precision. Then plans must be close to double precision too."""
         return 4 * self.share <= COARSE
 
     @property
     def allowed(self) -> float:
-        """Largest allowed distance from double precision, as a share of the size."""
+        """Largest allowed distance of a plan's tensor from double precision, as a share of the tensor's size."""
         least = torch.finfo(torch.float32).eps
         return max(min(FACTOR * max(self.share, least), COARSE), 4 * self.share)
 
     def run(self, plan: api.Plan) -> Step:
-        """Run one step of a plan with the prologue, autograd function and epilogue of unmodified Thunder."""
+        """Run one step of a plan, with the prologue, autograd function and epilogue of unmodified Thunder."""
         split = plan.split
         _inplace_copy_sanity_check(split.forward)
         forward = transform_to_torch_types(split.forward)
@@ -220,7 +231,7 @@ class Known:
         return accuracy.first_step(stepper, SEED)
 
     def far(self, step: Step) -> str:
-        """Return the tensors whose distance from double precision is not allowed, as text."""
+        """Return, as text, the tensors whose distance from double precision exceeds `allowed`. Empty if none."""
         shares = {name: self.share_of(name, step) for name in self.double}
         return ", ".join(
             f"{name} is {share:.3g} of its size from double precision, {self.allowed:.3g} allowed"
@@ -229,7 +240,7 @@ class Known:
         )
 
     def other(self, step: Step) -> str:
-        """Return the tensors that differ from unmodified Thunder's results, as text."""
+        """Return, as text, the tensors that are too far from unmodified Thunder's results. Empty if none."""
         return ", ".join(
             f"{error.name} is {error.max_rel_error:.3g} of its size from unmodified Thunder"
             for error in tensor_diff.compare_tensors(step, self.stock, "unmodified Thunder")
@@ -238,7 +249,7 @@ class Known:
 
 
 class Subject:
-    """A bench that makes plans of a program, and the `Known` of the program, which runs the plans.
+    """A bench, which makes plans of a program, and the program's `Known`, which runs these plans.
 
     Parameters
     ----------
@@ -258,7 +269,7 @@ class Subject:
 
     @cached_property
     def base(self) -> Step:
-        """Results of the plan without choices under this executor."""
+        """Results of the plan without choices, with the executor of this mode."""
         return self.run(self.bench.stock_plan)
 
     @cached_property
@@ -266,9 +277,10 @@ class Subject:
         return set(kernels(self.bench.stock_plan))
 
     def wrong(self, plan: api.Plan) -> tuple[str, str]:
-        """Run a plan; return which accuracy is required, and where the results miss it (empty if nowhere)."""
+        """Run a plan. Return two texts: the required accuracy, and the tensors that miss it (empty if none)."""
         known, ran, step = self.known, set(kernels(plan)), self.run(plan)
-        # Regions that are not compiled run the same PyTorch functions as unmodified Thunder.
+        # In the mode `REGIONS`, regions run the same PyTorch functions as unmodified Thunder, so all bits must be
+        # equal.
         if ran <= known.kernels or self.mode == REGIONS:
             return "bitwise", other_bits(step, known.stock, "unmodified Thunder")
         if plan is not self.bench.stock_plan and ran <= self.base_kernels:
@@ -283,13 +295,13 @@ def kernels(plan: api.Plan) -> dict[str, str]:
 
 
 def other_bits(step: Step, expected: Step, against: str) -> str:
-    """Return the names of tensors with other bits, as text."""
+    """Return, as text, the names of tensors whose bits differ from the expected bits. Empty if none."""
     names = sorted(tensor_diff.tensors_with_other_bits(step, expected))
     return f"{', '.join(names)} has other bits than under {against}" if names else ""
 
 
 def signature(plan: api.Plan) -> tuple[Any, ...]:
-    """Return a key that is equal for plans that execute the same statements."""
+    """Return a key. Two plans have equal keys if they execute the same statements."""
     traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
     statements = tuple(
         (
@@ -304,7 +316,7 @@ def signature(plan: api.Plan) -> tuple[Any, ...]:
 
 
 def choose(bench: Workbench, wanted: dict[str, str], counts: Counter[str]) -> bool:
-    """Make the choices; drop each choice that is refused, until the rest is accepted."""
+    """Make the choices in `wanted`, after removing refused choices from it. Return whether choices were made."""
     while wanted:
         try:
             bench.choose(wanted)
@@ -319,7 +331,10 @@ def choose(bench: Workbench, wanted: dict[str, str], counts: Counter[str]) -> bo
 
 @functools.lru_cache(maxsize=1)
 def known(program: RandomProgram) -> Known | Unusable:
-    """Return the `Known` of a program, or the reason why it has none. Modes with the same program share the result."""
+    """Return the `Known` of a program, or the reason why the program has none.
+
+    The last result is kept, because two modes test the same program.
+    """
     try:
         return Known(program)
     except Unusable as reason:
@@ -327,7 +342,7 @@ def known(program: RandomProgram) -> Known | Unusable:
 
 
 def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tuple[Found, RandomProgram]]:
-    """Run and count the cases of a seed; yield the cases whose results are wrong."""
+    """Run the cases of a seed and count them in `counts`. Yield each case with wrong results, and its program."""
     given = known(drawn_program(mode, seed))
     if isinstance(given, Unusable):
         counts[f"programs unusable: {given}"] += 1
@@ -345,13 +360,14 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
         if mode == INDUCTOR:
             with made.together():
                 for choices in ({}, *drawn_sets):
-                    # If this raises an error, the run of the case below raises it too and reports it.
+                    # These runs only collect kernels. If one raises an error, the same case raises it again below and
+                    # is reported.
                     with contextlib.suppress(Exception):
                         subject.run(subject.bench.plan_under(choices))
         try:
             what = tried(subject, {}, counts)
         except NoCppError:
-            # The C++ compiler refuses Inductor's code for the plan without choices, so no reference exists.
+            # The C++ compiler refuses the code for the plan without choices, with which other plans would be compared.
             counts["programs for which Inductor writes no C++"] += 1
             return
         if what:
@@ -372,7 +388,7 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
 
 
 def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> Iterator[dict[str, str]]:
-    """Yield sets of choices; their plans differ from the plan without choices and from each other."""
+    """Yield random sets of choices. Skip a set whose plan equals the plan without choices or an earlier plan."""
     bench, in_vain = subject.bench, 0
     seen = {signature(bench.stock_plan)}
     for i in range(sets):
@@ -380,7 +396,7 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
             return
         in_vain += 1
         random = Random(f"choices {subject.mode} {seed} {i}")
-        # Every third set adds choices to the set before it.
+        # Every third set is added to the choices of the set before it. Other sets start without choices.
         if i % 3 != 2:
             while bench.choices:
                 bench.undo()
@@ -389,7 +405,8 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
             if not choose(bench, choices, counts):
                 continue
         except PlanError:
-            # The proof refuses the plan of an option that was offered as legal. The case of this set reports that.
+            # The proof refuses this plan, although its options are offered as legal. `cases` runs the set and reports
+            # this.
             yield {**bench.choices, **choices}
             continue
         if (found := signature(bench.plan)) in seen:
@@ -401,12 +418,12 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
 
 
 def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | None = None) -> str:
-    """Run a set of choices; return what is wrong with the results as text (empty if nothing).
+    """Run the plan of a set of choices. Return the faults of its results as text (empty if none).
 
     Raises
     ------
     NoCppError
-        If the C++ compiler refuses Inductor's code for a region.
+        If the C++ compiler refuses the code that Inductor writes for a region.
     """
     try:
         kind, what = subject.wrong(subject.bench.plan_under(choices))
@@ -422,7 +439,7 @@ def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | N
 
 
 def minimal(subject: Subject, found: Found) -> Found:
-    """Remove choices from a wrong case as long as it stays wrong; return the rest."""
+    """Return a wrong case after removing each choice without which its results are still wrong."""
     for id in list(found.choices):
         fewer = {other: option for other, option in found.choices.items() if other != id}
         try:
@@ -435,7 +452,7 @@ def minimal(subject: Subject, found: Found) -> Found:
 
 
 def quick_compiler() -> None:
-    """Let Inductor compile in this process, and link with `ld.gold`, if installed, which takes half the time."""
+    """Make Inductor compile in this process. If `ld.gold` is installed, link with it: this takes half the time."""
     torch._inductor.config.compile_threads = 1
     torch._dynamo.config.automatic_dynamic_shapes = False
     if gold := shutil.which("ld.gold"):
@@ -453,7 +470,7 @@ def cpu_s() -> float:
 
 
 def full(path: Path, wanted: Mapping[str, int], sets: Mapping[str, int], begin: int) -> Counter[str]:
-    """Run seeds until each mode has the wanted number of cases."""
+    """Run seeds until each mode has the wanted number of cases. Return the counts of all modes."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {(line["mode"], line["seed"]): line for line in lines}
     total: dict[str, Counter[str]] = {mode: Counter() for mode in MODES}
@@ -488,7 +505,7 @@ def told(total: Mapping[str, Counter[str]]) -> str:
 
 
 def replay(mode: str, seed: int, choices: Mapping[str, str]) -> str:
-    """Run a single case; return what is wrong with its results, or an empty string."""
+    """Print the program and the plan of a single case, and run it. Return the faults of its results (empty if none)."""
     with regions(compiled=mode == INDUCTOR, one_by_one=True):
         subject = Subject(mode, Known(drawn_program(mode, seed)))
         print(subject.known.program)

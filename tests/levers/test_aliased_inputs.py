@@ -1,4 +1,4 @@
-"""If a region writes into memory that two of its inputs share, PyTorch runs it, because Inductor gets it wrong."""
+"""A region that writes into memory shared by two of its inputs is not compiled, because torch.compile fails on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def drawn(x: torch.Tensor) -> torch.Tensor:
-    """Return a view of rows that an in-place update reads; a random program of the fuzz run."""
+    """Write in place into `x`, and return a view of `x` that the last write reads. `fuzz.py` found this program."""
     rows = x.unsqueeze(0).expand(8, -1)
     x.mul_(x)
     x.mul_(0.9).add_(rows.detach().mean(0) * 0.1)

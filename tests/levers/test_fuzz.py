@@ -1,4 +1,4 @@
-"""The fuzz run: a sample of its cases in each mode, and its report of a wrong plan."""
+"""The fuzz run of `fuzz.py`: a few of its cases in each mode, its report of a wrong plan, and how it resumes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.compiler.memory import offload
 
 SETS = 4
 SEED = 3002
-"""Seed of a program with several cases in each mode. The full run has thousands of other programs."""
+"""Seed of a program that has several cases in each mode. The full run has thousands of other programs."""
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_wrong_plan_is_reported_with_few_choices_and_can_be_replayed(
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == found["what"]
     monkeypatch.setattr(offload, "arrive", wait)
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == ""
-    # A second run resumes after the last case, so no case runs again.
+    # A second run resumes after the last case. All cases are done, so it runs none.
     monkeypatch.setattr(fuzz, "cases", None)
     assert fuzz.full(out, {TORCH: 12}, {TORCH: 6}, SEED) == total
 

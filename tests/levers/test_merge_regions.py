@@ -1,4 +1,4 @@
-"""Merging regions moves them past other statements: the order stays legal, and the peak does not rise."""
+"""Merging two fusion regions moves one past other statements. The order stays legal, and the peak does not rise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
 
 
 def regions(function: Callable[..., Any], args: tuple[Any, ...], executor: str = EXECUTOR) -> list[set[str]]:
-    """Return the names of the statements in each fusion of the stock plan."""
+    """Return, for each fusion of the stock plan, the names of its statements."""
     statements = workbench.open(function, *args, device="cpu", executor=executor).plan.graph.statements
     fusions = [row for row, name in enumerate(statements.name) if name.startswith("TorchCompile")]
     return [
@@ -47,7 +47,7 @@ def fusions(plan: Plan) -> int:
 
 
 def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
-    """Return the plan with the regions of Thunder's partition, none merged."""
+    """Return the plan with the regions that Thunder's partition gives, which are not merged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executors, "merge_regions", apart)
         return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)
@@ -67,7 +67,7 @@ def test_a_region_moves_past_an_independent_matmul_to_its_reader() -> None:
 
 
 def narrow_to_wide(x: torch.Tensor, w: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
-    """Between the two regions only the row of sums is alive. Moving one region to the other needs far more memory."""
+    """Compute two regions. Only a row of sums is alive between them, so merging them would need far more memory."""
     sums = torch.tanh(x @ w).sum(0, keepdim=True)
     other = back @ back @ back
     return torch.exp(sums).expand(WIDE, WIDE) * 2 + other
@@ -79,7 +79,7 @@ def test_regions_stay_apart_if_merging_would_raise_the_live_bytes() -> None:
 
 
 def in_order(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """The matmul reads the first region, and the second region reads the matmul: neither region can move past it."""
+    """Compute a region, a matmul that reads its result, and a second region that reads the matmul's result."""
     first = torch.sin(x)
     return first * (first @ w)
 
@@ -106,7 +106,10 @@ def test_regions_around_an_in_place_write_give_the_results_of_eager() -> None:
 
 
 def of_primitives(*calls: Callable[[dict[str, Any]], Any]) -> tuple[dict[str, Any], Groups]:
-    """Trace calls of primitives; return `x`, `kept` and the numbered results, and a group of statements per call."""
+    """Trace calls of primitives. Return all values by name, and a group of statements for each call.
+
+    The inputs are named ``x`` and ``kept``. The result of a call is named by the call's index, such as ``0``.
+    """
     trace, groups = TraceCtx(), []
     with tracectx(trace):
         x, kept = (
@@ -122,7 +125,10 @@ def of_primitives(*calls: Callable[[dict[str, Any]], Any]) -> tuple[dict[str, An
 
 
 def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
-    """Merge groups, of which those at `regions_at` are regions; return the names of statements in each group."""
+    """Merge groups of statements, and return the names of the statements in each merged group.
+
+    The groups at the indices `regions_at` are regions; the other groups are not.
+    """
     are_regions = [groups[at] for at in regions_at]
     held = [{p.name for b in group for p in (*b.flat_proxy_args, *b.flat_proxy_outs)} for group in groups]
     return [
@@ -131,7 +137,7 @@ def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
 
 
 def test_no_region_moves_past_an_in_place_write() -> None:
-    """If the copy wrote to other memory, one region could move to the other."""
+    """The first region cannot move past a copy that writes its input. It moves past a matmul, which writes no input."""
     _, groups = of_primitives(
         lambda made: prims.sin(made["kept"]),
         lambda made: prims.copy_(made["x"], made["kept"], grad_enabled=False),
@@ -147,7 +153,7 @@ def test_no_region_moves_past_an_in_place_write() -> None:
 
 
 def test_a_region_that_writes_in_place_does_not_move() -> None:
-    """The region does not read the matmul, but the matmul reads memory that the region writes."""
+    """The last region does not read the matmul's result. It writes memory that the matmul reads, so it must stay."""
 
     def written(made: dict[str, Any]) -> Any:
         return prims.mul(made["0"], prims.copy_(made["x"], made["kept"], grad_enabled=False))
@@ -159,7 +165,7 @@ def test_a_region_that_writes_in_place_does_not_move() -> None:
 
 
 def two_blocks(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    """At the backward's peak, GELU's result is alive for the gradient of a weight. GELU's gradient can run later."""
+    """Compute two residual blocks. At the backward's peak, GELU's result is alive: a weight's gradient needs it."""
     linear, gelu = torch.nn.functional.linear, torch.nn.functional.gelu
     for up, bias, down, other in zip(*(weights[at::4] for at in range(4)), strict=True):
         x = x + linear(gelu(linear(x, up, bias)), down, other)
@@ -172,7 +178,7 @@ TWO_BLOCKS = tuple(drawn(*shape, seed=seed).requires_grad_() for seed, shape in 
 
 @pytest.mark.slow
 def test_merging_regions_never_raises_a_peak_under_recomputation() -> None:
-    """Values inside a region, or recomputed in it, take no memory. They are many times larger than the live values."""
+    """Values inside a region take no memory. Here they are much larger than live values, so a wrong count shows."""
     bench = workbench.open(two_blocks, *TWO_BLOCKS, device="cpu", executor=EXECUTOR)
     sites = [s for s in bench.plan.sites if s.lever == "saved" and s.values and s.default == "save"]
     open_ = [site.id for site in sites if "recompute" in site.options and "recompute" not in site.illegal]

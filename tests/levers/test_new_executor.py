@@ -1,4 +1,4 @@
-"""One file adds an executor: plans, replays and the command line can use it."""
+"""A single file can add an executor. Plans, replays and the command line can then use the new executor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tanhs(Executor):
 
 @pytest.fixture
 def tanhs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Register an executor from a file of its own."""
+    """Write a file that registers a new executor, and import it."""
     (tmp_path / "tanhs_executor.py").write_text(TOY)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("tanhs_executor")

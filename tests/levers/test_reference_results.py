@@ -1,7 +1,7 @@
-"""The two references for choices, eager PyTorch and unmodified Thunder, and small programs for which they differ.
+"""Results under choices are compared with eager PyTorch and unmodified Thunder. For these programs, the two differ.
 
-If a later Thunder is right for a program, its test fails, and the program can be removed. Larger programs are in
-`test_known_wrong_results.py`.
+If a later Thunder gives right results for a program, its test fails. Then remove the program. Larger programs are
+in `test_known_wrong_results.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tests.strategies import Input, RandomProgram
 MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 
 EXHIBITS = {
-    # The backward reads the mean, which is then written in place. Eager PyTorch notices the write by the tensor's
-    # version; Thunder does not.
+    # The backward needs the mean, but the program writes into it before the backward. Eager PyTorch detects the write
+    # by the tensor's version counter. Thunder does not detect it.
     "what the backward reads is written in place": RandomProgram(
         (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
     ),
-    # The scalar's data type differs from the matrix's. Thunder leaves the scalar's gradient in the shape of the
-    # matrix, and adds the gradient of the other output to each element. Without another output, autograd's final sum
-    # hides this.
+    # The scalar and the matrix have different data types. Thunder fails to sum the scalar's gradient, which keeps the
+    # shape of the matrix, and adds the gradient of the other output to each element. Without another output, autograd
+    # sums the gradient at the end, so the fault is not visible.
     "a scalar of one data type multiplies a matrix of another": RandomProgram(
         (Input("x0", (), "float32", requires_grad=True), Input("x1", (8, 8), "float64", requires_grad=True)),
         ("v0 = x0 + x0", "v1 = (v0 * x1).mean()"),

@@ -1,4 +1,4 @@
-"""If identical fusions are compiled only once, results are the same."""
+"""Lever `sharing`: identical fusions are compiled only once, and no result changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 class Counting:
-    """Records the names of fusions that are compiled."""
+    """An observer of compilations that records the name of each compiled fusion."""
 
     def __init__(self) -> None:
         self.compiled: list[str] = []
@@ -55,7 +55,7 @@ def test_sharing_changes_only_compilation() -> None:
     bench = workbench.open("residual_chain", device="planned", executor="nvfuser", layers=32, grad=True)
     before = bench.plan
     bench.choose({"sharing.identical": "shared"})
-    # Fusions count as identical even if other inputs need gradients, because no compiler reads that.
+    # Two fusions can be identical even if different inputs require gradients, because compilers ignore this.
     assert before.census.unique == bench.plan.census.unique == 6
     assert (before.counts["compilations"], bench.plan.counts["compilations"]) == (129, 6)
     assert str(before.split.forward.bound_symbols) == str(bench.plan.split.forward.bound_symbols)

@@ -1,7 +1,8 @@
 """``make notebooks``: turn each source into a notebook, run the notebook in a kernel, and write it with its outputs.
 
 ``python -m tests.notebooks.build [--text] [NAME ...]`` builds the notebooks whose path contains one of the names. With
-``--text`` nothing runs: outputs stay, and only text cells are updated. A source with changed code is refused.
+``--text``, no code runs: text cells are updated, and outputs stay. If the code of a source has changed, ``--text``
+refuses this source.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tests.notebooks.source import NOTEBOOKS, notebook_of, read, sources, write
 
 
 def retold(source: Path) -> NotebookNode:
-    """Return the existing notebook with its outputs and with the text cells of its source.
+    """Return the existing notebook, with its outputs, after replacing its text cells by those of the source.
 
     Raises
     ------
     ValueError
-        If the code of the notebook differs from the source, so that the notebook has to run.
+        If the code of the source differs from the notebook's. Then the notebook must run.
     """
     notebook, old = read(source), nbformat.read(notebook_of(source), as_version=4)
     codes = [[cell for cell in each.cells if cell.cell_type == "code"] for each in (notebook, old)]
@@ -35,7 +36,7 @@ def retold(source: Path) -> NotebookNode:
 
 
 def main(arguments: list[str]) -> int:
-    """Build notebooks; return an exit status."""
+    """Build notebooks. Return an exit status."""
     names = [argument for argument in arguments if argument != "--text"]
     wanted = [source for source in sources() if not names or any(name in str(source) for name in names)]
     if not wanted:

@@ -1,4 +1,4 @@
-"""Run the cells of a notebook in a real kernel, then query the kernel's state.
+"""Run the cells of a notebook in a real kernel, and evaluate expressions in this kernel.
 
 ::
 
@@ -29,7 +29,7 @@ from tests.notebooks.source import ROOT
 CELL_TIMEOUT_S = 1800
 SAMPLED_EVERY_S = 1.0
 _NO_DRIVER = "No CUDA runtime is found"
-"""PyTorch prints this line on machines with CUDA's compiler but no GPU. It does not belong to the notebook."""
+"""PyTorch prints this text on machines that have CUDA's compiler but no GPU. `cleaned` removes it from notebooks."""
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CPU = """
 import os, resource
@@ -44,7 +44,7 @@ class Session:
     Attributes
     ----------
     notebook : NotebookNode
-        The notebook, which receives the outputs.
+        The notebook. Running a cell writes outputs into it.
     peak_bytes : int
         Largest sampled memory of the kernel and its child processes, counted as in `used_bytes`.
     """
@@ -53,12 +53,12 @@ class Session:
         self.notebook = notebook
         self.peak_bytes = 0
         self._client = client
-        # For a forked kernel, Jupyter's child process is only the client that requested the kernel.
+        # Jupyter's child process is not a forked kernel, but the client that requested the kernel. So ask the kernel.
         pid = self.value("__import__('os').getpid()") if forked else client.km.provisioner.process.pid
         self._kernel = psutil.Process(pid)
 
     def sample(self) -> None:
-        """Sample the memory that the kernel and its child processes use."""
+        """Measure the memory of the kernel and its child processes, and update `peak_bytes`."""
         self.peak_bytes = max(self.peak_bytes, used_bytes(self._kernel))
 
     def run_all(self) -> None:
@@ -78,7 +78,7 @@ class Session:
         self.sample()
 
     def run(self, code: str) -> str:
-        """Run other code, such as an answer to an exercise; return what was printed or shown, as text."""
+        """Run further code, such as an answer to an exercise. Return its outputs as text."""
         cell = v4.new_code_cell(code)
         self.notebook.cells.append(cell)
         try:
@@ -88,33 +88,34 @@ class Session:
         return text_of(cell)
 
     def value(self, expression: str) -> Any:
-        """Return the current value of an expression in the kernel, which must be plain JSON data."""
+        """Evaluate an expression in the kernel, and return its value. The value must be plain JSON data."""
         return json.loads(self.run(f"import json as _json\nprint(_json.dumps({expression}))"))
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of the kernel and of its child processes that have ended."""
+        """Return the CPU seconds of the kernel and of those of its child processes that have ended."""
         return float(self.run(_CPU))
 
 
 def environment() -> dict[str, str]:
-    """Return a kernel's environment.
+    """Return the environment variables for kernels.
 
-    It silences PyTorch's profiler, which otherwise prints a note on a missing GPU if PyTorch is imported first.
+    They silence PyTorch's profiler. Otherwise, if a notebook imports PyTorch before the workbench, the profiler would
+    print a note that no GPU was found.
     """
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
 
 
 @contextmanager
 def session(notebook: NotebookNode, folder: Path, *, forked: bool = False) -> Iterator[Session]:
-    """Run a kernel for a notebook during the `with` block. In the end, end the kernel and all its child processes.
+    """Start a kernel for a notebook. When the `with` block ends, end the kernel and all its child processes.
 
     Parameters
     ----------
     notebook : NotebookNode
     folder : Path
-        The kernel's working directory, which also receives its runs.
+        The kernel's working directory. The workbench also writes the folders of runs into it.
     forked : bool
-        If true, the kernel is forked from a process that has imported everything. This works only inside
+        If true, the kernel is forked from a process that has imported all needed modules. This works only inside
         `forked_kernels.served`.
     """
     client = NotebookClient(
@@ -143,23 +144,23 @@ def _watch(session: Session, stop: threading.Event) -> None:
 
 
 def used_bytes(process: psutil.Process) -> int:
-    """Return the memory of a kernel and its child processes.
+    """Return the bytes of memory of a kernel and its child processes.
 
-    Pages of files, such as PyTorch's libraries, count once: only for the process that has the most of them. Other
-    processes of the machine that map the same files do not change the result.
+    Processes share the pages of mapped files, such as PyTorch's libraries. These pages count once: for the process that
+    has the most of them. Other processes of the machine that map the same files do not change the result.
     """
     try:
         started = process.children(recursive=True)
     except psutil.NoSuchProcess:
         started = []
-    # All pages of the kernel count, also pages that a forked kernel shares with the forking process: an unforked kernel
-    # would own them.
+    # A forked kernel shares anonymous pages with its parent process. Count them for the kernel, because a kernel that
+    # was not forked would own them.
     pages = [_pages(process, "Anonymous"), *(_pages(each, "Pss_Anon") for each in started)]
     return sum(own for own, _ in pages) + max(of_files for _, of_files in pages)
 
 
 def _pages(process: psutil.Process, own: str) -> tuple[int, int]:
-    """Return the anonymous bytes of a process, from the field `own` of `smaps_rollup`, and its file-backed bytes."""
+    """Return two numbers of bytes of a process from `smaps_rollup`: memory of its own (field `own`), and of files."""
     try:
         lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:
@@ -182,12 +183,12 @@ def text_of(cell: NotebookNode) -> str:
 
 
 def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[str, float]]:
-    """Run a notebook from top to bottom; return the notebook in the form for a commit, and its cost.
+    """Run a notebook from top to bottom. Return the notebook in the form for a commit, and the cost of the run.
 
     Returns
     -------
     notebook : NotebookNode
-        The notebook after `cleaned`, which keeps the text and the picture of a widget.
+        The notebook after `cleaned`, which leaves only the text and the picture of each widget.
     took : dict
         ``seconds``, ``cpu_s``, ``peak_bytes``.
     """
@@ -199,7 +200,7 @@ def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[s
 
 
 def cleaned(notebook: NotebookNode) -> NotebookNode:
-    """Remove the views of widgets from the notebook, in place, because they need a kernel."""
+    """Remove from a notebook, in place: widget views, which need a kernel; execution times; and a driver's message."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:

@@ -1,8 +1,8 @@
-"""Convert a notebook's source to a notebook. The source is a Python file whose ``# %%`` lines begin cells.
+"""Convert the source of a notebook, a Python file, to a notebook.
 
-``# %% [markdown]`` begins a text cell, whose lines are comments. A JSON object on a ``# %%`` line is the cell's
-metadata: ``# %% {"jupyter": {"source_hidden": true}}`` folds a cell. Text before the first cell states the notebook's
-purpose and does not go into the notebook.
+In the source, each ``# %%`` line begins a cell. ``# %% [markdown]`` begins a text cell, whose lines are comments. A
+JSON object on a ``# %%`` line is the cell's metadata: ``# %% {"jupyter": {"source_hidden": true}}`` folds a cell. Text
+before the first cell states the notebook's purpose, and is not copied into the notebook.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _METADATA = {
 
 
 def sources() -> list[Path]:
-    """Return all sources, sorted by name."""
+    """Return the paths of all sources, sorted."""
     return sorted(SOURCES.glob("*/*.py"))
 
 
@@ -41,7 +41,7 @@ def read(source: Path) -> NotebookNode:
     Raises
     ------
     ValueError
-        If a line of a text cell is not a comment, or a cell is empty. The message has the line's number.
+        If a line of a text cell is not a comment, or if a cell is empty. The message has the line number.
     """
     cells: list[NotebookNode] = []
     lines = source.read_text().splitlines()
@@ -68,7 +68,7 @@ def _uncommented(line: str, source: Path, number: int) -> str:
 
 
 def write(notebook: NotebookNode, path: Path) -> None:
-    """Write a notebook with small diffs: sorted keys, one space of indentation, a newline at the end."""
+    """Write a notebook with sorted keys, one space of indentation and a newline at the end, so that diffs are small."""
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.validate(notebook)
     path.write_text(json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Each committed notebook matches its source, was run from top to bottom, and names no machine."""
+"""Each committed notebook matches its source, was run from top to bottom, and has no path or name of a machine."""
 
 from __future__ import annotations
 

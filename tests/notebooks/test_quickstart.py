@@ -1,4 +1,4 @@
-"""`make lab` opens a copy of the quickstart. `tests/browser/test_quickstart.py` runs the cells of the quickstart."""
+"""`make lab` opens a copy of the quickstart notebook. `tests/browser/test_quickstart.py` runs its cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of plain text to notebooks."""
+"""Sources, which are Python files, are converted to notebooks. Malformed sources are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skip the tests of nvFuser if it is not installed. They need no GPU: plans and definitions are made without one."""
+"""Skip the tests of nvFuser if it is not installed. The tests need no GPU, because they only plan and replay."""
 
 import pytest
 

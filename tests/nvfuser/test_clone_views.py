@@ -1,4 +1,4 @@
-"""nvFuser returns a view instead of a clone. A replay shows this, and PyTorch runs the clones for which it matters."""
+"""nvFuser may return a view in place of a clone. A replay detects this. PyTorch runs clones that must be copies."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_clone_keeps_its_value_when_the_original_is_written(program: Callable[
 
 
 def test_unmodified_thunder_with_nvfuser_overwrites_a_clone() -> None:
-    """If a later Thunder is right, this test fails. Then `workbench.compiler.fusion.nvfuser_clone_hazards` can go."""
+    """If a later Thunder copies, this test fails. Then delete `workbench.compiler.fusion.nvfuser_clone_hazards`."""
     known = replays.eager(of_what_is_written, *given())
     program = resolve(of_what_is_written, *given(), device="planned")
     assert program.fake_mode is not None

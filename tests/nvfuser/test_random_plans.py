@@ -1,6 +1,7 @@
-"""Random programs and choices for nvFuser: plans are valid, definitions build, and replays equal eager PyTorch.
+"""For random programs and choices, plans for nvFuser are valid, and their replays equal eager PyTorch.
 
-The plans are for an absent GPU. A replay runs their statements by PyTorch on the CPU; `cpu_replay.py` says how.
+The plans are for a GPU that is not attached. A replay runs their statements by PyTorch on the CPU; see
+`cpu_replay.py`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if 
 
 
 def check(program: RandomProgram, data: st.DataObject) -> None:
-    # Eager PyTorch sums gradients in another order. In bfloat16 this changes more digits than `replays` allows.
+    # Eager PyTorch sums gradients in another order. In bfloat16, the difference exceeds the tolerance of `replays`.
     assume("bfloat16" not in repr(program))
-    # If a tensor is passed twice, eager PyTorch has one gradient; a replay has a gradient for each of the two names.
+    # For a tensor that is passed twice, eager PyTorch has one gradient, but a replay has two, one for each name.
     assume("the last is the first" not in repr(program))
-    # Dynamo's graph does not contain an input that the program returns, so the replay does not contain it either.
+    # An input that the program returns is not in Dynamo's graph, so a replay does not return it.
     assume(not any(input.name in program.returned for input in program.inputs))
     try:
         known = proof.reference(program.build, program.build_eager)
     except proof.Unusable:
         assume(False)
-    # If unmodified Thunder differs from eager PyTorch, it is no reference.
+    # Skip programs for which unmodified Thunder differs from eager PyTorch, because no reference is reliable.
     assume(not known.exhibit)
     function, args, _ = program.build()
     eager = replays.eager(function, *args)

@@ -1,6 +1,6 @@
 # ruff: noqa
 # mypy: ignore-errors
-"""A script whose functions use all kinds of objects. It pickles each function into a folder for `test_pickling.py`."""
+"""A script for `test_pickling.py`. Its functions use many kinds of objects. It pickles each into a folder."""
 
 import contextvars, functools, io, logging, os, pathlib, sys, threading, weakref
 import thunder, torch

@@ -1,4 +1,7 @@
-"""The modes of PyTorch around `open` belong to the program. Plans, exports, runs and replays use these modes."""
+"""PyTorch's modes, such as the default dtype, that are active at `open` belong to the program.
+
+Plans, exports, runs and replays use these modes.
+"""
 
 from __future__ import annotations
 

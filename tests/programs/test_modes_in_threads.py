@@ -1,4 +1,4 @@
-"""Programs with different modes in several threads: each runs under its own modes. Then modes are as before."""
+"""Programs in several threads, with different modes: each runs under its own modes, which are restored afterwards."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import workbench
 from workbench.programs import modes
 
 WAIT_S = 30.0
-"""More seconds than any step of these tests takes."""
+"""Timeout for a step of these tests. No step takes that long unless it hangs."""
 
 SOON_S = 0.2
-"""Seconds in which a thread continues if it does not have to wait."""
+"""A thread that has not continued after these seconds is waiting."""
 
 X = torch.ones(2, 4)
 
 
 class Inside:
-    """A thread that stays inside modes until `leave` is called."""
+    """A thread that activates modes and keeps them active until `leave` is called."""
 
     def __init__(self, pool: ThreadPoolExecutor, named: dict[str, str], then: dict[str, str] | None = None) -> None:
         self.entered, self.ended, self._leave = threading.Event(), threading.Event(), threading.Event()

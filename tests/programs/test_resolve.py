@@ -1,4 +1,4 @@
-"""Which objects and names can be opened as programs, and the messages for all other objects and names."""
+"""Objects and names that can be opened as programs, and the messages that refuse all other objects and names."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_a_file_is_read_again_each_time(file: Path, monkeypatch: pytest.MonkeyPa
     resolve(f"{file}:with_args", device="cpu")
     before = file.stat()
     file.write_text(FILE.replace("x * 2", "x * 3"))
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # same size and time as before
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # so the file has the same size and time as before
     program = resolve(f"{file}:with_args", device="cpu")
     assert program.callable(*program.args)[0] == 3
 

@@ -1,4 +1,4 @@
-"""Captured steps of PyTorch's optimizers equal the optimizers, eagerly and with Thunder."""
+"""Steps of PyTorch's optimizers are captured as programs. In eager mode and with Thunder, their results are right."""
 
 import inspect
 from typing import Any
@@ -19,7 +19,7 @@ OPTIMIZERS: dict[str, Any] = {
 
 
 def start(name: str) -> tuple[dict[str, torch.Tensor], list[torch.nn.Parameter], torch.optim.Optimizer]:
-    """Return tensors of a program by name, and a copy of its parameter with an optimizer."""
+    """Return a dict of a parameter and its gradient, a list with a copy of the parameter, and this list's optimizer."""
     args = resolve(name, device="cpu", parameters=2, size=4).args
     given = dict(zip(("param_0", "grad_0"), args[:2], strict=True))
     params = [torch.nn.Parameter(given["param_0"].clone())]
@@ -65,7 +65,7 @@ def test_a_step_is_captured_even_if_dynamo_skips_the_step_method(name: str) -> N
     step = inspect.unwrap(type(OPTIMIZERS[name](params)).step)
     torch._dynamo.eval_frame.skip_code(step.__code__)
     try:
-        for tenths in range(12):  # more often than Dynamo's limit for one function
+        for tenths in range(12):  # exceeds Dynamo's limit of recompilations of one function
             assert len(resolve(name, device="cpu", parameters=1, size=2, lr=tenths / 10 + 0.05).args) >= 2
     finally:
         torch._dynamo.eval_frame.reset_code(step.__code__)

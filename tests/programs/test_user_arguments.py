@@ -1,4 +1,4 @@
-"""Inputs of a user are distinguished from options of the same name. Objects that are no programs are refused."""
+"""Inputs of a user's program are distinguished from `open`'s options of the same name. Non-programs are refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_kwargs_can_have_inputs_with_the_names_of_options() -> None:
     bench = workbench.open(scaled, x, kwargs={"seed": 3}, device="cpu")
     assert bench.program.kwargs == {"seed": 3}
     torch.testing.assert_close(bench.config.jit(scaled)(x, seed=3), x * 4)
-    # As a keyword, `seed` is the workbench's option.
+    # Outside of `kwargs`, the keyword `seed` is the workbench's option.
     assert workbench.open(scaled, x, kwargs={"seed": 3}, seed=5).program.seed == 5
     assert workbench.open(scaled, x, 3, seed=5).program.seed == 5, "an input given by place is no option"
 
@@ -175,7 +175,7 @@ class Decorated(nn.Module):
 
 
 def test_a_decorator_may_take_more_parameters_than_its_function() -> None:
-    """For example, decorators of Hugging Face take `return_dict`, which the model's `forward` does not name."""
+    """For example, decorators of Hugging Face take `return_dict`, which is not a parameter of the model's `forward`."""
     bench = workbench.open(Decorated(), torch.ones(2), twice=True, device="cpu", executor="torch")
     torch.testing.assert_close(bench.config.jit(Decorated())(torch.ones(2), twice=True), 2 * torch.ones(2).sin())
 

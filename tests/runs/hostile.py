@@ -108,7 +108,7 @@ ENDLESS = ("sleeps", "computes for ever", "stops itself", "ignores signals", "be
 
 @dataclasses.dataclass(frozen=True)
 class Hostile:
-    """A program, its name, and its run options."""
+    """A misbehaving program, its run options, and a token that marks the processes that it starts."""
 
     name: str
     source: str
@@ -117,7 +117,7 @@ class Hostile:
 
 
 def hostile(seed: int, folder: Path) -> Hostile:
-    """Return the program for a seed: seeds take the programs in turn, with random values."""
+    """Return the program of a seed. Consecutive seeds give the kinds of programs in turn, with random values."""
     draw = random.Random(seed)
     name = list(BODIES)[seed % len(BODIES)]
     token = f"36{seed:05}.5"
@@ -141,7 +141,7 @@ def hostile(seed: int, folder: Path) -> Hostile:
 
 
 def left_of(token: str) -> list[int]:
-    """Return the processes that a program started: their command line has a unique token."""
+    """Return the ids of running processes whose command line has the token, because a program started them."""
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit():
@@ -152,7 +152,7 @@ def left_of(token: str) -> list[int]:
 
 
 def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> tuple[str, list[str]]:
-    """Run one program; return how it ended, and the faults."""
+    """Run one program. Return its end as text, and a list of faults of the workbench."""
     folder.mkdir()
     (folder / "thesis.tex").write_text("all of it\n")
     program = hostile(seed, folder)

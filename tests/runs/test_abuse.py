@@ -1,4 +1,4 @@
-"""A sample of the broken stores and hostile programs of `benchmarks/bench_abuse_runs.py`."""
+"""A sample of the damaged folders and misbehaving programs that `benchmarks/bench_abuse_runs.py` tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measured peak equals a peak that is counted by hand."""
+"""The measured peak equals the count by hand, and allocations are attributed to statements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLOAT_BYTES = 4
 
 
 def test_the_peak_of_an_mlp_equals_the_count_by_hand() -> None:
-    """4 blocks 256 → 1024 → 256 without biases, eager. The peak is in the backward of the last block's tanh."""
+    """The eager model has 4 blocks 256 → 1024 → 256 without biases. The peak is in the backward of the last tanh."""
     batch, narrow, wide, blocks = 512, 256, 1024, 4
     layers: list[nn.Module] = []
     for _ in range(blocks):
@@ -40,14 +40,14 @@ def test_the_peak_of_an_mlp_equals_the_count_by_hand() -> None:
     assert peak.baseline_bytes == (weights + batch * narrow) * FLOAT_BYTES
     # Each block saves the result of tanh and its own result.
     kept = blocks * (batch * wide + batch * narrow)
-    # The gradient of the last matrix exists. The backward of tanh reads the gradient of tanh's output and writes the
-    # gradient of its input.
+    # At the peak, three gradients are alive: of the last matrix, of tanh's output (which the backward of tanh reads),
+    # and of tanh's input (which it writes).
     backward = narrow * wide + 2 * batch * wide
-    # The gradient of the output does not count, because the first step made it.
+    # The gradient of the output is not in the count, because it was allocated before the measured step.
     counted = peak.baseline_bytes + (kept + backward) * FLOAT_BYTES
     assert peak.measured_peak_bytes == counted
     assert max(peak.live_bytes) == counted
-    # At the end the gradients of all weights and the output are left.
+    # After the step, the gradients of all weights and the output are alive.
     assert peak.live_bytes[-1] == peak.baseline_bytes + (weights + batch * narrow) * FLOAT_BYTES
 
 
@@ -85,7 +85,7 @@ def test_memory_is_sampled_at_least_twenty_times_a_second(tmp_path: Path) -> Non
 def test_memory_is_sampled_while_a_call_holds_the_interpreter_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """nvFuser holds the lock while it compiles a fusion, so that no other thread runs."""
+    """While nvFuser compiles a fusion, it holds the lock, so a thread of this process cannot take samples."""
     stats = {"allocated_bytes.all": 3, "reserved_bytes.all": 5, "inactive_split_bytes.all": 2}
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {f"{key}.current": value for key, value in stats.items()})
@@ -105,7 +105,7 @@ def test_memory_is_sampled_while_a_call_holds_the_interpreter_lock(
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
     told = within[-1]
     assert (told.allocated_bytes, told.reserved_bytes, told.fragmented_bytes) == (3, 5, 2)
-    # The sampler has ended, so that no sample follows the terminal event.
+    # After `stop`, the sampler writes no more samples, so that none can follow the log's last event.
     count = len(samples)
     time.sleep(0.2)
     assert len(event_log.read_events(tmp_path)) == count
@@ -123,7 +123,7 @@ def test_if_the_meter_process_ends_memory_sampling_continues(tmp_path: Path) -> 
 
 
 def test_allocations_are_attributed_to_statements() -> None:
-    """Two statements, each with a deletion tick after it; the second statement allocates 40 bytes transiently."""
+    """Two statements, each followed by a deletion. The second statement has 40 bytes of transient memory."""
     ticks = [(-1, False), (0, False), (0, True), (1, False), (1, True)]
     moments = [(5, 1), (12, 100), (25, -30), (31, 40), (33, -40), (34, 7), (45, -7)]
     changes = [MemoryEvent(at_ns, nbytes, 0) for at_ns, nbytes in moments]
@@ -142,7 +142,7 @@ def test_live_values_at_the_peak_name_their_allocating_statement() -> None:
 
 
 def test_a_transient_allocation_of_a_statement_is_not_its_value() -> None:
-    """A value reuses the address of a transient allocation. Another value is freed after the statement."""
+    """One statement makes three allocations: a transient one, a value at the same address, and a value freed later."""
     ticks = [(-1, False), (0, False), (0, True)]
     moments = [(12, 10, 0xA), (13, -10, 0xA), (14, 20, 0xA), (15, 30, 0xB), (25, -30, 0xB)]
     found = memory_meter.allocations([MemoryEvent(*moment) for moment in moments], ticks, [10, 20, 30])
@@ -157,7 +157,7 @@ def test_without_allocations_nothing_is_alive_at_the_peak() -> None:
 
 @pytest.mark.slow
 def test_memory_of_statements_is_measured_with_and_without_timing(tmp_path: Path) -> None:
-    """The GPU check does not time statements, to be fast, but it assigns peaks to statements."""
+    """A run measures the peak of each statement even if it does not time statements, as in the GPU check."""
     options = RunOptions(samples=3, clocks=False, check_accuracy=False, threads=2)
     run = workbench.open("mlp", layers=1).run(wait=True, folder=tmp_path / "run", options=options)
     assert run.state == "done", run.error
@@ -167,7 +167,7 @@ def test_memory_of_statements_is_measured_with_and_without_timing(tmp_path: Path
 
 
 def test_on_cuda_statements_are_measured_by_allocator_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The allocator's events, summed by statement, give the allocator's peak. PyTorch's CUDA is simulated."""
+    """The sums of the allocator's events by statement give the allocator's peak. `torch.cuda` is simulated."""
     ticks = [Tick(-1, frees=False), Tick(0, frees=False), Tick(0, frees=True), Tick(1, frees=False)]
     changes = [
         MemoryEvent(12, 512, 0xA),

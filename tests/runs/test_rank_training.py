@@ -1,4 +1,4 @@
-"""The reference for training on ranks is unmodified Thunder, or another one that `against` and `why` name."""
+"""Training on ranks is compared with unmodified Thunder, or with another reference; `against` and `why` name it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path) -> Iterator[None]:
-    """Make a process group with only this process."""
+    """Form a process group whose only rank is this process."""
     file = dist.FileStore(str(tmp_path / "meeting"), 1)
     dist.init_process_group("gloo", store=file, rank=0, world_size=1, timeout=datetime.timedelta(seconds=60))
     yield
@@ -31,7 +31,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
 
 
 class Watching(Transform):
-    """A transform that records whether our patches are installed while Thunder compiles."""
+    """A transform that records whether the workbench's patches are installed while Thunder compiles."""
 
     def __init__(self) -> None:
         self.hastened: list[bool] = []
@@ -42,7 +42,7 @@ class Watching(Transform):
 
 
 class Twice(nn.Module):
-    """A module that scales the output of a layer."""
+    """A module that multiplies a linear layer's output by a factor."""
 
     def __init__(self, by: float = 2.0) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Twice(nn.Module):
 
 
 class Dropped(Twice):
-    """A module that draws random numbers."""
+    """A module that also applies dropout, so that it draws random numbers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(super().forward(x), 0.5)
@@ -82,7 +82,7 @@ def refused(module: nn.Module) -> Callable[..., Any]:
 
 
 def wrong(module: nn.Module) -> Callable[..., Any]:
-    """Compile a module with another factor, so that Thunder's results are wrong."""
+    """Compile a module with unmodified Thunder after changing its factor, so that the results are wrong."""
     assert isinstance(module, Twice)
     module.by = 3.0
     return unmodified(module)
@@ -115,7 +115,8 @@ def test_if_thunder_is_wrong_eager_is_the_reference() -> None:
     found = checked(wrong)
     assert (found.ok, found.against, found.bitwise) == (True, "PyTorch eager", None)
     assert found.why.startswith("thunder.jit is wrong here: ")
-    # If the plan has the same error, Thunder stays a reference, and the plan fails against eager.
+    # If the plan has the same error as unmodified Thunder, Thunder remains a reference, and the plan fails the
+    # comparison with eager PyTorch.
     both = rank_training.check_training(wrong, wrong, stock, parts(Twice))
     assert (both.ok, both.against) == (False, "thunder.jit and eager")
 

@@ -1,4 +1,4 @@
-"""A ranking reports whether timing without syncs favours the slower variant."""
+"""A ranking of variants reports if timing without synchronization ranks the slower variant first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The logs of ranks are merged into one run, with the figures of all ranks and the rank that caused a failure."""
+"""The logs of ranks are merged into one run. It has the figures of all ranks, and names the rank that failed first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer
 
 
 def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None:
-    """Write a rank's log."""
+    """Write the log of a rank: a `Started` event at `begun_s`, then the given events."""
     folder = rank_launcher.folder_of(run_dir, rank)
     folder.mkdir()
     path = folder / event_log.LOG_FILE
@@ -34,7 +34,7 @@ def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None
 
 
 def gathered(run_dir: Path, count: int, statuses: dict[int, int] | None = None) -> list[Event]:
-    """Merge the logs of ranks; return the run's events, with times since 90 s."""
+    """Merge the logs of ranks into the log of a run that started at 90 s. Return its events."""
     found: list[Event] = []
     end = rank_launcher.RankLogMerger(run_dir, count, found.append, 90.0).finish(60.0, statuses)
     return [*found, end]
@@ -175,7 +175,7 @@ def test_an_external_rank_that_falls_silent_is_named(tmp_path: Path, monkeypatch
     sample = events.MemorySample(t_s=2.0, rss_bytes=1)
     tell(tmp_path, 0, sample)
     tell(tmp_path, 1, sample)
-    tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # it imports or waits for other ranks: no samples yet
+    tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # still importing or waiting, so without samples
     tell(tmp_path, 3, sample, events.Finished(t_s=3.0))
     log = rank_launcher.ExternallyLaunched(tmp_path, 4)
     assert not any(isinstance(event, events.Warned) for event in log.read())

@@ -1,4 +1,4 @@
-"""A separate program cleans up a run's processes and temporary files. If it cannot start, this process does it."""
+"""A separate program ends a run's processes and deletes its files. If it cannot start, this process does both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step times: confidence intervals with the stated coverage, random interleaving, and launch-bound steps."""
+"""Step times: coverage of confidence intervals, random interleaving of variants, and launch-bound steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_few_samples_give_their_range() -> None:
 
 
 def test_the_ratio_of_interleaved_samples_has_a_narrower_interval() -> None:
-    """A machine that slows down and recovers affects both variants equally."""
+    """Changes of the machine's speed affect both variants of a pair equally, so they cancel in the ratio."""
     draw = np.random.default_rng(2)
     speed = draw.lognormal(0.0, 0.5, 40)
     one, other = 1.1 * speed * draw.lognormal(0, 0.01, 40), speed * draw.lognormal(0, 0.01, 40)
@@ -92,7 +92,7 @@ def test_a_step_is_launch_bound_if_the_host_takes_as_long_as_the_device() -> Non
 
 
 def test_all_ranks_time_the_same_number_of_steps() -> None:
-    """If one rank took more steps than another, it would wait forever in a collective."""
+    """If a rank ran more steps than the others, its collectives would wait forever."""
     assert {turns_of(step_s, float("inf")) for step_s in (1e-4, 2e-3, 3e-3, 1.0)} == {CLOCKED_STEPS}
     assert turns_of(2e-3, 5.0) > turns_of(3e-3, 5.0) > turns_of(1.0, 5.0) == CLOCKED_STEPS
 
@@ -100,7 +100,7 @@ def test_all_ranks_time_the_same_number_of_steps() -> None:
 @pytest.mark.slow
 def test_cpu_time_of_other_processes_is_detected_and_own_time_is_not() -> None:
     def watched(work: Callable[[], object]) -> float:
-        # The minimum of a few samples counts, because this machine may have other load, too.
+        # Use the minimum of three samples, because other load on this machine may raise a sample.
         found = []
         for _ in range(3):
             watch = interleaved_timing.LoadWatch()

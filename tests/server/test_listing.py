@@ -1,4 +1,4 @@
-"""The server lists the runs of all kernels: changes since a page's last request, and folders that cannot be read."""
+"""The server lists the runs of all kernels. A page gets changes since its last request, and unreadable folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workbench.server.run_status import log_text
 
 
 class Nothing:
-    """A program that is never built."""
+    """A program that has only a description, because these tests never build it."""
 
     def dump(self, folder: Path) -> dict[str, Any]:
         return {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
@@ -162,7 +162,8 @@ def test_samples_of_three_live_runs_are_listed_at_20_hz(tmp_path: Path, listing:
                     came[run["name"]] += tuple(size for _, size in run["samples"])
             time.sleep(0.02)
         writer.join()
-        # Each sample of each run was listed once and in order, soon after it was written and not only at the end.
+        # Each sample of each run was listed once and in order. The many answers show that samples were listed soon
+        # after they were written, and not only at the end.
         assert set(came.values()) == {tuple(range(1000, 1000 + count))}
         assert answers >= 10
     finally:
@@ -172,7 +173,7 @@ def test_samples_of_three_live_runs_are_listed_at_20_hz(tmp_path: Path, listing:
 
 
 def until(listing: Listing, there: Any, timeout_s: float = 10) -> dict[str, Any]:
-    """Wait until a condition holds for the only run, and return the run."""
+    """Wait until the condition `there` is true for the only listed run. Return the run."""
     give_up = time.monotonic() + timeout_s
     while True:
         answer = listing.since(0)

@@ -1,4 +1,4 @@
-"""Actions and queries on the app for tests without a page."""
+"""Functions with which tests without a browser page act on the app, as a user would."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def look(app: App, title: str) -> None:
 
 
 def settled(app: App) -> None:
-    """Wait until the clicks are planned, which happens on another thread."""
+    """Wait until another thread has made the plan for all clicks."""
     assert app.choosing.settle(120)
 
 
 def turn(app: App, id: str) -> None:
-    """Click an arc or a mark, and wait for its plan."""
+    """Do what a click on an arc or a mark of the graph does, and wait for the plan."""
     app.graph._receive(None, {"type": "turn", "id": id}, [])
     settled(app)
 
 
 def choose(app: App, id: str, option: str) -> None:
-    """Click an option, and wait for its plan."""
+    """Do what a click on an option of a site does, and wait for the plan."""
     app._on_message({"type": "choose", "id": id, "option": option})
     settled(app)

@@ -1,4 +1,4 @@
-"""The Memory tab on a page without JupyterLab, with a kernel that answers the page's requests."""
+"""Show the Memory tab on a page without JupyterLab. Python code of the test answers the page's requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.ui.widgets.plotting import LIBRARY
 
 
 class Shown:
-    """A page with the Memory tab, and a kernel that answers the page's requests."""
+    """A page with the Memory tab, and a stand-in for the kernel that answers the page's requests."""
 
     def __init__(self, page: Page, tab: MemoryTab, folder: Path) -> None:
         self.page, self.tab = page, tab
@@ -51,7 +51,7 @@ class Shown:
         page.wait_for_function("window.ready && [...Bokeh.index.roots][0]?.has_finished()")
 
     def painted_ms(self) -> float:
-        """Mount a second plot on the loaded page; return the milliseconds until it is drawn."""
+        """Add a second plot to the loaded page. Return the milliseconds until it is drawn."""
         took: float = self.page.evaluate(
             """async () => {
               const el = document.createElement("div"), before = new Set(Bokeh.index.roots);
@@ -71,7 +71,7 @@ class Shown:
         return took
 
     def drawn(self, axis: str, name: str) -> dict[str, Any]:
-        """Return the start and end of the visible part of an axis, and the points of a curve in it."""
+        """Return the start and end of the visible range of an axis, and the points of a curve in this range."""
         found: dict[str, Any] = self.page.evaluate(
             """([axis, name]) => {
               const { document } = [...Bokeh.index.roots][0].model, { start, end } = document.get_model_by_name(axis);
@@ -83,7 +83,7 @@ class Shown:
         return found
 
     def look(self, axis: str, start: float, end: float) -> None:
-        """Zoom to a part of an axis, as the wheel does."""
+        """Show the range from `start` to `end` of an axis, as zooming with the wheel does."""
         self.page.evaluate(
             """([axis, start, end]) =>
               [...Bokeh.index.roots][0].model.document.get_model_by_name(axis).setv({ start, end })""",

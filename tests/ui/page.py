@@ -1,4 +1,4 @@
-"""A plain HTML page that mounts one of our ES modules on a fake anywidget model, for tests and for viewing."""
+"""Write a plain HTML page that mounts one of the workbench's widgets, with a stand-in for anywidget's model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ window.ready = true;
 
 
 def encoded(value: Any) -> Any:
-    """Return a trait's value in a form that JSON can express: bytes become base64."""
+    """Return a trait's value as plain JSON data, with bytes as base64."""
     if isinstance(value, (bytes, memoryview)):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, dict):
@@ -66,7 +66,7 @@ def page(
     cls: str = "wb-panel",
     css: str = "",
 ) -> str:
-    """Return the HTML of a page that mounts the widget of the named module with the traits in `state`."""
+    """Return the HTML of a page that mounts the widget of the module `name`. `state` gives the widget's traits."""
     return _PAGE.format(
         css="".join((UI / name).read_text() for name in ("style.css", *([css] if css else []))),
         light="false" if dark else "true",

@@ -1,4 +1,4 @@
-"""Graphs that look like a traced Llama, made without Thunder."""
+"""Build graphs without Thunder that resemble the graph of a Llama."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.core.lever import Site
 
 
 class Builder:
-    """A builder of statements and values; `graph` makes the tables."""
+    """A builder to which tests add statements and values. `graph` returns them as a `Graph`."""
 
     def __init__(self) -> None:
         self.origins: list[Origin] = []
@@ -113,7 +113,7 @@ _PRIMS = {"linear": ["linear"], "scaled_dot_product_attention": ["mul", "permute
 def llama(
     layers: int = 4, *, fused: bool = True, recompute: frozenset[str] = frozenset()
 ) -> tuple[Graph, tuple[Site, ...]]:
-    """Return a graph with `layers` layers and a saved site for each origin; sites in `recompute` are recomputed."""
+    """Return a graph of `layers` layers with a `saved` site for each origin. Sites in `recompute` are recomputed."""
     made = Builder()
     x = made.value((2, 128), ValueFlag.ARGUMENT, "tokens")
     made.add("unpack_trivial", FORWARD, -1, [], [x], kind=Kind.ARGUMENT)

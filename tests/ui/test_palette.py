@@ -1,4 +1,4 @@
-"""Every text on the screen is readable in both themes: contrast of at least 4.5 to 1 (WCAG 2.2, level AA)."""
+"""In both themes, all texts on the screen have a contrast of at least 4.5 to 1 (WCAG 2.2, level AA)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def panels(dark: bool) -> dict[str, str]:
-    """Return the colours in ``style.css``. The colours of JupyterLab that replace some of them are equally light."""
+    """Return the colours of a theme in ``style.css``. JupyterLab replaces some of them by equally light colours."""
     css = (UI / "style.css").read_text()
     light_block, dark_block = re.findall(r"\{([^{}]*--wb-ink:[^{}]*)\}", css)
     pairs = re.findall(r"--wb-([\w-]+):[^;]*?(#[0-9a-f]{6})", light_block + (dark_block if dark else ""))
@@ -33,7 +33,7 @@ def panels(dark: bool) -> dict[str, str]:
 
 
 def canvas(dark: bool) -> dict[str, list[str]]:
-    """Return the colours of ``graph_scene.js``."""
+    """Return the colours with which ``graph_scene.js`` draws a theme: lists of colours by name."""
     source = (UI / "graph/graph_scene.js").read_text()
     block = re.search(rf"const {'DARK' if dark else 'LIGHT'} = \{{(.*?)\}};", source, re.DOTALL)
     assert block is not None

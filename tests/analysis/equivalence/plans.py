@@ -1,4 +1,4 @@
-"""Small plans in text form for tests of the equivalence proof; they say what each statement computes."""
+"""Build small plans from text for tests of the equivalence proof. The text states what each statement computes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "
 
     In ``v in 0 = view($t, 4)``, the result shares the memory of the first value that is read. In ``a, b in -,~0 = …``,
     the text after ``in`` gives the memory of each result. ``r in 0 = expand($t, (4, 4)) from 4;4,4;0,1;0`` only moves
-    elements; its index map comes after ``from``. ``take x, w`` names the arguments. ``return y`` ends the forward. Then
-    ``hand t, x`` (or ``hand t as u``) names the values that the forward passes to the backward, ``cotangent dy`` names
-    the incoming gradient, and ``gradients g, -`` names the results of the backward. Values are ``float32[4]@cpu``
-    unless `kinds` gives another type.
+    elements; its index map comes after ``from``.
+
+    ``take x, w`` names the arguments. ``return y`` ends the forward. After it, ``hand t, x`` (or ``hand t as u``) names
+    the values that the forward passes to the backward. ``cotangent dy`` names the incoming gradient. ``gradients g, -``
+    names the results of the backward. A value is ``float32[4]@cpu`` unless `kinds` gives another type.
     """
     known: dict[str, int] = {}
     flags: list[int] = []

@@ -1,4 +1,4 @@
-"""`commutes` accepts an order only if no statement moves past a statement that it depends on or changes."""
+"""`commutes` accepts an order of statements only if no statement moves past one that it depends on or affects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERS = {
 
 
 def shuffled(of: Graph, drawn: random.Random, moves: int) -> np.ndarray:
-    """Return the rows after moving a few statements by a few places within their side."""
+    """Return the rows of statements after `moves` random moves by up to three places, each inside one trace."""
     top = top_rows(of).tolist()
     for _ in range(moves):
         at = drawn.randrange(len(top))
@@ -51,7 +51,7 @@ def test_an_order_that_commutes_is_proven_and_some_orders_do_not_commute(program
 
 
 def kinds(of: Graph, given: dict[str, Kind], flags: dict[str, StatementFlag] | None = None) -> Graph:
-    """Return a graph after changing the kinds and flags of the named statements."""
+    """Return a graph in which the named statements have other kinds and additional flags."""
     statements = of.statements
     kind, flag = statements.kind.copy(), statements.flags.copy()
     for row, name in enumerate(statements.name):

@@ -1,4 +1,4 @@
-"""The prover accepts equal plans; in other plans, it names the statement that differs. Each rule has a case."""
+"""The prover accepts equal plans. For unequal plans, it names a differing statement. Each of its rules has a case."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "cast there and back": (
         plan("take x\nwide = to($x, torch.float32)\nback = to($wide, torch.float16)\ny = tanh($back)\nreturn y", HALF),
         plan("take x\ny = tanh($x)\nreturn y", HALF),
-        # The type between has less precision: bfloat16 has fewer digits.
+        # The intermediate type, bfloat16, has less precision.
         plan(
             "take x\nnarrow = to($x, torch.bfloat16)\nback = to($narrow, torch.float16)\ny = tanh($back)\nreturn y",
             HALF | {"narrow": "bfloat16[4]@cpu"},
@@ -260,7 +260,7 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
             executor="nvfuser",
         ),
         plan("take x\nh = to($x, torch.float16)\nreturn h", {"h": "float16[4]@cpu"}, executor="nvfuser"),
-        # The type between is an integer, which drops the fraction.
+        # The intermediate type is an integer, which drops the fraction.
         plan(
             "take x\nb = to($x, torch.int32)\nh = to($b, torch.float16)\nreturn h",
             {"b": "int32[4]@cpu", "h": "float16[4]@cpu"},

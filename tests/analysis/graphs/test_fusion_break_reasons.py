@@ -1,4 +1,4 @@
-"""The reasons why a fusion ends: one reason for each neighbouring statement."""
+"""Reasons why a fusion ends: for each statement next to the fusion, the reason why it is not in the fusion."""
 
 from __future__ import annotations
 

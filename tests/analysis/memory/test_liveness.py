@@ -105,7 +105,7 @@ def test_live_values_add_up_to_the_peak_and_name_their_source() -> None:
     assert sum(value.bytes for value in alive) + 5 == timeline(step).statement_peak_bytes[2]
 
 
-# The joint graph of three elementwise statements x → t → u → y. The backward reads t and u.
+# The joint graph of a forward with three elementwise statements, x → t → u → y. The backward reads t and u.
 JOINT = graph(
     [
         ("f", "x", "t", ""),
@@ -140,7 +140,7 @@ def test_if_a_statement_is_cloned_into_the_backward_its_result_is_not_saved() ->
     again = StatementSchedule.of(range(len(JOINT.statements)), {4: [1]})
     found = Predictor(JOINT).predict(again)
     assert [int(again.order[entry]) for entry in found.entries] == [0, 1, 2, 1, 4, 5, 6]
-    # u is recomputed from t, and t is still saved.
+    # The backward recomputes u from t, and t is still saved.
     assert names(found.saved.tolist()) == ["t", "x"]
     assert found.saved_bytes == 10
     assert found.timeline.live_bytes.tolist() == [11, 111, 1011, 2111, 1111, 1011, 1002]
@@ -222,8 +222,9 @@ def test_gradients_are_copied_one_by_one_after_the_last_statement() -> None:
         copying_bytes=(13, 20, 0),
     )
     found = timeline(dataclasses.replace(made, ends=ends))
-    # 15 bytes are alive. Autograd makes the first copy and frees its gradient. Then it makes the second copy, whose
-    # gradient is returned.
+    # 15 bytes are alive after the last statement. Autograd copies the first gradient, which takes 13 bytes for a
+    # moment, and then frees the original. Next, it copies the second gradient and keeps the original, which is also
+    # returned.
     assert found.after_bytes == 15 + max(13, 10 - 10 + 20)
     assert (found.peak_bytes, found.peak_statement) == (found.after_bytes, 2)
     assert {value.name for value in alive_at(made, 2)} == {"x", "g", "v"}

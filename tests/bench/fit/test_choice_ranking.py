@@ -1,4 +1,4 @@
-"""`bench.worth` gives the gains that a plan would have, marks estimates, and explains why a peak does not change."""
+"""`bench.worth` gives the gain that a plan under each choice has, marks estimates, and explains unchanged peaks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bench() -> Workbench:
 
 @pytest.fixture(autouse=True)
 def known_rates(monkeypatch):
-    """Give the machine known rates, so that nothing has to be measured."""
+    """Give the machine the rates of an H100, so that no test measures rates."""
     monkeypatch.setattr(measured_rates, "machine_by_name", lambda name, ranks=1: workbench.analysis.cost.machines.H100)
 
 
@@ -104,5 +104,5 @@ def test_fit_and_worth_count_the_same_seconds_for_a_transfer(bench):
         assert expected_s <= bare_s or expected_s == pytest.approx(bare_s), "the two sums may differ in rounding"
         assert (expected_s < 0.99 * bare_s) is hides, "on a GPU compute hides a part of the transfers"
         assert worth.quick(choices).step_s == pytest.approx(expected_s)
-        # A plan counts its transfers in whole microseconds.
+        # In a plan, transfers take whole microseconds.
         assert worth.exact(choices).step_s == pytest.approx(expected_s, abs=1e-6)

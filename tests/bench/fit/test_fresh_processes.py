@@ -1,4 +1,4 @@
-"""A fit has the same answer in every process and at every time, and a higher limit never makes the step longer."""
+"""A fit returns the same choices in every process and in any sequence of fits. A higher limit never adds time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps(found))
 
 
 def asked(shares: tuple[float, ...], seed: str) -> dict[str, list[Any]]:
-    """Fit in a fresh process, with a fresh bench for each share of the stock peak; return the answers."""
+    """In a new process, fit a new bench to each share of the stock peak. Return the choices and figures by share."""
     command = [sys.executable, "-c", ASK, json.dumps(shares)]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True, timeout=300

@@ -1,4 +1,4 @@
-"""A report is one self-contained page that needs no network. It overwrites only other reports."""
+"""A report is a single HTML page that needs no network. Writing a report overwrites no file except other reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A colleague opens a saved plan, compares it, exports its choices, and gets predictions of other choices."""
+"""Without the program, a colleague opens a saved plan, compares it, exports its choices, and predicts other choices."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_prediction_without_statements_reports_that_statements_need_thunder(sa
 def test_unpredictable_choices_report_what_to_do_and_are_exported(
     mlp_bench: Workbench, saved_mlp: Path, tmp_path: Path
 ) -> None:
-    # Older documents, and documents of fused plans, have no joint graph.
+    # Remove the joint graph: older documents, and documents of plans with fusions, have none.
     document = json.loads(saved_mlp.read_text())
     del document["joint"]
     without = tmp_path / "without.plan.json"

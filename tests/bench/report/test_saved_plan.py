@@ -1,4 +1,4 @@
-"""A saved plan is one document with only what a colleague needs to view it, written completely or not at all."""
+"""A saved plan is a single document with only the data that viewing needs. It is written completely or not at all."""
 
 from __future__ import annotations
 

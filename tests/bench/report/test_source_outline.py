@@ -1,4 +1,4 @@
-"""The outline shows each figure of the plan at the part of the source that causes it. The figures add up."""
+"""The outline divides each figure of the plan among the source lines and modules that cause it."""
 
 from __future__ import annotations
 

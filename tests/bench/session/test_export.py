@@ -1,4 +1,4 @@
-"""Writing a config destroys nothing: it creates a file or replaces a config, completely or not at all."""
+"""Exporting a config creates a file or replaces a config, completely or not at all. It replaces no other file."""
 
 import os
 import resource
@@ -34,7 +34,7 @@ def make_link_to_pipe(path: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    # The path of a socket has at most 108 bytes.
+    # A socket's path may have at most 108 bytes, so bind by the relative path.
     before = Path.cwd()
     os.chdir(path.parent)
     try:

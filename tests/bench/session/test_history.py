@@ -1,4 +1,4 @@
-"""Choices made by hand and choices that a search made, over undo, redo and refusals."""
+"""The bench records whether the user or a search made each choice. Undo, redo and refusals keep this record right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repr of a bench's results at a prompt and in a notebook cell: tables and a few lines, never whole arrays."""
+"""At a prompt and in a notebook cell, a bench's results appear as tables and a few lines, never as whole arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_plan_is_shown_in_a_few_lines(bench: wb.Workbench) -> None:
 
 
 def test_choices_are_named_as_far_as_they_fit_in_a_line() -> None:
-    """A notebook cell breaks a longer line in the middle of a name."""
+    """Choices beyond one line are only counted: a notebook cell would break a longer line in the middle of a name."""
     short, long = [f"saved:layers.{at}/mul: recompute" for at in range(6)], [f"{at}{'-' * 70}" for at in range(3)]
     assert chosen_text([]) == "none"
     assert chosen_text(short[:2]) == "; ".join(short[:2])

@@ -1,7 +1,7 @@
-"""Refuse and record each connection beyond this machine, in the server, its kernels and their workers.
+"""Refuse and record each connection to another machine, in the server, its kernels and their workers.
 
-Python imports a module of this name at start if it is on the path; the harness adds this folder to PYTHONPATH. The file
-named by `WORKBENCH_OUTSIDE` holds the attempts, one per line.
+The harness adds this folder to PYTHONPATH. Python imports a module of this name at its start if the module is on the
+path. The attempts are written to the file that `WORKBENCH_OUTSIDE` names, one on each line.
 """
 
 import ipaddress

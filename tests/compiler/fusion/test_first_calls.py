@@ -1,4 +1,4 @@
-"""If several threads call a fusion for the first time at once, it is compiled once and counted once."""
+"""If several threads make the first call of a fusion at once, the fusion is compiled and counted only once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THREADS = 4
 
 
 class Watching:
-    """An observer that records the fusions whose compilation began and ended."""
+    """An observer of compilations that records the beginning and the end of each fusion's compilation."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []
@@ -36,14 +36,14 @@ class Watching:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace the compiler by a slow one, which records the regions that it compiles."""
+    """Replace the compiler by a slow stand-in. Return the list in which it records the regions that it compiles."""
     found: list[str] = []
 
     def make(members: list[str], *_: Any, **__: Any) -> Callable[..., Any]:
         code: list[str] = []
 
         def call(x: int) -> int:
-            # Like `torch.compile`, this compiles at the first call.
+            # The first call compiles, as with `torch.compile`.
             if not code:
                 time.sleep(0.05)
                 code.append(members[0])
@@ -66,7 +66,7 @@ def region(compilation: Compilation, name: str) -> LazyRegion:
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
-    """Run each call in its own thread, all at the same time; return their results."""
+    """Run all calls at the same time, each in its own thread. Return their results."""
     together, found = threading.Barrier(len(calls)), list[Any]()
 
     def run(call: Callable[[], Any]) -> None:
@@ -123,7 +123,7 @@ def test_if_threads_call_an_nvfuser_fusion_it_is_defined_and_compiled_once(monke
     wrapper = SimpleNamespace(get_fd=define)
     bsym: Any = SimpleNamespace(sym=SimpleNamespace(name="nvFusion0"), _call_ctx={"nvFusion0": wrapper})
     executors._control_definition(bsym, compilation)
-    # Like nvFuser's wrapper, each thread gets the definition and then executes it.
+    # Each thread gets the definition and then executes it, as in nvFuser's wrapper.
     assert at_once([lambda: wrapper.get_fd("floats").execute(1)] * THREADS) == [2] * THREADS
     assert defined == ["floats"]
     assert len(executed) == THREADS

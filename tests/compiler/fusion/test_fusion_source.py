@@ -1,4 +1,4 @@
-"""The source that a plan shows for a fusion is what the fusion's compiler gets."""
+"""The source that a plan shows for a fusion equals the code that the fusion's compiler gets."""
 
 from __future__ import annotations
 

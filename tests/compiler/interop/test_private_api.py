@@ -1,4 +1,4 @@
-"""All uses of Thunder, nvFuser and private parts of PyTorch go through tables. Tables list only names that are used."""
+"""Code uses Thunder, nvFuser and PyTorch's private names only through tables, which list no unused name."""
 
 import ast
 import dataclasses
@@ -29,7 +29,7 @@ PRIVATE = re.compile(r"(thunder|nvfuser_direct)(\.|$)|torch\.(.*\.)?_")
 
 @dataclasses.dataclass
 class Source:
-    """The names that a file takes from other packages."""
+    """The imports and attribute accesses in a source file."""
 
     path: Path
     imports: list[ast.Import | ast.ImportFrom]
@@ -41,7 +41,7 @@ class Source:
         return tuple(text for text in map(dotted, self.attributes) if text)
 
     def imported(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the names that the file imports from tables: the table, the name in it, the name in the file."""
+        """Yield a tuple for each name that the file imports from a table: table, name in table, name in file."""
         for node in self.imports:
             if isinstance(node, ast.ImportFrom) and node.module in SEAMS:
                 yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
@@ -49,7 +49,7 @@ class Source:
 
 @functools.cache
 def sources() -> list[Source]:
-    """Return all files except the tables, each parsed once."""
+    """Return all parsed source files of the workbench except the tables."""
     found = []
     for path in FILES:
         if path.name not in ("torch_private.py", "thunder_api.py", "nvfuser_api.py"):
@@ -64,7 +64,7 @@ def sources() -> list[Source]:
 
 
 def dotted(node: ast.expr) -> str:
-    """Return a name with its attributes as text; empty if it does not begin with a name."""
+    """Return an attribute access as text, such as ``a.b.c``; empty if it does not begin with a plain name."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := dotted(node.value)):

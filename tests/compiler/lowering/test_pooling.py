@@ -1,4 +1,4 @@
-"""Pooling in all modes equals PyTorch's. Its gradients at ties equal PyTorch's too."""
+"""In all modes, pooling equals PyTorch's, and so do gradients if several elements of a window are the largest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pool = Callable[[torch.Tensor], torch.Tensor]
 
 
 def with_ties(x: torch.Tensor) -> torch.Tensor:
-    """Round to numbers with many ties; the gradient is that of the unrounded values."""
+    """Round values, so that many are equal, without an effect on the gradient."""
     return x + (x * 2).round().detach() - x.detach()
 
 
@@ -40,7 +40,7 @@ LARGEST: dict[str, tuple[Pool, tuple[int, ...]]] = {
 
 
 def undone(x: torch.Tensor, dims: int) -> torch.Tensor:
-    """Pool, then put the largest elements back to their places, as SegNet does."""
+    """Pool, and then move the largest elements back to their positions, as SegNet does."""
     pool, back = (getattr(functional, f"{name}{dims}d") for name in ("max_pool", "max_unpool"))
     made, places = pool(x, 2, return_indices=True, ceil_mode=True)
     return torch.as_tensor(back(made.tanh(), places, 2, output_size=x.shape))

@@ -1,4 +1,4 @@
-"""The traits of a proxy are computed once, and a second time if a pass of Thunder changes the proxy."""
+"""The traits of a proxy are computed once. If a pass of Thunder changes the proxy, they are computed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strip's status line during a run, event by event."""
+"""The status line above the graph after each event of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.ui.controls import controls
 
 
 class Told:
-    """A compiling run; the test delivers its events."""
+    """A stand-in for a run that compiles. The test passes events to its observers."""
 
     state, phase, stages, error = "compiling", "compile", (), ""
 

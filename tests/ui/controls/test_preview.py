@@ -1,4 +1,4 @@
-"""The preview shows the change of an option before it is chosen, without a plan."""
+"""The preview shows an option's effect on the figures before the option is chosen. It makes no plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def app():
 
 @pytest.fixture
 def no_plans(monkeypatch):
-    """Fail the test if anything makes a plan."""
+    """Make every attempt to plan raise an error."""
 
     def refused(*_args, **_named):
         raise AssertionError("a preview made a plan")
@@ -35,7 +35,7 @@ def legal(app: App) -> wb.Site:
 
 
 def shown(app: App, before: dict) -> dict:
-    """Wait until the preview line has changed, and return it."""
+    """Wait until the preview line differs from `before`. Return its content."""
     give_up = time.monotonic() + 30
     while app.preview.content is before or "how" not in app.preview.content:
         assert time.monotonic() < give_up, app.preview.content
@@ -118,7 +118,7 @@ def test_a_choice_that_changes_fusions_has_no_estimate_until_the_inspector_compu
     assert "no estimate: fusions are made anew" in content["how"]
     assert "figures" not in content
     app.graph.selected = site.id
-    # The preview changes although the pointer does not move.
+    # The preview changes without a further movement of the pointer.
     until(lambda: app.preview.content["how"] == "exact; see the inspector")
     assert app.preview.content["figures"]
     app.close()

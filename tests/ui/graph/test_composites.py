@@ -1,4 +1,4 @@
-"""If one program statement becomes several statements, the graph shows one row, a composite, which can be opened."""
+"""A composite is a row for all trace statements of one program statement. A click opens it to single statements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("mul", "matmul", "softmax", "matmul")
 
 
 def program(*, parts: tuple[str, ...] = PARTS, collective: bool = False) -> tuple[Graph, list[Site]]:
-    """Return a graph: one program statement becomes several statements with saved results, another stays single."""
+    """Return a graph and its sites. One program statement becomes several statements, and their results are saved."""
     builder = Builder()
     first = builder.origin("", "relu", 1, "x = relu(x)")
     attention = builder.origin("", "scaled_dot_product_attention", 2, "y = scaled_dot_product_attention(x, x, x)")

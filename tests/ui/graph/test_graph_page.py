@@ -1,4 +1,4 @@
-"""The graph view in a browser without JupyterLab: positions of elements, and messages that clicks and keys send."""
+"""The graph view in a browser without JupyterLab: where elements are drawn, and what clicks and keys send."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_a_large_graph_is_sent_packed_and_is_the_same_on_the_page(blank: Page, t
         found.append(shown(blank))
     assert found[0] == found[1]
 
-    # While a packed graph is unpacked, another graph, a selection or a reveal may arrive. Only the last graph is drawn.
+    # While the page unpacks a compressed graph, another graph may arrive, or a request to select or reveal an element.
+    # Only the last graph is drawn.
     other = payload(*(drawn := llama(2))[:1], compute(*drawn), drawn[1])
     blank.evaluate(
         f"""(data) => {{
@@ -137,7 +138,7 @@ def test_a_browser_without_decompression_requests_the_graph_plain(blank: Page, t
 
 
 def point(page: Page, id: str) -> dict[str, float]:
-    """Return the position of `id`, and assert that the view's hit test finds `id` there."""
+    """Return the position of the element `id`. Assert that the view's hit test finds this element there."""
     at: dict[str, float] = page.evaluate(f"id => {VIEW}.position(id)", id)
     assert page.evaluate(f"({{x, y}}) => {VIEW}.hit(x, y)", at) == id
     return at
@@ -291,7 +292,7 @@ def test_the_graph_opens_at_fit_and_zooms_in_where_the_pointer_is(mount):
     page = mount(30, unfolded=("layers",), near=False)
     state = page.evaluate(f"{VIEW}.state()")
     assert state["zoom"] < 0.05
-    # The graph also stays at Fit if the window changes its size before anyone has zoomed.
+    # If the window changes its size before the user has zoomed, the graph still fits into it.
     page.evaluate("document.getElementById('view').style.height = '300px'")
     page.wait_for_function(f"{VIEW}.state().zoom < {state['zoom'] / 2}")
     point(page, SITE)

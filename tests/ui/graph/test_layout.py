@@ -1,4 +1,4 @@
-"""Properties that every layout of a graph has."""
+"""Properties that all layouts of graphs must have, such as no overlaps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWN = settings(max_examples=amount(15, 40, 400))
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
-    """Draw a random forward and backward: origins in any order, fusions anywhere, some statements without an origin."""
+    """Draw a random graph. Its origins (lines of the source) are in random order, and some statements have none."""
     made = Builder()
     layers = draw(st.integers(0, 3))
     scopes = ["", "head", *(f"layers.{layer}.mlp" for layer in range(layers))]
@@ -54,7 +54,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
 
 
 def overlaps(layout: GraphLayout) -> int:
-    """Count the neighbours in a column that overlap."""
+    """Return the number of pairs of neighbouring rows in a column that overlap."""
     count = 0
     for side in (FORWARD, BACKWARD):
         rows = np.flatnonzero(layout.nodes.side == side)
@@ -228,7 +228,8 @@ def test_edges_and_arcs_of_a_hidden_view_go_to_the_statements_of_its_storage():
     layout = compute(graph, [site], views=False)
     assert [graph.statements.name[row] for row in layout.nodes.statement.tolist()] == ["mul", "matmul", "matmul"]
     assert layout.hidden.tolist() == [False, True, False, True, False]
-    # The hidden view counts for the statement that computes its storage; the backward's view counts for its reader.
+    # The forward's view is not shown, so its arc starts at the statement that computes its storage. The backward's view
+    # is not shown either, so the arc ends at the statement that reads the view.
     assert layout.node_of.tolist() == [0, 0, 1, 2, 2]
     assert (layout.arcs.source.tolist(), layout.arcs.target.tolist()) == ([0], [2])
     drawn = payload(graph, layout, [site])
@@ -243,7 +244,7 @@ SILU = frozenset(f"saved:layers.{layer}.mlp/silu#0" for layer in range(4))
 
 
 def places(graph: Graph, layout: GraphLayout) -> dict[str, tuple[float, float]]:
-    """Return the upper edge and the height of each block."""
+    """Return the upper edge and the height of each block, by the block's key."""
     keys = [block_key(graph, origin) for origin in layout.blocks.origin.tolist()]
     return dict(zip(keys, zip(layout.blocks.y.tolist(), layout.blocks.height.tolist(), strict=True), strict=True))
 
@@ -253,7 +254,7 @@ def test_choosing_and_undoing_move_no_block(views):
     stock, chosen = llama(4, fused=False), llama(4, fused=False, recompute=SILU)
     before = places(stock[0], compute(*stock, views=views))
     kept = {key: height for key, (_, height) in before.items()}
-    # Without the heights of the last layout, recomputed values take space and the blocks below them move.
+    # Statements that recompute values need space. Without the heights of the last layout, the blocks below them move.
     assert places(chosen[0], compute(*chosen, views=views)) != before
     after = compute(*chosen, views=views, earlier_heights=kept)
     assert places(chosen[0], after) == before

@@ -1,4 +1,4 @@
-"""Node tests the page's scene and geometry without a browser. `make extensions` checks their types."""
+"""Run the JavaScript tests of the page's scene and geometry in Node. `make extensions` checks their types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 MODULES = Path(__file__).parents[2] / "modules"
 LEAST_MAJOR = 20
-"""Oldest Node version with a test runner, and with the array methods that the tests use."""
+"""Oldest major version of Node that has a test runner and the array methods of the tests."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Waits at the same point are one row in the graph and are chosen together. The row can be opened to single waits."""
+"""Waits at the same position are one row of the graph, for which one click chooses. A row opens to single waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 5
 
 
 def program() -> tuple[Graph, list[Site]]:
-    """Return a backward that ends with waits, and a site for each wait."""
+    """Return the graph of a backward whose last statements are waits, and a site for each wait."""
     builder = Builder()
     origin = builder.origin("", "embedding", 1, "x = embedding(tokens)")
     grads = [builder.value((4, 4)) for _ in range(COUNT)]

@@ -1,4 +1,4 @@
-"""HTML pages of a saved plan and of a comparison, opened from disk in a browser."""
+"""A browser opens the HTML pages of a saved plan and of a comparison from disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def opened(blank: Page) -> Iterator[Callable[[Path], Page]]:
-    """Give a function that opens a page. In the end, fail if the page made another request or had an error."""
+    """Yield a function that opens a page. After the test, assert that no page had an error or used the network."""
     said: list[str] = []
     asked: list[str] = []
 
@@ -56,7 +56,7 @@ def saved(saved_mlp: Path) -> SavedPlan:
 
 
 def overflow_px(page: Page) -> int:
-    """Return the pixels by which the page is wider than its window."""
+    """Return by how many pixels the page is wider than its window."""
     found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return found
 
@@ -90,7 +90,7 @@ def test_the_page_of_a_comparison_filters_differences_without_a_script(
     page.get_by_label("only those that differ").check()
     shown = rows.evaluate_all("rows => rows.filter((row) => row.offsetParent !== null).length")
     assert shown == len(found.differing_statements) > 0
-    # The plan without statements has a note and figures.
+    # One of the plans has no statements. It has a note, and still has figures.
     assert page.locator(".wb-bad").filter(has_text="statements cannot be compared").count() == 1
     peaks = page.locator("tr").filter(has=page.get_by_text("peak", exact=True)).first.locator("td").all_inner_texts()
     assert all(text != "–" for text in peaks)

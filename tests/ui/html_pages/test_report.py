@@ -1,4 +1,4 @@
-"""Tables and charts of notebooks as text, as Markdown and as a picture."""
+"""Tables and charts for notebooks, as text, as Markdown and as pictures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_plotted_line_passes_through_its_figures() -> None:
     first, last = (tuple(map(float, point)) for point in re.findall(r'circle cx="([\d.]+)" cy="([\d.]+)"', picture))
     drawn = texts(chart)
     assert (first[0], last[0]) == (drawn["1"][0], drawn["2"][0])
-    # The axis begins at 0, so 20 is half as high as 40.
+    # The axis begins at 0, so the point of value 20 is half as high as 40.
     assert drawn["0"][1] - last[1] == pytest.approx((drawn["0"][1] - drawn["40"][1]) / 2, abs=5)
     assert "stroke-dasharray" in picture
 

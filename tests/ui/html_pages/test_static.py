@@ -1,4 +1,4 @@
-"""Output without a kernel: the picture and the text summary."""
+"""The picture and the text summary of a bench, which need no kernel."""
 
 from __future__ import annotations
 

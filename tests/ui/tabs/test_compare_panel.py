@@ -1,4 +1,4 @@
-"""The comparison of plans and runs in the Experiments tab: requests, contents, and the written page."""
+"""The panel that compares plans and runs, in the Experiments tab: requests, contents, and the page it writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.ui.tabs.compare_panel import ComparePanel
 
 @pytest.fixture(scope="module")
 def beside(mlp_bench: Workbench) -> ComparePanel:
-    """Return a panel with two stored plans: one recomputes a value, the other also has another order."""
+    """Return a panel with two stored plans. One recomputes a value; the other also reorders statements."""
     found = ComparePanel(mlp_bench)
     site = next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
     mlp_bench.choose({site: "recompute"})
@@ -52,7 +52,7 @@ def test_statements_are_aligned_and_differences_marked(mlp_bench: Workbench, con
     rows = content["steps"]["rows"]
     table = mlp_bench.stock_plan.graph.statements
     assert sum(row["cells"][0]["place"] != "–" for row in rows) == int((table.parent < 0).sum())
-    # The recomputed statement, which is not in stock, has one row for both other plans.
+    # The stock plan has no recomputed statement. Both other plans have it, in the same row.
     again = next(row for row in rows if row["cells"][0]["place"] == "–")
     assert all(cell["place"] != "–" and cell["mark"] == "wb-differs" for cell in again["cells"][1:])
     assert all(row["alike"] for row in rows if all("differs" not in cell["mark"] for cell in row["cells"]))

@@ -1,4 +1,4 @@
-"""A curve with more points than pixels looks as if all points were drawn, and has all points when zoomed in."""
+"""A curve with more points than pixels is thinned. It looks as if all points were drawn; zooming in shows them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Fit tab meets a stated peak, applies a point of the curve, and shows the state of the bench."""
+"""The Fit tab: meet a stated peak, apply a point of the curve, and show the state of the bench."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_clicked_point_is_chosen(bench: wb.Workbench) -> None:
 def test_each_kind_of_choice_has_a_line_that_can_be_clicked() -> None:
     bench = wb.open("mlp", device="cpu", layers=1)
     tab, _ = tab_of(bench)
-    # Offloading on a CPU only imitates a GPU, so that the tab leaves it out.
+    # On a CPU, an offloaded storage stays in the same memory, so the tab does not draw a curve with offloading.
     assert tab.panel.content["each"] == ["recompute", "order"]
     assert tab.plot.content["sources"]["recompute"]["x"] == []
     tab.panel._handle_custom_msg({"type": "each"}, [])

@@ -1,4 +1,4 @@
-"""The curve of memory in pages without a kernel, and as a picture."""
+"""The memory curve in HTML pages, which have no kernel, and as a picture."""
 
 import re
 from xml.etree import ElementTree

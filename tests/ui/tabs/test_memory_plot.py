@@ -1,4 +1,4 @@
-"""The Memory tab in a browser: a curve with more points than pixels is sent at the visible resolution."""
+"""The Memory tab in a browser: of a curve with more points than pixels, the page gets only points that it can show."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_a_zoomed_out_curve_has_as_many_points_as_pixels_and_a_zoomed_in_curve_h
     assert near["points"] == within(near["start"], near["end"])
     assert len(near["points"]) == 301
 
-    # One screen on each side is already loaded, so that a move by less than a screen requests nothing.
+    # The page has loaded one screen on each side of the visible range, so a move by less than a screen sends no
+    # request.
     asked = len(shown.sent_bytes)
     shown.look("time", 198.5, 200.5)
     shown.page.wait_for_timeout(250)
@@ -65,7 +66,7 @@ def test_a_zoomed_out_curve_has_as_many_points_as_pixels_and_a_zoomed_in_curve_h
     assert moved["points"] == within(198.5, 200.5)
     assert len(shown.sent_bytes) == asked
 
-    # Zoomed out, the plot has the points of the first view again.
+    # After zooming out, the plot has the points of the first view again.
     shown.look("time", 0.0, shown.tab.content["set"]["time"]["end"])
     shown.page.wait_for_function(
         f"[...Bokeh.index.roots][0].model.document.get_model_by_name('{CURVE}').data.x.length === {len(far)}"
@@ -137,5 +138,6 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     )
     page.close()
     assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices"]
-    # In a notebook cell of 1,000 pixels, the plot beside the table of live values is this wide.
+    # In a notebook cell of 1,000 pixels, 590 pixels are left for the plot, because the table of live values is beside
+    # it.
     assert right < 590

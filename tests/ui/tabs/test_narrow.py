@@ -1,4 +1,4 @@
-"""In panels as wide as a JupyterLab cell, no text is cut if it could fit."""
+"""In panels as wide as a JupyterLab cell, no text is cut off for which the panel has space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.ui.controls.help import TABS
 pytestmark = pytest.mark.browser
 
 CELL = 1008
-"""Width of a cell's output in pixels, if JupyterLab is 1440 pixels wide and its file browser is open."""
+"""Pixels of width of a cell's output in a JupyterLab that is 1440 pixels wide and has its file browser open."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
     def open_page(module: str, content: dict[str, Any], width: int) -> Page:
         file = tmp_path / "view.html"
         text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
-        # The panels query the width of the app.
+        # The style of the panels depends on the width of the app.
         file.write_text(text.replace("<body ", '<body class="wb-app" ', 1).replace("padding:16px", f"width:{width}px"))
         blank.set_viewport_size({"width": 1440, "height": 900})
         blank.goto(file.as_uri())
@@ -79,7 +79,7 @@ def test_the_name_of_a_site_breaks_after_a_dot_or_a_slash(mount):
     assert link.inner_text() == label
     assert ends
     assert set(ends) <= {".", "/"}
-    # No line break is allowed between a name and its number.
+    # A line may break between two names, but not between a name and its number, so there is one break opportunity.
     page = mount("sites", {"rows": [site | {"label": "reshape.1/view.23"}]}, CELL)
     assert page.locator("tbody .wb-link wbr").count() == 1
 
@@ -118,7 +118,7 @@ def test_no_figure_of_a_program_on_ranks_is_cut(mount, width: int):
 
 @pytest.mark.parametrize("width", [372, 240])
 def test_figures_are_not_cut_in_a_small_window(mount, width: int):
-    """A window 520 pixels wide leaves 372 pixels to a tab."""
+    """In a window that is 520 pixels wide, a tab is 372 pixels wide."""
     run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={}, beside_load="")
     figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Baseline("stock", None))}]
     checked = [

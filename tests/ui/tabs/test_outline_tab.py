@@ -1,4 +1,4 @@
-"""The outline's tab: the page gets the open parts and the parts that are one click away, for programs of any size."""
+"""The outline's tab. However large the program is, the page gets only open parts and parts that one click opens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.ui.app.app import App
 
 @pytest.fixture(scope="module")
 def bench() -> workbench.Workbench:
-    """Return one bench for all tests; `app` asserts that each test leaves it without choices."""
+    """Return one bench for all tests. The fixture `app` asserts that each test leaves the bench without choices."""
     return workbench.open("llama", layers=2, device="cpu", executor="torch")
 
 

@@ -1,4 +1,4 @@
-"""Panels in a browser without JupyterLab: the outline by keys alone, and the name of each control."""
+"""Panels in a browser without JupyterLab: keys alone can use the outline, and each control has an accessible name."""
 
 from __future__ import annotations
 
@@ -222,7 +222,8 @@ def test_a_focused_option_is_previewed_and_stays_focused_while_effects_arrive(mo
     assert page.evaluate("document.activeElement.textContent") == "offload"
     page.evaluate("document.activeElement.blur()")
     page.wait_for_function("window.previews.at(-1).option === undefined")
-    # On a busy machine the option before may have kept the focus long enough for a preview, so only the last two count.
+    # On a busy machine, the option that had the focus before may also request a preview. So compare only the last two
+    # requests.
     assert page.evaluate("window.previews.slice(-2)") == [
         {"type": "preview", "id": "saved:a", "option": "offload"},
         {"type": "preview"},
