@@ -1,6 +1,7 @@
 """Try every model of the zoo and write docs/reference/models.md: ``python -m tests.models.table``.
 
-Each row is stored in a file at once, so that an interrupted run can resume. ``--again NAME…`` tries these models anew.
+A new process tries each model, with a time limit. The model's row is then appended to a file, so that an interrupted
+run can resume. ``--again NAME…`` tries the named models again.
 """
 
 from __future__ import annotations
@@ -8,27 +9,38 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import multiprocessing
+import os
 import re
+import resource
+import signal
 import tempfile
 import textwrap
+import time
 import warnings
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import workbench
 from tests.models import trial, zoo
 from workbench.core.config import installed_versions
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import WorkbenchError
+from workbench.util.disk_cache import CAPTURES
 
 CHOICES = 10
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
+LIMIT_S = 120
+"""Limit of a trial in CPU seconds. A trial that only waits is ended after ten times as many elapsed seconds."""
 _WITHIN = 0.01
 """Largest allowed difference between the measured and the predicted peak, as a share."""
 
 _COLUMNS = (
     "model",
-    "front end",
+    "parts",
+    "opaque",
     "statements",
     "sites",
     "to open, CPU s",
@@ -37,85 +49,148 @@ _COLUMNS = (
     "choices",
     "right",
     "replayed",
+    "trained",
     "fusions",
 )
 _WHAT = f"""
-This page answers which models open, plan, run and replay. `python -m tests.models.table` writes it ({{versions}}).
-**{{right}} of {{rows}}** model classes open, plan, run accurately, export and replay, with a measured peak within 1 %
-of the predicted peak. Each model has random weights and tiny shapes. It runs forward, loss and backward on the CPU
-with {CHOICES} random choices. *Fusions*: the number of fusions in nvFuser's plan for a planned GPU. *Right*: the first
-step has the outputs and gradients of unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the
-same plan. `tests/models/zoo.py` has the shapes. Install `litgpt` with `pip install --no-deps`, because it needs
-huggingface-hub before 1.4, but transformers 5 needs huggingface-hub 2.
+This page answers which models open, plan, run, replay and train. `python -m tests.models.table` writes it
+({{versions}}). **{{opened}} of {{rows}}** model classes open; **{{right}}** of these run accurately, export, replay
+and train as in eager PyTorch, with a measured peak within 1 % of the predicted peak, or above it if the figure is a
+lower bound. Each model has random weights and tiny shapes. It runs forward, loss and backward on the CPU with
+{CHOICES} random choices. *Opaque*: parts that PyTorch runs. *Right*: the first step has the outputs and gradients of
+unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the same plan. *Trained*: {trial.STEPS}
+steps have the losses, gradients, parameters and optimizer state of eager PyTorch. *Fusions*: the number of fusions in
+nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install `litgpt` with `pip install
+--no-deps`, because it needs huggingface-hub before 1.4, but transformers 5 needs huggingface-hub 2.
 """
 
+KIND_OF = {name: kind for kind, models in zoo.KINDS.items() for name in models}
+"""Kind of each model."""
+
 _ADVICE = "## Inputs to give, and models that cannot be opened"
-"""First line of the hand-written part of the page. Writing the page does not change this part."""
+"""First line of the page's last part, which is written by hand. `main` keeps this part."""
 
 
-def row(name: str) -> dict[str, Any]:
-    """Try a model; return its `Outcome` and its fusions on a planned GPU as a row, or why it could not be tried."""
-    found: dict[str, Any] = {"model": name, "class": "", "reason": ""}
+def row(name: str, *, fusions: bool = False) -> dict[str, Any]:
+    """Try a model, and return its row of the table.
+
+    The row has the fields of `Outcome`. If the trial fails, it has the reason and the fields that were known before the
+    failure. With `fusions`, it also has the number of fusions of a plan for a GPU.
+    """
+    found: dict[str, Any] = {"model": name, "kind": KIND_OF[name], "class": "", "reason": ""}
     try:
-        module, args, kwargs = zoo.build(name)
+        program, args, kwargs = zoo.build(name)
     except ImportError as error:
         return {**found, "reason": f"not installed: {error}"}
-    found["class"] = f"{type(module).__module__.partition('.')[0]} {type(module).__name__}"
+    found["class"] = _class_of(program)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            found.update(dataclasses.asdict(trial.run(name, Path(folder), CHOICES)))
-        if not why_no_nvfuser():
-            bench = workbench.open(module, *args, device="planned", executor="nvfuser", **kwargs)
+            found.update(dataclasses.asdict(trial.run(name, Path(folder), CHOICES, found.update)))
+        if fusions and not why_no_nvfuser():
+            bench = workbench.open(program, *args, device="planned", executor="nvfuser", **kwargs)
             found["fusions"] = bench.plan.census.count
     except WorkbenchError as error:
         found["reason"] = str(error)
     except Exception as error:  # noqa: BLE001  # what no refusal was foreseen for is a row of the table, too
         found["reason"] = f"{type(error).__name__}: {error}"
-    return found
+    return {**found, "cpu_s": round(time.process_time(), 1)}
+
+
+def _class_of(program: Any) -> str:
+    """Return the library and the class of a program as text. For a class of the tests, the library is ``by hand,``."""
+    name = f"{type(program).__module__.partition('.')[0]} {type(program).__name__}"
+    return name.replace("tests _", "by hand, ").replace("tests ", "by hand, ")
+
+
+def _write_row(name: str, path: Path, fusions: bool) -> None:
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+    torch.set_num_threads(1)
+    os.environ[CAPTURES.variable] = str(path.parent / "captures")  # opening is timed, so begin with an empty cache
+    path.write_text(json.dumps(row(name, fusions=fusions)))
+
+
+def row_of_process(name: str, fusions: bool) -> dict[str, Any]:
+    """Try a model in a new process. Return its row."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.models.trial", "transformers", "torchvision", "workbench.compiler.api"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "row.json"
+        process = context.Process(target=_write_row, args=(name, path, fusions))
+        process.start()
+        process.join(10 * LIMIT_S)
+        ended = process.exitcode is not None
+        if not ended:
+            process.kill()
+            process.join()
+        if ended and path.exists():
+            found: dict[str, Any] = json.loads(path.read_text())
+            return found
+    is_late = not ended or process.exitcode in (-signal.SIGXCPU, -signal.SIGKILL)
+    reason = f"no result after {LIMIT_S} CPU seconds" if is_late else f"its process ended with {process.exitcode}"
+    return {"model": name, "kind": KIND_OF[name], "class": "", "reason": reason}
 
 
 def is_right(found: dict[str, Any]) -> bool:
-    """Return whether a model is accurate, replays, and has the predicted peak."""
-    if found["reason"] or not found["accurate"] or not found["replayed"]:
+    """Return whether the row of a model has no fault: accuracy, replay, training, and the predicted peak are right."""
+    if found["reason"] or not found["accurate"] or not found["replayed"] or found["trained"]:
         return False
-    return bool(abs(found["measured_bytes"] / found["predicted_bytes"] - 1) <= _WITHIN)
+    off = found["measured_bytes"] / found["predicted_bytes"] - 1
+    return bool(off >= -_WITHIN if found["at_least"] else abs(off) <= _WITHIN)
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """Return the page for these rows."""
-    right = sum(map(is_right, rows))
+    """Return the generated part of the page as Markdown."""
+    right, opened = sum(map(is_right, rows)), sum("capture" in found for found in rows)
     versions = ", ".join(f"{package} {version}" for package, version in installed_versions().items())
+    what = _WHAT.format(versions=versions, rows=len(rows), opened=opened, right=right)
     lines = [
         "# Models that were tried",
         "",
-        textwrap.fill(" ".join(_WHAT.format(versions=versions, rows=len(rows), right=right).split()), 140),
+        textwrap.fill(" ".join(what.split()), 140),
         "",
-        f"| {' | '.join(_COLUMNS)} |",
-        "|---" * len(_COLUMNS) + "|",
+        "| kind | classes | open | right |",
+        "|---|---|---|---|",
     ]
+    for kind in zoo.KINDS:
+        own = [found for found in rows if found["kind"] == kind]
+        counts = (len(own), sum("capture" in found for found in own), sum(map(is_right, own)))
+        lines.append(f"| {kind} | {' | '.join(map(str, counts))} |")
+    lines += ["", f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
     for found in rows:
-        if "capture" not in found:
+        if "measured_bytes" not in found:
             continue
         predicted, measured = found["predicted_bytes"], found["measured_bytes"]
         cells = [
             found["class"],
-            found["capture"],
+            found["parts"],
+            len(found["opaque"]) or "-",
             found["statements"],
             found["sites"],
             f"{found['open_s']:.1f}",
-            f"{predicted / 1024:.0f}",
+            f"{'≥ ' * found['at_least']}{predicted / 1024:.0f}",
             f"{100 * (measured / predicted - 1):+.2f} %",
             found["choices"],
             "yes" if found["accurate"] else "no",
             "yes" if found["replayed"] else "no",
+            "no" if found["trained"] else "yes",
             found.get("fusions", "-"),
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
+    for found in rows:
+        if not found["reason"] and not found.get("accurate"):
+            found["reason"] = f"differs in the first step: {found['worst']}"
+        elif not found["reason"]:
+            found["reason"] = f"differs in training: {found['trained']}" if found["trained"] else ""
+        if not found["reason"] and not is_right(found):
+            found["reason"] = (
+                "the measured peak differs" if found["replayed"] else "the exported config gives another plan"
+            )
     others = [found for found in rows if found["reason"]]
     if others:
         lines += ["", "## Not opened, or not in all", "", "| model | reason |", "|---|---|"]
         for found in others:
-            # Paths of libraries and addresses of objects differ from run to run.
+            # Remove paths of libraries and addresses of objects, which differ between runs.
             reason = re.sub(r"\S*/site-packages/| at 0x[0-9a-f]+", "", " ".join(found["reason"].split()))
             reason = reason.replace("|", "\\|")
             lines.append(f"| {found['class'] or found['model']} | {reason[:400]} |")
@@ -127,19 +202,19 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Try the models that have not been tried yet, and write the page."""
+    """Try the models without a row, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=Path("models.jsonl"), help="where rows are kept")
     parser.add_argument("--again", nargs="*", default=[], metavar="NAME", help="models to try anew")
+    parser.add_argument("--fusions", action="store_true", help="plan each model for a GPU, too, and count its fusions")
     parser.add_argument("--only", nargs="*", default=list(zoo.MODELS), metavar="NAME", help="models to try, in order")
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")
     kept: dict[str, dict[str, Any]] = {}
     if asked.rows.exists():
         kept = {found["model"]: found for found in map(json.loads, asked.rows.read_text().splitlines())}
     for name in asked.only:
         if name not in kept or name in asked.again:
-            kept[name] = row(name)
+            kept[name] = row_of_process(name, asked.fusions)
             with asked.rows.open("a") as file:
                 file.write(json.dumps(kept[name]) + "\n")
     PAGE.write_text(page([kept[name] for name in zoo.MODELS if name in kept]))

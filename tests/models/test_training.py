@@ -1,4 +1,4 @@
-"""A user's training loops: with a compiled model, losses equal those of the model itself."""
+"""In a user's training loops, a compiled model gives the losses of the original model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ACCUMULATED = 3
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Return a config of a Granite (a Llama with other scales) that recomputes all saved tensors if legal."""
-    module = zoo.build("granite")[0]
+    """Return a config for a Granite model. It recomputes each saved tensor for which that is legal."""
+    module = granite()
     bench = workbench.open(module, **batch(0))
     free = [site for site in bench.sites("saved") if "recompute" in site.options and site.choice != "recompute"]
     bench.choose({site.id: "recompute" for site in free if "recompute" not in site.illegal})
@@ -35,13 +35,19 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return workbench.load(bench.export(tmp_path_factory.mktemp("config") / "choices.py"))
 
 
+def granite() -> nn.Module:
+    module = zoo.build("granite")[0]
+    assert isinstance(module, nn.Module)
+    return module
+
+
 def batch(step: int) -> dict[str, Any]:
     tokens = torch.randint(3, zoo.VOCABULARY, (BATCH, 8), generator=torch.Generator().manual_seed(step))
     return {"input_ids": tokens, "labels": tokens}
 
 
 def by_trainer(model: nn.Module, folder: Path) -> list[float]:
-    """Fine-tune a model by `transformers.Trainer`; return the losses."""
+    """Fine-tune a model with `transformers.Trainer`. Return the losses."""
     from transformers import Trainer, TrainingArguments
 
     arguments = TrainingArguments(
@@ -67,7 +73,7 @@ def by_trainer(model: nn.Module, folder: Path) -> list[float]:
 
 
 def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
-    """Train in a loop that accumulates gradients and clips them before each step; return the losses."""
+    """Train a model in a loop that accumulates gradients and clips them before each step. Return the losses."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-2)
     losses = []
     for step in range(3):
@@ -84,16 +90,17 @@ def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.long
 def test_fine_tuning_a_compiled_model_gives_the_losses_of_the_model(config: Config, tmp_path: Path) -> None:
-    expected = by_trainer(zoo.build("granite")[0], tmp_path)
-    trained = by_trainer(config.jit(zoo.build("granite")[0]), tmp_path)
+    expected = by_trainer(granite(), tmp_path)
+    trained = by_trainer(config.jit(granite()), tmp_path)
     assert len(expected) == STEPS
     assert len(set(expected)) == STEPS
     assert trained == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_accumulating_and_clipping_gradients_of_a_compiled_model_gives_the_losses_of_the_model(config: Config) -> None:
-    plain, given = (zoo.build("granite")[0] for _ in range(2))
+    plain, given = (granite() for _ in range(2))
     expected = by_loop(plain, list(plain.parameters()))
     assert by_loop(config.jit(given), list(given.parameters())) == pytest.approx(expected, rel=1e-4)
     for ours, theirs in zip(given.parameters(), plain.parameters(), strict=True):

@@ -6,12 +6,26 @@ import contextlib
 import dataclasses
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 import workbench
 from tests.models import zoo
+from workbench.bench.session.multi_graph import PartsBench
+from workbench.compiler import api
+from workbench.core.config import Config
 from workbench.errors import ChoiceError
 from workbench.runs.measure import accuracy, memory_meter
+from workbench.runs.measure.tensor_diff import RecordedTensor, compare_tensors
+
+STEPS = 3
+"""Number of training steps that are compared with the reference."""
+_SHARE = 1e-3
+"""Allowed difference of a tensor after training steps, as a share of its largest element. Differences add up."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,13 +35,19 @@ class Outcome:
     Attributes
     ----------
     capture : str
-        The front end.
+        The front end: ``dynamo``, ``parts`` or ``interpreter``.
+    parts : int
+        Number of the program's parts; 1 if it is one graph.
+    opaque : tuple of str
+        For each opaque part, the reason why PyTorch runs it.
     statements, sites, choices : int
-        Statements and sites of the stock plan, and choices made.
+        Number of statements and of sites of the stock plan, and number of choices that were made.
     open_s : float
-        CPU time that opening takes.
+        CPU seconds that opening takes.
     predicted_bytes, measured_bytes : int
-        Predicted and measured peak under the choices.
+        Predicted and measured peak memory under the choices.
+    at_least : bool
+        Whether the predicted peak is a lower bound, because a part is opaque.
     replayed : bool
         Whether the exported config gives the same plan.
     accurate : bool
@@ -38,25 +58,32 @@ class Outcome:
     compared : int
         Number of compared tensors.
     worst : str
-        The tensor that is nearest to its tolerance, or farthest beyond it.
+        The tensor with the largest error relative to its tolerance.
+    trained : str
+        First difference between training under the config and training in eager PyTorch; empty if there is none. If the
+        model draws random numbers, the stock plan takes the place of eager PyTorch.
     """
 
     capture: str
+    parts: int
+    opaque: tuple[str, ...]
     statements: int
     sites: int
     choices: int
     open_s: float
     predicted_bytes: int
     measured_bytes: int
+    at_least: bool
     replayed: bool
     accurate: bool
     against: str
     compared: int
     worst: str
+    trained: str
 
 
 def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
-    """Make a few random legal choices; drop each choice that another choice makes illegal."""
+    """Make a few random legal choices together. If one of them makes another illegal, leave the illegal one out."""
     draw = random.Random(seed)
     free = [(site.id, o) for site in bench.sites() for o in site.options if o != site.choice and o not in site.illegal]
     drawn = draw.sample(free, min(count, len(free)))
@@ -68,8 +95,55 @@ def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
                 bench.choose({id: option})
 
 
-def run(name: str, folder: Path, choices: int) -> Outcome:
-    """Try a model of the zoo on the CPU with `choices` random choices."""
+def _plans(bench: workbench.Workbench) -> list[workbench.Plan]:
+    return [part.plan for part in bench.benches] if isinstance(bench, PartsBench) else [bench.plan]
+
+
+def _train(stepper: accuracy.Stepper) -> list[dict[str, RecordedTensor]]:
+    """Train for `STEPS` steps, with the program's own optimizer or with SGD. Return the tensors after each step."""
+    given = [parameter for parameter in stepper.parameters.values() if parameter.requires_grad]
+    optimizer = None if stepper.takes_steps else torch.optim.SGD(given or [torch.zeros(1)], lr=1e-3, momentum=0.9)
+    recorded = []
+    for step in range(STEPS):
+        torch.manual_seed(step)
+        np.random.seed(step)  # noqa: NPY002  # models of speech draw their masks from it
+        if optimizer is not None:
+            stepper.clear_grads()
+        outputs = stepper.step()
+        if optimizer is not None:
+            optimizer.step()
+        recorded.append(stepper.record(outputs))
+    return recorded
+
+
+def why_training_differs(build: Callable[[], accuracy.Parts], config: Config) -> str:
+    """Train a program under a config and with a reference. Return the first difference as text (empty if none).
+
+    After each step, losses, gradients, parameters, buffers and optimizer states are compared. The reference is eager
+    PyTorch. For a program that draws random numbers, it is the plan without choices, because eager PyTorch draws other
+    numbers.
+    """
+    callable_, args, kwargs = build()
+    with accuracy.RandomWatch() as watch:
+        accuracy.Stepper(callable_, args, kwargs).forward()
+    callable_, args, kwargs = build()
+    reference = api.stock(callable_, capture=config.capture) if watch.random else callable_
+    expected = _train(accuracy.Stepper(callable_, args, kwargs, reference))
+    callable_, args, kwargs = build()
+    found = _train(accuracy.Stepper(callable_, args, kwargs, config.jit(callable_)))
+    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True), 1):
+        for error in compare_tensors(ours, theirs, "stock plan" if watch.random else "eager", least=_SHARE):
+            if not error.ok:
+                return f"step {step}: {error}"
+    return ""
+
+
+def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, Any]], None] = lambda _: None) -> Outcome:
+    """Try a model of the zoo on the CPU with `choices` random choices.
+
+    When the model is open, `on_opened` is called with the fields of the outcome that are then known. A caller can keep
+    them in case the trial fails later.
+    """
 
     def build() -> accuracy.Parts:
         return zoo.build(name)
@@ -78,26 +152,37 @@ def run(name: str, folder: Path, choices: int) -> Outcome:
     begun_s = time.process_time()
     bench = workbench.open(module, *args, device="cpu", **kwargs)
     open_s = time.process_time() - begun_s
-    statements, sites = bench.plan.statements, len(bench.sites())
+    statements, sites = sum(plan.statements for plan in _plans(bench)), len(bench.sites())
+    parts = bench.parts if isinstance(bench, PartsBench) else ()
+    opened: dict[str, Any] = {
+        "capture": bench.capture,
+        "parts": len(parts) or 1,
+        "opaque": tuple(part.refusal for part in parts if part.opaque),
+        "statements": statements,
+        "sites": sites,
+        "open_s": open_s,
+    }
+    on_opened(opened)
     chosen(bench, len(name), choices)
     config = workbench.load(bench.export(folder / f"{name}.py"))
     module, args, kwargs = build()
     again = workbench.open(module, *args, config=config, **kwargs)
-    replayed = again.plan.text() == bench.plan.text() and again.choices == bench.choices
+    texts = [[plan.text() for plan in _plans(each)] for each in (again, bench)]
+    replayed = texts[0] == texts[1] and again.choices == bench.choices
     stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=config.capture)
-    stepper.step()  # the first call of some models changes their configuration, so the second call is captured again
+    stepper.step()  # some models change their configuration in the first call, so this call captures them again
+    memory = bench.memory if isinstance(bench, PartsBench) else None
     return Outcome(
-        capture=bench.capture,
-        statements=statements,
-        sites=sites,
+        **opened,
         choices=len(bench.choices),
-        open_s=open_s,
-        predicted_bytes=bench.plan.peak_bytes,
+        predicted_bytes=bench.plan.peak_bytes if memory is None else memory.peak_bytes,
+        at_least=memory is not None and memory.at_least,
         measured_bytes=memory_meter.measure_peak(stepper).measured_peak_bytes,
         replayed=replayed,
         accurate=checked.ok,
         against=checked.against,
         compared=len(checked.tensors),
         worst=str(checked.worst),
+        trained=why_training_differs(build, config),
     )

@@ -1,4 +1,4 @@
-"""Models of users with random weights and tiny shapes. Each entry is a function that builds a module and its inputs."""
+"""Models that users train, with random weights and tiny shapes. A builder returns a model and its inputs."""
 
 from __future__ import annotations
 
@@ -9,149 +9,74 @@ from typing import Any
 import torch
 from torch import nn
 
-type Parts = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
-
-VOCABULARY, WIDTH = 64, 32
-_BLOCKS: dict[str, Any] = {
-    "hidden_size": WIDTH,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-}
-_SIZES: dict[str, Any] = {"vocab_size": VOCABULARY, **_BLOCKS}
-_GROUPED: dict[str, Any] = {**_SIZES, "num_key_value_heads": 2, "use_cache": False}
-_TWO_LAYERS: dict[str, Any] = {**_GROUPED, "num_hidden_layers": 2}
-_NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_TOKENS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-_IMAGE: dict[str, Any] = {**_BLOCKS, **_NO_DROPOUT, "image_size": 16, "patch_size": 8, "num_labels": 3}
-_PAIR: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "d_model": WIDTH,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "max_position_embeddings": 32,
-    "dropout": 0.0,
-    "use_cache": False,
-    "decoder_start_token_id": 2,
-}
-_T5: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "d_model": WIDTH,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 1,
-    "num_heads": 4,
-    "dropout_rate": 0.0,
-    "use_cache": False,
-    "decoder_start_token_id": 2,
-}
-_SPEECH: dict[str, Any] = {
-    **_SIZES,
-    "conv_dim": (16, 16),
-    "conv_kernel": (10, 3),
-    "conv_stride": (5, 2),
-    "num_feat_extract_layers": 2,
-    "num_conv_pos_embeddings": 8,
-    "num_conv_pos_embedding_groups": 4,
-    "hidden_dropout": 0.0,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "feat_proj_dropout": 0.0,
-    "layerdrop": 0.0,
-    "mask_time_prob": 0.0,
-    "final_dropout": 0.0,
-    "pad_token_id": 0,
-}
-
-
-def _hugging_face(kind: str, task: str, config: dict[str, Any], configured: str = "") -> nn.Module:
-    import transformers
-
-    configuration = getattr(transformers, f"{configured or kind}Config")(**config)
-    module: nn.Module = getattr(transformers, kind + task)(configuration)
-    return module
-
-
-def _text(kind: str, task: str = "ForCausalLM", configured: str = "", **config: Any) -> Callable[[], Parts]:
-    """Return a factory of a text model with a loss. `kind` and `task` are the two halves of the class name."""
-
-    def build() -> Parts:
-        tokens = torch.randint(3, VOCABULARY, (2, 8))
-        return _hugging_face(kind, task, {**_TOKENS, **config}, configured), (tokens,), {"labels": tokens}
-
-    return build
-
-
-def _experts(kind: str, **config: Any) -> Callable[[], Parts]:
-    """Return a factory of a mixture of experts that uses only operators of PyTorch."""
-    build = _text(kind, **config)
-
-    def plain() -> Parts:
-        module, args, kwargs = build()
-        set_implementation: Any = module.set_experts_implementation
-        set_implementation("batched_mm")
-        return module, args, kwargs
-
-    return plain
-
-
-def _image(kind: str, side: int = 16, **config: Any) -> Callable[[], Parts]:
-    """Return a factory of an image classifier with a loss."""
-
-    def build() -> Parts:
-        images, labels = torch.randn(2, 3, side, side), torch.tensor([0, 2])
-        return _hugging_face(kind, "ForImageClassification", {**config}), (images,), {"labels": labels}
-
-    return build
+from tests.models import detection, generation, languages, pictures_with_text, sound, steps, structures
+from tests.models.building import (
+    BLOCKS,
+    GROUPED,
+    IMAGE,
+    NO_DROPOUT,
+    PAIR,
+    SIZES,
+    SPEECH,
+    STATES,
+    T5,
+    TOKENS,
+    TWO_LAYERS,
+    VOCABULARY,
+    WIDTH,
+    Builder,
+    Kind,
+    Parts,
+    expert_model,
+    hugging_face,
+    image_model,
+    text_model,
+)
 
 
 def _segmenter() -> Parts:
     sizes = {"depths": [1, 1], "hidden_sizes": [16, 32], "decoder_hidden_size": 16, "num_encoder_blocks": 2}
     stages = {"sr_ratios": [2, 1], "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2]}
-    drops = {**_NO_DROPOUT, "drop_path_rate": 0.0, "classifier_dropout_prob": 0.0, "mlp_ratios": [2, 2]}
-    module = _hugging_face("Segformer", "ForSemanticSegmentation", {**sizes, **stages, **drops, "num_labels": 3})
+    drops = {**NO_DROPOUT, "drop_path_rate": 0.0, "classifier_dropout_prob": 0.0, "mlp_ratios": [2, 2]}
+    module = hugging_face("Segformer", "ForSemanticSegmentation", {**sizes, **stages, **drops, "num_labels": 3})
     return module, (torch.randn(2, 3, 32, 32),), {"labels": torch.randint(0, 3, (2, 32, 32))}
 
 
 def _clip() -> Parts:
-    text = {**_SIZES, "max_position_embeddings": 16, **_TOKENS}
-    vision = {**_BLOCKS, "image_size": 16, "patch_size": 8}
-    module = _hugging_face("CLIP", "Model", {"text_config": text, "vision_config": vision, "projection_dim": 16})
+    text = {**SIZES, "max_position_embeddings": 16, **TOKENS}
+    vision = {**BLOCKS, "image_size": 16, "patch_size": 8}
+    module = hugging_face("CLIP", "Model", {"text_config": text, "vision_config": vision, "projection_dim": 16})
     tokens = torch.cat([torch.randint(3, VOCABULARY, (2, 7)), torch.ones(2, 1, dtype=torch.long)], 1)
     return module, (tokens, torch.randn(2, 3, 16, 16)), {"return_loss": True}
 
 
 def _speech(kind: str, *, labels: bool = False) -> Parts:
-    """Return a speech recognizer. Without labels, it returns scores, for a CTC loss outside of the program."""
+    """Return a speech recognizer and its inputs. Without labels, its results are scores and not a loss."""
     given = {"labels": torch.randint(1, VOCABULARY, (2, 4))} if labels else {}
-    module: Any = _hugging_face(kind, "ForCTC", _SPEECH)
-    module.freeze_feature_encoder()  # otherwise the program would set requires_grad on its input
+    module: Any = hugging_face(kind, "ForCTC", SPEECH)
+    module.freeze_feature_encoder()  # if the encoder is trainable, the model's forward sets requires_grad on its input
     return module, (torch.randn(2, 400),), given
 
 
 def _whisper() -> Parts:
-    module = _hugging_face(
+    module = hugging_face(
         "Whisper",
         "ForConditionalGeneration",
-        {**_PAIR, **_TOKENS, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
+        {**PAIR, **TOKENS, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
     )
     return module, (torch.randn(2, 8, 32),), {"labels": torch.randint(3, VOCABULARY, (2, 8))}
 
 
 def _spectrogram() -> Parts:
-    sizes = {**_BLOCKS, **_NO_DROPOUT, "max_length": 32, "num_mel_bins": 16, "num_labels": 3}
-    module = _hugging_face("AST", "ForAudioClassification", {**sizes, "patch_size": 8, "time_stride": 8})
+    sizes = {**BLOCKS, **NO_DROPOUT, "max_length": 32, "num_mel_bins": 16, "num_labels": 3}
+    module = hugging_face("AST", "ForAudioClassification", {**sizes, "patch_size": 8, "time_stride": 8})
     return module, (torch.randn(2, 32, 16),), {"labels": torch.tensor([0, 2])}
 
 
 def _lora() -> Parts:
     from peft import LoraConfig, get_peft_model
 
-    module, args, kwargs = _text("Llama", **_GROUPED)()
+    module, args, kwargs = text_model("Llama", **GROUPED)()
     wrapped = get_peft_model(module, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0))
     return wrapped, (), {"input_ids": args[0], **kwargs}
 
@@ -240,31 +165,23 @@ def _lstm() -> Parts:
 
 _GPT2: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": 1, "n_head": 4, "use_cache": False}
 _NO_GPT_DROPOUT: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-_STATES: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": WIDTH,
-    "state_size": 4,
-    "num_hidden_layers": 1,
-    "use_cache": False,
-}
-
-MODELS: dict[str, Callable[[], Parts]] = {
-    # Text, causal.
-    "llama": _text("Llama", **_TWO_LAYERS),
-    "qwen2": _text("Qwen2", **_TWO_LAYERS),
-    "qwen3": _text("Qwen3", **_TWO_LAYERS, head_dim=8),
-    "mistral": _text("Mistral", **_GROUPED, sliding_window=4),
-    "gemma": _text("Gemma", **_GROUPED, head_dim=8),
-    "gemma2": _text("Gemma2", **_GROUPED, head_dim=8, sliding_window=4),
-    "phi": _text("Phi", **_SIZES, use_cache=False, embd_pdrop=0.0, resid_pdrop=0.0),
-    "phi3": _text("Phi3", **_GROUPED, embd_pdrop=0.0, resid_pdrop=0.0, attention_dropout=0.0),
-    "olmo2": _text("Olmo2", **_GROUPED),
-    "stablelm": _text("StableLm", **_GROUPED),
-    "cohere": _text("Cohere", **_GROUPED),
-    "starcoder2": _text("Starcoder2", **_GROUPED, embedding_dropout=0.0, residual_dropout=0.0),
-    "granite": _text("Granite", **_GROUPED),
-    "gpt2": _text("GPT2", "LMHeadModel", **_GPT2, **_NO_GPT_DROPOUT),
-    "gpt_neo": _text(
+_TEXT: Kind = {
+    # Causal language models.
+    "llama": text_model("Llama", **TWO_LAYERS),
+    "qwen2": text_model("Qwen2", **TWO_LAYERS),
+    "qwen3": text_model("Qwen3", **TWO_LAYERS, head_dim=8),
+    "mistral": text_model("Mistral", **GROUPED, sliding_window=4),
+    "gemma": text_model("Gemma", **GROUPED, head_dim=8),
+    "gemma2": text_model("Gemma2", **GROUPED, head_dim=8, sliding_window=4),
+    "phi": text_model("Phi", **SIZES, use_cache=False, embd_pdrop=0.0, resid_pdrop=0.0),
+    "phi3": text_model("Phi3", **GROUPED, embd_pdrop=0.0, resid_pdrop=0.0, attention_dropout=0.0),
+    "olmo2": text_model("Olmo2", **GROUPED),
+    "stablelm": text_model("StableLm", **GROUPED),
+    "cohere": text_model("Cohere", **GROUPED),
+    "starcoder2": text_model("Starcoder2", **GROUPED, embedding_dropout=0.0, residual_dropout=0.0),
+    "granite": text_model("Granite", **GROUPED),
+    "gpt2": text_model("GPT2", "LMHeadModel", **_GPT2, **_NO_GPT_DROPOUT),
+    "gpt_neo": text_model(
         "GPTNeo",
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
@@ -277,9 +194,9 @@ MODELS: dict[str, Callable[[], Parts]] = {
         resid_dropout=0.0,
         use_cache=False,
     ),
-    "gpt_neox": _text("GPTNeoX", **_SIZES, use_cache=False, hidden_dropout=0.0, attention_dropout=0.0),
-    "gptj": _text("GPTJ", **_GPT2, **_NO_GPT_DROPOUT, rotary_dim=4),
-    "opt": _text(
+    "gpt_neox": text_model("GPTNeoX", **SIZES, use_cache=False, hidden_dropout=0.0, attention_dropout=0.0),
+    "gptj": text_model("GPTJ", **_GPT2, **_NO_GPT_DROPOUT, rotary_dim=4),
+    "opt": text_model(
         "OPT",
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
@@ -290,7 +207,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
         dropout=0.0,
         use_cache=False,
     ),
-    "bloom": _text(
+    "bloom": text_model(
         "Bloom",
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
@@ -300,10 +217,10 @@ MODELS: dict[str, Callable[[], Parts]] = {
         attention_dropout=0.0,
         use_cache=False,
     ),
-    "falcon": _text("Falcon", **_SIZES, use_cache=False, hidden_dropout=0.0, attention_dropout=0.0),
-    "gpt_bigcode": _text("GPTBigCode", **_GPT2, **_NO_GPT_DROPOUT),
-    "smollm3": _text("SmolLM3", **_GROUPED),
-    "xglm": _text(
+    "falcon": text_model("Falcon", **SIZES, use_cache=False, hidden_dropout=0.0, attention_dropout=0.0),
+    "gpt_bigcode": text_model("GPTBigCode", **_GPT2, **_NO_GPT_DROPOUT),
+    "smollm3": text_model("SmolLM3", **GROUPED),
+    "xglm": text_model(
         "XGLM",
         vocab_size=VOCABULARY,
         d_model=WIDTH,
@@ -316,36 +233,44 @@ MODELS: dict[str, Callable[[], Parts]] = {
         layerdrop=0.0,
         use_cache=False,
     ),
-    # State space.
-    "mamba": _text("Mamba", **_STATES),
-    "mamba2": _text("Mamba2", **_STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
-    # A mixture of experts. It runs in cycles, all but the last without gradients.
-    "hrm": _text("HrmText", **_SIZES, use_cache=False, head_dim=8),
-    "llama4": _text("Llama4", configured="Llama4Text", **_GROUPED, head_dim=8, num_local_experts=4),
-    "gemma4": _text("Gemma4Unified", configured="Gemma4UnifiedText", **_TWO_LAYERS, head_dim=8, sliding_window=4),
-    # This model writes into its attention row by row.
-    "qwen3_5": _text(
+    "gemma4": text_model("Gemma4Unified", configured="Gemma4UnifiedText", **TWO_LAYERS, head_dim=8, sliding_window=4),
+}
+
+_HYBRID: Kind = {
+    "mamba": text_model("Mamba", **STATES),
+    "mamba2": text_model("Mamba2", **STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
+    # This model computes its attention row by row, with in-place writes.
+    "qwen3_5": text_model(
         "Qwen3_5",
         configured="Qwen3_5Text",
-        **_GROUPED,
+        **GROUPED,
         head_dim=8,
         linear_key_head_dim=8,
         linear_value_head_dim=8,
         linear_num_key_heads=2,
         linear_num_value_heads=4,
     ),
-    "mixtral": _experts("Mixtral", **_GROUPED, num_local_experts=4),
-    "mixtral_grouped": _text("Mixtral", **_GROUPED, num_local_experts=4),
-    "qwen2_moe": _experts(
-        "Qwen2Moe", **_GROUPED, num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16
+}
+
+_EXPERTS: Kind = {
+    # A mixture of experts that runs in cycles. Only the last cycle has gradients.
+    "hrm": text_model("HrmText", **SIZES, use_cache=False, head_dim=8),
+    "llama4": text_model("Llama4", configured="Llama4Text", **GROUPED, head_dim=8, num_local_experts=4),
+    "mixtral": expert_model("Mixtral", **GROUPED, num_local_experts=4),
+    "mixtral_grouped": text_model("Mixtral", **GROUPED, num_local_experts=4),
+    "qwen2_moe": expert_model(
+        "Qwen2Moe", **GROUPED, num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16
     ),
-    "olmoe": _experts("Olmoe", **_GROUPED, num_experts=4, num_experts_per_tok=2),
-    # Text, masked.
-    "bert": _text("Bert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
-    "roberta": _text("Roberta", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
-    "electra": _text("Electra", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=16),
-    "albert": _text("Albert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=16),
-    "distilbert": _text(
+    "olmoe": expert_model("Olmoe", **GROUPED, num_experts=4, num_experts_per_tok=2),
+}
+
+_ENCODERS: Kind = {
+    # Masked language models.
+    "bert": text_model("Bert", "ForMaskedLM", **SIZES, **NO_DROPOUT),
+    "roberta": text_model("Roberta", "ForMaskedLM", **SIZES, **NO_DROPOUT),
+    "electra": text_model("Electra", "ForMaskedLM", **SIZES, **NO_DROPOUT, embedding_size=16),
+    "albert": text_model("Albert", "ForMaskedLM", **SIZES, **NO_DROPOUT, embedding_size=16),
+    "distilbert": text_model(
         "DistilBert",
         "ForMaskedLM",
         vocab_size=VOCABULARY,
@@ -356,29 +281,31 @@ MODELS: dict[str, Callable[[], Parts]] = {
         dropout=0.0,
         attention_dropout=0.0,
     ),
-    "deberta_v2": _text(
-        "DebertaV2", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, relative_attention=True, pos_att_type=["p2c", "c2p"]
+    "deberta_v2": text_model(
+        "DebertaV2", "ForMaskedLM", **SIZES, **NO_DROPOUT, relative_attention=True, pos_att_type=["p2c", "c2p"]
     ),
-    "mpnet": _text("MPNet", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
-    "modernbert": _text("ModernBert", "ForMaskedLM", **_SIZES, cls_token_id=0, sep_token_id=1),
-    "nystromformer": _text(
-        "Nystromformer", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, num_landmarks=4, segment_means_seq_len=8
+    "mpnet": text_model("MPNet", "ForMaskedLM", **SIZES, **NO_DROPOUT),
+    "modernbert": text_model("ModernBert", "ForMaskedLM", **SIZES, cls_token_id=0, sep_token_id=1),
+    "nystromformer": text_model(
+        "Nystromformer", "ForMaskedLM", **SIZES, **NO_DROPOUT, num_landmarks=4, segment_means_seq_len=8
     ),
-    "fnet": _text("FNet", "ForMaskedLM", **_BLOCKS, vocab_size=VOCABULARY, hidden_dropout_prob=0.0),
-    "convbert": _text("ConvBert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=16),
-    "squeezebert": _text("SqueezeBert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=WIDTH),
-    # Text from text.
-    "t5": _text("T5", "ForConditionalGeneration", **_T5),
-    "mt5": _text("MT5", "ForConditionalGeneration", **_T5),
-    "bart": _text("Bart", "ForConditionalGeneration", **_PAIR),
-    "pegasus": _text("Pegasus", "ForConditionalGeneration", **_PAIR),
-    "marian": _text("Marian", "MTModel", **_PAIR),
-    # Images.
-    "vit": _image("ViT", **_IMAGE),
-    "deit": _image("DeiT", **_IMAGE),
-    "beit": _image("Beit", **_IMAGE, drop_path_rate=0.0),
-    "dinov2": _image("Dinov2", **_IMAGE),
-    "hf_swin": _image(
+    "fnet": text_model("FNet", "ForMaskedLM", **BLOCKS, vocab_size=VOCABULARY, hidden_dropout_prob=0.0),
+    "convbert": text_model("ConvBert", "ForMaskedLM", **SIZES, **NO_DROPOUT, embedding_size=16),
+    "squeezebert": text_model("SqueezeBert", "ForMaskedLM", **SIZES, **NO_DROPOUT, embedding_size=WIDTH),
+    # Text-to-text models.
+    "t5": text_model("T5", "ForConditionalGeneration", **T5),
+    "mt5": text_model("MT5", "ForConditionalGeneration", **T5),
+    "bart": text_model("Bart", "ForConditionalGeneration", **PAIR),
+    "pegasus": text_model("Pegasus", "ForConditionalGeneration", **PAIR),
+    "marian": text_model("Marian", "MTModel", **PAIR),
+}
+
+_IMAGES: Kind = {
+    "vit": image_model("ViT", **IMAGE),
+    "deit": image_model("DeiT", **IMAGE),
+    "beit": image_model("Beit", **IMAGE, drop_path_rate=0.0),
+    "dinov2": image_model("Dinov2", **IMAGE),
+    "hf_swin": image_model(
         "Swin",
         32,
         image_size=32,
@@ -390,9 +317,8 @@ MODELS: dict[str, Callable[[], Parts]] = {
         drop_path_rate=0.0,
         num_labels=3,
     ),
-    "hf_convnext": _image("ConvNext", 32, hidden_sizes=[16, 32], depths=[1, 1], num_stages=2, num_labels=3),
-    "hf_resnet": _image("ResNet", 64, embedding_size=8, hidden_sizes=[16, 32], depths=[1, 1], num_labels=3),
-    "segformer": _segmenter,
+    "hf_convnext": image_model("ConvNext", 32, hidden_sizes=[16, 32], depths=[1, 1], num_stages=2, num_labels=3),
+    "hf_resnet": image_model("ResNet", 64, embedding_size=8, hidden_sizes=[16, 32], depths=[1, 1], num_labels=3),
     "resnet": _resnet,
     "swin": _swin,
     "convnext": _convnext,
@@ -401,7 +327,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "shufflenet": _torchvision("shufflenet_v2_x0_5", 96),
     "efficientnet": _torchvision("efficientnet_b0", 32, dropout=0.0, stochastic_depth_prob=0.0),
     "squeezenet": _torchvision("squeezenet1_1", 32, dropout=0.0),
-    "poolformer": _image(
+    "poolformer": image_model(
         "PoolFormer",
         32,
         depths=[1, 1],
@@ -413,7 +339,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
         drop_path_rate=0.0,
         num_labels=3,
     ),
-    "mobilevit": _image(
+    "mobilevit": image_model(
         "MobileViT",
         32,
         image_size=32,
@@ -429,24 +355,45 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "timm_vit": _timm("vit_tiny_patch16_224", img_size=32, depth=1, embed_dim=32, num_heads=4),
     "timm_mixer": _mixer,
     "timm_resnet": _timm("resnet10t", 64),
-    # Sound, and images with text.
+}
+
+_SOUND: Kind = {
     "wav2vec2": functools.partial(_speech, "Wav2Vec2"),
     "wav2vec2_ctc": functools.partial(_speech, "Wav2Vec2", labels=True),
     "hubert": functools.partial(_speech, "Hubert"),
     "whisper": _whisper,
     "ast": _spectrogram,
-    "clip": _clip,
-    # Others.
-    "lora": _lora,
-    "litgpt": _litgpt,
-    "nanogpt": _nanogpt,
-    "pytorch_encoder": _encoder_of_pytorch,
-    "pytorch_lstm": _lstm,
 }
+
+_BY_HAND: Kind = {"litgpt": _litgpt, "nanogpt": _nanogpt, "pytorch_encoder": _encoder_of_pytorch}
+
+KINDS: dict[str, Kind] = {
+    "text": {**_TEXT, **_ENCODERS, **_BY_HAND, **languages.TEXT},
+    "hybrid": {**_HYBRID, **languages.HYBRID},
+    "mixture of experts": {**_EXPERTS, **languages.EXPERTS},
+    "adapters, quantized": {"lora": _lora, **languages.ADAPTERS},
+    "images": _IMAGES,
+    "vision and language": {"clip": _clip, **pictures_with_text.VISION_LANGUAGE},
+    "detection": detection.DETECTION,
+    "segmentation": {"segformer": _segmenter, **detection.SEGMENTATION},
+    "speech and audio": {**_SOUND, **sound.SOUND},
+    "diffusion, flows": generation.DIFFUSION,
+    "video": generation.VIDEO,
+    "time series": structures.SERIES,
+    "graphs, points, tables": {**structures.GRAPHS, **structures.TABLES},
+    "recurrent": {"pytorch_lstm": _lstm, **structures.RECURRENT},
+    "physics": steps.PHYSICS,
+    "contrastive": steps.CONTRASTIVE,
+    "adversaries": steps.ADVERSARIES,
+    "reinforcement": steps.REINFORCEMENT,
+    "whole steps": steps.STEPS,
+}
+"""For each kind of model, the builders by the models' names."""
+MODELS: dict[str, Builder] = {name: build for kind in KINDS.values() for name, build in kind.items()}
 
 
 def build(name: str) -> Parts:
-    """Return a model by name, with the same weights and inputs each time."""
+    """Return a model and its inputs. Each call gives equal weights and equal inputs."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(5)
         return MODELS[name]()
