@@ -1,4 +1,4 @@
-"""Buckets of collectives: their contents and copies. Training with buckets equals training by PyTorch."""
+"""A bucket sends several collectives as one: its contents, its copies, and training results equal to PyTorch's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=2), min_size=1, max_size=
 
 
 def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor]:
-    """Return tensors whose rows can be divided among the ranks; some tensors are not contiguous."""
+    """Return tensors whose first dimension is a multiple of the number of ranks. Some are not contiguous."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for at, shape in enumerate(shapes):
@@ -40,10 +40,10 @@ def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor
 
 
 def schedules(bench: wb.Workbench) -> list[collective_constraints.CollectiveSchedule]:
-    """Return the schedules of forward and backward, without buckets."""
+    """Return the collective schedules of the stock plan's forward and backward. They have no buckets."""
     split = bench.stock_plan.split
-    stage = bench._captured.stage
-    return [collective_constraints.schedule(trace, stage) for trace in (split.forward, split.backward)]
+    context = bench._captured.context
+    return [collective_constraints.schedule(trace, context) for trace in (split.forward, split.backward)]
 
 
 def planned_under(bench: wb.Workbench, choices: dict[str, str]) -> Plan:
@@ -104,7 +104,7 @@ def test_a_bucket_per_layer_leaves_one_collective_per_layer(sharded: wb.Workbenc
     stock = sharded.stock_plan
     assert stock.overlap is not None
     assert plan.overlap is not None
-    # Each of the two layers, and the embedding, has several parameters. The head has one.
+    # 9 parameters belong to two layers, the embedding and the head, so buckets leave 4 gathers and 4 reductions.
     assert (stock.overlap.order.collectives, plan.overlap.order.collectives) == (2 * 9, 2 * 4)
     places = {site.id for site in plan.sites if site.lever == "waits" and not site.id.endswith("!wait")}
     assert {"waits:layers_0_2_weight+2<reduce_scatter", "waits:head_weight>all_gather"} <= places
@@ -115,7 +115,8 @@ def test_a_plan_counts_the_bytes_that_buckets_copy(sharded: wb.Workbench) -> Non
     shapes = [p.shape for p in sharded.program.callable.parameters()]
     padded = 4 * sum(math.ceil(s[0] / 2) * 2 * math.prod(s[1:]) for s in shapes)
     assert plan.counts["buckets"] == 2
-    # The gather copies shards in and full tensors out. The reduction copies full gradients in; its outputs are views.
+    # The gather copies shards into the bucket, and full tensors out of it. The reduction copies full gradients into the
+    # bucket. Its outputs are views, so nothing is copied out.
     assert plan.counts["bucket_copied_bytes"] == padded // 2 + padded + padded
     assert sharded.stock_plan.counts["bucket_copied_bytes"] == sharded.stock_plan.counts["buckets"] == 0
     assert plan.peak_bytes > sharded.stock_plan.peak_bytes
@@ -160,7 +161,7 @@ def test_any_order_of_buckets_is_a_plan(
     plan = planned_under(
         bench, {"waits.bucket": bucket, "waits.issue": issue, "waits.wait": wait, "waits.gradients": gradients}
     )
-    # Both traces are validated when they are made.
+    # Planning validates both traces, so a plan with both traces is legal.
     assert plan.split.forward is not None
     assert plan.split.backward is not None
     assert plan.unmatched == ()
@@ -172,6 +173,7 @@ def test_an_invalid_bucket_size_is_refused(sharded: wb.Workbench, option: str) -
         sharded.choose({"waits.bucket": option})
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.drawn
 def test_training_on_two_ranks_equals_pytorch(programs: ModuleType, on_ranks: list[dict[str, float | str]]) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures: benches on programs with ranks, for a planned GPU and for a CPU, and results of two ranks that run."""
+"""Fixtures: benches for programs on ranks (on a planned GPU and on a CPU), and results of training on two ranks."""
 
 import importlib.util
 import sys
@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.levers.waits import forked
 from tests.trial_counts import amount
-from tests.waits import forked
 
 SCRIPT = Path(__file__).with_name("on_ranks.py")
 LIMIT_S = 600
@@ -23,7 +23,7 @@ def planned() -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def alone() -> wb.Workbench:
-    """A bench on a program for one process."""
+    """Return a bench for a program without ranks."""
     return wb.open("mlp", device="cpu", executor="torch", settings={"layers": 1})
 
 
@@ -34,7 +34,7 @@ def replicated() -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def programs() -> ModuleType:
-    """`on_ranks.py` as a module: it has the modules that ranks train, and the cases."""
+    """Import `on_ranks.py`, which defines the modules that ranks train, and the cases."""
     spec = importlib.util.spec_from_file_location("on_ranks", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules["on_ranks"] = module
@@ -54,7 +54,7 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
-    """Results of two ranks on this machine: for each case, the distance from PyTorch or a traceback."""
+    """Run the cases on two ranks. Return, for each rank, the distance from eager PyTorch or a traceback by case."""
     folder = tmp_path_factory.mktemp("ranks")
     names = list(programs.CASES)
     names = amount(list(programs.IN_TEST), names, names)

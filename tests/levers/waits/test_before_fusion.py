@@ -1,4 +1,4 @@
-"""The lever `waits` before fusion: waits split fusions, and an exported config compiles to the planned traces."""
+"""Lever `waits`, applied before fusion: waits split fusions, and an exported config compiles to the planned traces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDER = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "ea
 
 
 def collectives(plan: Plan) -> list[str]:
-    """Return the names of the collectives."""
+    """Return the names of the plan's collectives, in the order of the plan."""
     statements = plan.graph.statements
     return [name for name, kind in zip(statements.name, statements.kind, strict=True) if kind == Kind.COLLECTIVE]
 
@@ -43,14 +43,14 @@ def test_waits_before_fusion_split_fusions_and_the_effect_counts_the_new_fusions
 
 
 def test_a_late_wait_before_fusion_comes_right_before_its_reader(planned: wb.Workbench) -> None:
-    """Placed after fusion, waits for all inputs of a fusion precede it. Placed before fusion, they split the fusion."""
+    """Waits that are placed after fusion are all before the fusion that reads their results. Earlier waits split it."""
     late = {"waits.wait": "late"}
     most = [in_a_row(planned._planner.plan(choices)) for choices in (late, late | BEFORE)]
     assert most == [2, 1]
 
 
 def in_a_row(plan: Plan) -> int:
-    """Return the largest number of adjacent waits in the forward."""
+    """Return the largest number of waits in the forward without another statement between them."""
     statements = plan.graph.statements
     kinds = statements.kind[(statements.parent < 0) & (statements.side == FORWARD)].tolist()
     return max(len(list(run)) for kind, run in itertools.groupby(kinds) if kind == Kind.WAIT)
@@ -62,11 +62,11 @@ def test_without_a_policy_the_stage_of_waits_changes_nothing(planned: wb.Workben
 
 @pytest.mark.parametrize("issue", ["earliest", "just_in_time", "in_flight(2)"])
 def test_every_joint_order_keeps_all_dependencies(planned: wb.Workbench, issue: str) -> None:
-    stage = planned._captured.stage
+    context = planned._captured.context
     plan = planned._planner.plan({**ORDER, **BEFORE, "waits.issue": issue})
     trace = dict(plan.steps.value)["choices before fusion"][0]
     position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}
-    schedule = collective_constraints.joint_schedule(stage.claimed, stage)
+    schedule = collective_constraints.joint_schedule(context.claimed, context)
     at = [position[id(bsym)] for bsym in schedule.statements]
     assert all(at[e] < at[i] for i, before in enumerate(schedule.before) for e in before)
     compute = [at[i] for i, role in enumerate(schedule.roles) if role is collective_constraints.CollectiveRole.COMPUTE]
@@ -105,7 +105,7 @@ def test_placing_waits_before_fusion_is_refused_without_fusions(sharded: wb.Work
 def test_an_exported_config_compiles_to_the_planned_traces(
     way: str, programs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Regions run as the functions they consist of.
+    # Regions run their PyTorch functions without compiling.
     stock = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **given: stock(f, **given) if "backend" in given else f)
     module, x = programs.Normed(), torch.randn(4, 10)

@@ -1,4 +1,4 @@
-"""ZeRO-3: parameters that the forward gathers are not saved; the backward gathers them again."""
+"""ZeRO-3: the forward does not save the parameters that it gathers. The backward gathers them again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def gathers(plan: Plan, side: int) -> int:
 
 
 def saved_whole(plan: Plan) -> list[str]:
-    """Return the names of saved values whose storage is the result of a collective."""
+    """Return the names of saved full parameters: saved values in a storage that a collective allocated."""
     graph = plan.graph
     collective = graph.statements.kind == Kind.COLLECTIVE
     made = {int(graph.values.storage[v]) for r in np.flatnonzero(collective) for v in graph.statements.outputs[r]}
@@ -35,7 +35,8 @@ def test_shards_are_saved_instead_of_full_parameters(sharded: wb.Workbench, rega
     assert len(saved_whole(once)) == 6
     assert saved_whole(again) == []
     assert (gathers(once, FORWARD), gathers(once, BACKWARD)) == (9, 0)
-    # The backward needs no bias. It needs the embedding's weight, because the loss adds the square of this weight.
+    # The backward gathers no bias, because it needs none. It gathers the embedding's weight, because the loss adds the
+    # square of this weight.
     assert (gathers(again, FORWARD), gathers(again, BACKWARD)) == (9, 6)
     assert again.saved_bytes < once.saved_bytes
     assert again.peak_bytes < once.peak_bytes
@@ -86,7 +87,7 @@ def test_a_limit_in_flight_leaves_few_full_parameters_in_the_backward(regathered
     assert early.overlap is not None
     assert few.overlap is not None
     begin = early.graph.first_backward
-    # The gradients in flight are the same in both plans; only the gathers in flight differ.
+    # Both plans have the same reductions in flight, so a difference in bytes comes from gathers.
     most = [int(p.overlap.simulation.in_flight_bytes[begin:].max()) for p in (early, few)]
     assert most[1] < most[0]
     assert few.overlap.order.inversions == 0

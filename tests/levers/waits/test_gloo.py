@@ -1,4 +1,4 @@
-"""Programs run on ranks with gloo: orders of collectives train equally, and every failure of a rank is reported."""
+"""Runs on ranks with gloo: all orders of collectives give equal results, and the failure of a rank is reported."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.levers.waits import forked, orders_on_ranks
+from tests.levers.waits.orders_on_ranks import ALONE, Net
 from tests.runs.test_faults import LONG
 from tests.runs.test_run_processes import QUICK, File, until
 from tests.trial_counts import amount
-from tests.waits import forked, orders_on_ranks
-from tests.waits.orders_on_ranks import ALONE, Net
 from workbench import cli
 from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import RunError
 from workbench.runs.log import event_log, events
-from workbench.runs.process import follow_run, rank_launcher, reaper, request, run_store
+from workbench.runs.process import follow_run, rank_launcher, reaper, request, run_store, start_run
 from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
 
@@ -79,13 +79,13 @@ TAKES_MORE_THAN_THERE_IS = """
 
 
 def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
-    """Start a run of a small module on two ranks; the module's factory first executes `here`."""
+    """Start a run of a small module on two ranks. The factory of the module first executes the source text `here`."""
     program = File(MODULE.format(here=here.strip()))
-    return follow_run.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
+    return start_run.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
 
 
 def assert_nothing_left(run: Run) -> None:
-    """Assert that no process and no temporary file of the run is left, and that the log has a terminal event."""
+    """Assert that the run left no process and no temporary file, and that its log gives the same state and events."""
     assert run._worker is not None
     assert reaper.marked_processes(run._worker.mark) == []
     assert not (run.run_dir / request.SCRATCH).exists()
@@ -94,7 +94,7 @@ def assert_nothing_left(run: Run) -> None:
 
 
 def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
-    """Collect the addresses at which a run's processes listen while the condition holds."""
+    """While the condition is true, watch a run's processes. Return the addresses at which they listened."""
     assert run._worker is not None
     found: set[str] = set()
     while while_():
@@ -115,7 +115,7 @@ def free_port() -> int:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
-    """This tries a sample. benchmarks/bench_gloo.py tries all orders, under each parallel mode on 2 and on 4 ranks."""
+    """Try a sample of orders. benchmarks/bench_gloo.py tries far more, under all parallel modes, on 2 and 4 ranks."""
     told = forked.run(tmp_path, 4, SCRIPT, "fsdp_zero3", "fsdp,ddp", POLICIES, PLACEMENTS, 0)
     for rank in told:
         orders = rank["orders"]
@@ -157,20 +157,21 @@ def test_a_users_module_runs_on_two_ranks(tmp_path: Path) -> None:
         assert [event.proven for event in log if isinstance(event, events.Compiled)] == [True]
     assert run.to_json()["ranks"] == run.ranks
     assert_nothing_left(run)
-    # Ranks that are started manually have no merged log. The logs of the ranks give the same figures.
+    # If a user starts the ranks, no merged log is written. The logs of the ranks must give the same figures.
     (run.run_dir / event_log.LOG_FILE).unlink()
     again = run_store.open(run.run_dir)
     assert (again.state, again.step_s, again.ranks) == (run.state, run.step_s, run.ranks)
     assert again.accuracy == run.accuracy
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("program", "parallel", "count", "settings", "at_a_port"),
     [
-        pytest.param("fsdp_llama", "fsdp_zero3", 2, LLAMA, False, marks=pytest.mark.long),
+        ("fsdp_llama", "fsdp_zero3", 2, LLAMA, False),
         ("tensor_parallel_mlp", "tensor", 2, MLP, True),
-        pytest.param("tensor_parallel_mlp", "tensor", 4, MLP, False, marks=pytest.mark.long),
+        ("tensor_parallel_mlp", "tensor", 4, MLP, False),
     ],
 )
 def test_builtin_programs_run_on_ranks_that_other_machines_cannot_reach(
@@ -190,6 +191,7 @@ def test_builtin_programs_run_on_ranks_that_other_machines_cannot_reach(
     assert_nothing_left(run)
 
 
+@pytest.mark.long
 def test_if_a_rank_is_killed_during_a_step_the_others_end_and_the_error_names_the_rank(tmp_path: Path) -> None:
     run = begin(tmp_path, DIES_WHILE_IT_IS_TIMED, LONG).wait(200)
     assert run.state == "failed"
@@ -199,6 +201,7 @@ def test_if_a_rank_is_killed_during_a_step_the_others_end_and_the_error_names_th
     assert_nothing_left(run)
 
 
+@pytest.mark.long
 def test_a_rank_out_of_memory_is_reported(tmp_path: Path) -> None:
     run = begin(tmp_path, TAKES_MORE_THAN_THERE_IS).wait(200)
     assert run.state == "failed"
@@ -208,6 +211,7 @@ def test_a_rank_out_of_memory_is_reported(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
+@pytest.mark.long
 def test_a_rank_over_the_memory_limit_is_named(tmp_path: Path) -> None:
     run = begin(tmp_path, TAKES_MORE_THAN_IS_ALLOWED, dataclasses.replace(QUICK, memory_limit_bytes=1 << 30)).wait(200)
     assert run.state == "failed"
@@ -228,8 +232,8 @@ def test_cancel_ends_all_ranks(tmp_path: Path) -> None:
 def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
     asker = subprocess.Popen(
-        [sys.executable, "-c", "import sys, pathlib; from workbench.runs.process import follow_run\n"
-         "follow_run.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
+        [sys.executable, "-c", "import sys, pathlib; from workbench.runs.process import start_run\n"
+         "start_run.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
     )  # fmt: skip
     try:
         while not (folder / "rank1" / event_log.LOG_FILE).exists():
@@ -295,6 +299,7 @@ def test_the_command_line_makes_a_folder_to_submit(
     assert list(tmp_path.iterdir()) == [folder]
 
 
+@pytest.mark.long
 def test_manually_started_ranks_are_followed_and_cancelled_by_folder(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
     arguments = rank_launcher.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=free_port())
@@ -329,5 +334,5 @@ def test_ranks_without_enough_gpus_are_refused_with_the_command(tmp_path: Path) 
     spec["program"]["device"] = "cuda"
     (folder / request.REQUEST_FILE).write_text(json.dumps(spec))
     with pytest.raises(RunError, match=r"1024 ranks need 1024 GPUs, but \d+ are attached here; .*torchrun --nnodes"):
-        follow_run.start(folder)
+        start_run.start(folder)
     shutil.rmtree(folder)

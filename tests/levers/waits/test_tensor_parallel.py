@@ -1,4 +1,4 @@
-"""Tensor parallelism: pairs of linears split over ranks, their collectives, and modules that cannot be split."""
+"""Tensor parallelism splits pairs of linears over ranks: their collectives, and modules that cannot be split."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reversed(Two):
 
 
 class Gated(nn.Module):
-    """SwiGLU: it multiplies the second linear's result with the first linear's result, which every rank has whole."""
+    """SwiGLU. The linear `up` could be split, but its result is multiplied by that of `gate`, which is not split."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A sweep runs its points one at a time in cold processes, resumes where it stopped, and fits exponents."""
+"""A sweep runs its points one at a time in new processes, resumes after the last point, and fits exponents."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_sweep_runs_a_cold_point_and_resumes(tmp_path: Path) -> None:
     assert first.points[0].figures["compile_s"] > 0
     assert [(p.done, p.count) for p in told] == [(0, 1), (1, 1)]
     with (tmp_path / sweep.POINTS_FILE).open("a") as file:
-        file.write('{"settings": {"lay')  # as a killed sweep leaves it
+        file.write('{"settings": {"lay')  # an incomplete line, as after the sweep was killed
     again = sweep.run(one, tmp_path)
     assert again.points == first.points
     with pytest.raises(RunError, match="another sweep"):
@@ -94,6 +94,7 @@ def test_a_point_that_fails_or_takes_too_long_does_not_end_the_sweep(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_workers_run_points_and_their_runs_are_copied_back(tmp_path: Path) -> None:
     wanted = Sweep(program="residual_chain", settings={"layers": ["1"]}, choices={"order.statements": ["least peak"]})
     told: list[SweepProgress] = []
@@ -107,7 +108,7 @@ def test_workers_run_points_and_their_runs_are_copied_back(tmp_path: Path) -> No
 
 
 class Losing(Executor):
-    """An executor that loses the second of its tasks."""
+    """An executor whose second task fails, as if its worker had died."""
 
     def __init__(self) -> None:
         self.given = 0

@@ -1,4 +1,4 @@
-"""Comparisons distinguish differences from noise."""
+"""A comparison of runs reports a difference of step times only if it exceeds the noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.runs.sweep.compare import Difference, compare_runs
 
 
 class Anything:
-    """A stand-in for a program."""
+    """A stand-in for a program: a run needs only its description."""
 
     def dump(self, folder: Path) -> dict[str, object]:
         return {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
@@ -31,7 +31,7 @@ def recorded(
     peak_bytes: int = 1000,
     yardstick_s: float = 50e-6,
 ) -> Run:
-    """Return a finished run with these step times, and further events in its log."""
+    """Return a finished run. Its log has these step times and the events `more`."""
     request.prepare(folder, Anything(), predicted_peak_bytes=1000)
     log = EventLog(folder / event_log.LOG_FILE)
     step_s = float(np.median(samples_s))

@@ -1,4 +1,4 @@
-"""Ranks forked from one process of a script: PyTorch and Thunder are imported once for all of them."""
+"""Run a script on ranks that are forked from one process, so that PyTorch and Thunder are imported only once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 
 
 def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
-    """Start a script that calls `be_ranks`; return the JSON documents that the ranks write into the folder, by rank.
+    """Start a script that calls `be_ranks`. Return, in the order of ranks, the JSON document that each rank writes.
 
-    The script's arguments are the folder, the number of ranks, and `arguments`.
+    The script's arguments are the folder of the documents, the number of ranks, and `arguments`.
     """
     started = subprocess.Popen(
         [sys.executable, str(script), str(folder), str(count), *map(str, arguments)],
@@ -39,7 +39,10 @@ def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: f
 
 
 def be_ranks(count: int, be: Callable[[int], None]) -> None:
-    """Fork this process into ranks; the process must have only one thread. If a rank fails, all ranks are ended."""
+    """Fork one child process for each rank, and call `be` in it. If a rank fails, end all ranks.
+
+    Assert that this process has only one thread, because a fork copies only one.
+    """
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: only one of them would be in the ranks"
     left = {_fork(rank, be) for rank in range(count)}

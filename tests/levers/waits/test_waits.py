@@ -1,4 +1,4 @@
-"""The lever `waits` on programs with ranks: the order under each policy, refusals, and invariants."""
+"""Lever `waits` for programs on ranks: the order of collectives under each policy, refusals, and invariants."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def overlap(bench: wb.Workbench, choices: dict[str, str]) -> Overlap:
 
 
 def statements(trace: TraceCtx) -> list[str]:
-    """Return each statement's text, except deletions."""
+    """Return the text of each statement, without comments. Statements that delete values are left out."""
     return [str(b).split("#")[0] for b in trace.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
 
 
 def in_flight(trace: TraceCtx) -> int:
-    """Return the largest number of gathers that are issued and not yet waited for."""
+    """Return the largest number of gathers that are in flight at once: issued, and before their waits."""
     now = most = 0
     gathers: set[str] = set()
     for bsym in trace.bound_symbols:
@@ -110,10 +110,10 @@ def test_no_order_beats_the_lower_bound(planned: wb.Workbench) -> None:
 @settings(max_examples=20)
 def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, data: st.DataObject) -> None:
     split = planned.stock_plan.split
-    stage = planned._captured.stage
+    context = planned._captured.context
     edited = []
     for trace in (split.forward, split.backward):
-        schedule = collective_constraints.schedule(trace, stage)
+        schedule = collective_constraints.schedule(trace, context)
         names = (*schedule.names, "end")
         choices = {}
         for collective in schedule.collectives:
@@ -156,7 +156,7 @@ def test_a_collective_without_a_reader_has_no_consumer_order(planned: wb.Workben
 
 
 def test_validation_refuses_the_trace_of_thunders_limit_in_flight(planned: wb.Workbench) -> None:
-    """`limit_in_flight_allgathers` pairs gathers and waits by index, but here their orders differ."""
+    """Thunder pairs the n-th gather with the n-th wait. Here waits have another order than gathers, so it is wrong."""
     forward = planned._planner.plan(LATE).split.forward
     plain = from_trace(forward)
     plain.bound_symbols = [b for b in forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
@@ -166,27 +166,27 @@ def test_validation_refuses_the_trace_of_thunders_limit_in_flight(planned: wb.Wo
 
 
 def test_the_proof_refuses_the_trace_of_thunders_limit_in_flight(sharded: wb.Workbench) -> None:
-    """No special rule is needed: a wait for another gather returns another value than in the stock plan."""
+    """The proof needs no rule for this fault: a wait for a wrong gather returns another value than in stock."""
     split = sharded._planner.plan({"waits.wait": "late"}).split
     plain = from_trace(split.forward)
     plain.bound_symbols = [b for b in split.forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
-    stage = sharded._captured.stage
-    broken = read_execution(del_last_used(limit_in_flight_allgathers(plain, 1, False)), split.backward, stage)
+    context = sharded._captured.context
+    broken = read_execution(del_last_used(limit_in_flight_allgathers(plain, 1, False)), split.backward, context)
     proof = prove(sharded.stock_plan.graph, broken)
     assert not proof.proven
     assert "wait" in proof.difference
-    assert "whose content then differs from the stock plan" in fault(stage.graph, broken)
-    assert fault(stage.graph, sharded.stock_plan.graph) == ""
+    assert "whose content then differs from the stock plan" in fault(context.graph, broken)
+    assert fault(context.graph, sharded.stock_plan.graph) == ""
 
 
 def test_a_write_stays_between_the_reads_around_it() -> None:
-    """Batch norm reads its statistics and then writes them in place. No read moves to after the write."""
+    """Batch norm reads its statistics and then writes them in place. No order may move such a read after the write."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 8, 1))
     bench = wb.open(model, torch.randn(2, 3, 4, 4), ranks=2, parallel="ddp", device="cpu", executor="torch")
     split = bench.stock_plan.split
-    stage = bench._captured.stage
+    context = bench._captured.context
     for trace in (split.forward, split.backward):
-        schedule = collective_constraints.schedule(trace, stage)
+        schedule = collective_constraints.schedule(trace, context)
         order = schedule.arrange([(0, 0, -i, 0.0, i) for i in range(len(schedule.statements))])
         writes = [i for i, b in enumerate(schedule.statements) if "copy_" in b.sym.name]
         position = {statement: at for at, statement in enumerate(order)}

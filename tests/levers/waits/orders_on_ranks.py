@@ -1,9 +1,10 @@
-"""Train a small module on ranks of a CPU under many orders of its collectives; compare each with stock and eager.
+"""Train a small module on ranks of a CPU under many orders of its collectives.
 
-``python orders_on_ranks.py FOLDER RANKS TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED`` tries POLICIES policies and
-PLACEMENTS random legal placements under each parallel mode. First, all ranks train together under each mode in
-TOGETHER. Then the same processes train in pairs, and the modes in IN_PAIRS are divided among the pairs. Each rank
-writes its results into FOLDER: for each order, the tensor that is nearest to its tolerance or farthest beyond it.
+Compare the results of each order with unmodified Thunder and eager PyTorch. ``python orders_on_ranks.py FOLDER RANKS
+TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED`` tries POLICIES combinations of the options of the settings ``waits.*``, and
+PLACEMENTS random legal placements of collectives, under each parallel mode. First, all ranks train together under each
+mode in TOGETHER. Then the same processes train in pairs, and each mode in IN_PAIRS is given to one pair. Each rank
+writes its results into FOLDER: for each order, the tensor with the largest error relative to its tolerance.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch.distributed as dist
 from thunder.common import transform_to_torch_types
 from torch import Tensor, nn
 
-from tests.waits import forked
+from tests.levers.waits import forked
 from workbench.compiler import api
 from workbench.compiler.frontend import fake_process_group
 from workbench.compiler.lowering import patch_context
@@ -41,11 +42,14 @@ KINDS = "fsdp,fsdp_zero3,ddp"
 PAIR = 2
 POLICIES = len(ISSUE) * len(WAIT) * len(GRADIENTS) * len(BUCKET)
 ALONE = "not shared"
-"""Name of the outcome if each rank trains without the others. The comparison must find this outcome wrong."""
+"""Name of a case that must fail, so that the comparison itself is tested: each rank trains without the others."""
 
 
 class Net(nn.Module):
-    """A module that writes batch norm's statistics and a buffer in place. Neither 2 nor 4 divides 5 or 7."""
+    """A module that writes batch norm's statistics and a buffer in place.
+
+    Some parameters have 5 or 7 rows, so that their shards for 2 or 4 ranks need padding.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +59,7 @@ class Net(nn.Module):
         self.register_buffer("seen", torch.zeros(16))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``x`` of shape (batch, 3, 4, 4) to one row for each image and output channel."""
+        """Map ``x`` of shape (batch, 3, 4, 4) to one row of features for each image and channel of the convolution."""
         x = torch.relu(self.norm(self.stem(x))).flatten(2)
         self.seen.add_(x.detach().sum((0, 1)))
         for block in self.blocks:
@@ -64,7 +68,7 @@ class Net(nn.Module):
 
 
 def build(rank: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
-    """Return the module, which is equal on all ranks, and the rank's own batch."""
+    """Return a module with the same parameters on all ranks, and a batch of this rank's own."""
     torch.manual_seed(0)
     module = Net()
     torch.manual_seed(1 + rank)
@@ -72,7 +76,7 @@ def build(rank: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
 
 
 class Reordered:
-    """A module that is compiled once. Its collectives are then reordered without compiling again.
+    """A module that is compiled once. Choices then reorder its collectives without compiling again.
 
     Parameters
     ----------
@@ -88,30 +92,30 @@ class Reordered:
         self.jitted = patch_context.jit(module, executors=hooks.executors(), transforms=[first, *group, *rest])
         self._start = {name: tensor.detach().clone() for name, tensor in self._state()}
         self.jitted(*args)
-        assert hooks.stage is not None
-        self.stage, self.made = hooks.stage, hooks.made
-        self.gathers = "forward" in self.made.communication
+        assert hooks.context is not None
+        self.context, self.outcome = hooks.context, hooks.outcome
+        self.gathers = "forward" in self.outcome.communication
         self.entry = self.jitted._lc_cs.interpreter_cache[-1]
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
         return itertools.chain(self.jitted.named_parameters(), self.jitted.named_buffers())
 
     def under(self, choices: dict[str, str]) -> Callable[..., Any]:
-        """Apply choices and restore the initial parameters and buffers; return the compiled module."""
+        """Apply choices, and restore the initial parameters and buffers. Return the compiled module."""
         self.order(choices)
         for name, tensor in self._state():
             tensor.data = self._start[name].clone()
         return self.jitted
 
     def order(self, choices: dict[str, str]) -> None:
-        """Apply choices to the next calls."""
+        """Reorder collectives by the choices. Later calls run in this order."""
         self.jitted._lc_cs.interpreter_cache[-1] = self.entry_of(choices)
 
     def entry_of(self, choices: dict[str, str]) -> Any:
-        """Return an entry for Thunder's cache with collectives in the order of the choices."""
+        """Return an entry for Thunder's cache. Its functions call collectives in the order of the choices."""
         lever = Waits()
-        forward, made = lever.after_split(self.entry.computation_traces[-1], choices, self.stage, self.made)
-        backward, self.made = lever.after_split(self.entry.backward_traces[-1], choices, self.stage, made)
+        forward, outcome = lever.after_split(self.entry.computation_traces[-1], choices, self.context, self.outcome)
+        backward, self.outcome = lever.after_split(self.entry.backward_traces[-1], choices, self.context, outcome)
         validate(forward, backward)
         return self.entry._replace(
             computation_fn=transform_to_torch_types(forward).python_callable(),
@@ -119,10 +123,10 @@ class Reordered:
         )
 
     def placement(self, draw: random.Random) -> dict[str, str]:
-        """Return choices: a random legal place for each collective and its wait."""
+        """Return choices that give each collective and each wait a random legal place."""
         self.order({})
         choices = {}
-        for schedule in self.made.communication.values():
+        for schedule in self.outcome.communication.values():
             names = (*schedule.names, "end")
             for collective in schedule.collectives:
                 low, high = schedule.low[collective.issue], schedule.high[collective.wait]
@@ -138,7 +142,7 @@ def compared(
     *,
     exact: bool = False,
 ) -> dict[str, Any]:
-    """Compare one order with the references; if `exact`, every bit must equal unmodified Thunder's result."""
+    """Compare the results of one order with the references. If `exact`, all bits must equal unmodified Thunder's."""
     errors = [
         error
         for against, expected in references.items()
@@ -158,7 +162,7 @@ def compared(
 
 
 def orders(compiled: Reordered, policies: int, placements: int, seed: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield policies (all combinations, or a random sample of them), then random placements."""
+    """Yield names and choices: up to `policies` random combinations of policies, then random placements."""
     draw = random.Random(seed)
     every = list(itertools.product(ISSUE if compiled.gathers else ISSUE[:1], WAIT, GRADIENTS, BUCKET))
     for options in draw.sample(every, min(policies, len(every))):
@@ -170,27 +174,27 @@ def orders(compiled: Reordered, policies: int, placements: int, seed: int) -> It
 
 
 def under(compiled: Reordered, choices: dict[str, str], _: nn.Module) -> Callable[..., Any]:
-    """Return the module that is already compiled, under other choices."""
+    """Return the compiled module after applying choices to it."""
     return compiled.under(choices)
 
 
 def join(meeting: Path, rank: int, count: int) -> None:
-    """Join the process group of `count` ranks through a file."""
-    # If ranks disagree about the order, their collectives hang, so the timeout is short.
+    """Form a process group of `count` ranks through the file `meeting`."""
+    # If ranks run collectives in different orders, they wait forever. The short timeout ends this.
     patience = datetime.timedelta(seconds=120)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)
 
 
 def leave() -> None:
-    """Wait for the other ranks, because messages in transit are lost if their sender ends."""
+    """Wait for the other ranks, and leave the process group. If a rank left earlier, its messages could be lost."""
     dist.barrier()
     dist.destroy_process_group()
 
 
 def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[dict[str, Any]]:
-    """Train under each parallel mode and order, with the ranks of this process group; return the outcomes.
+    """Train under each parallel mode and order, on the ranks of this process group. Return the comparisons.
 
-    The reference for ZeRO-3 is ZeRO-2 of unmodified Thunder, which has no ZeRO-3.
+    Unmodified Thunder has no ZeRO-3, so the reference for ZeRO-3 is its ZeRO-2.
     """
     rank, count = dist.get_rank(), dist.get_world_size()
     build_own = functools.partial(build, rank)
@@ -213,7 +217,7 @@ def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[d
         assert ("all_gather" in compiled.entry.backward_traces[-1].python()) == (kind == fake_process_group.ZERO3)
         for name, choices in orders(compiled, *drawn):
             ours = rank_training.train(functools.partial(under, compiled, choices), build_own)
-            # Without buckets, ranks send the messages of unmodified Thunder, so every bit must be equal.
+            # Without buckets, ranks send the same messages as under unmodified Thunder, so all bits must be equal.
             exact = "waits.bucket" not in choices
             outcome = compared(name, ours, {accuracy.THUNDER: stocks[sharded], "eager": eager}, exact=exact)
             found.append({"ranks": count, "kind": kind, **outcome})

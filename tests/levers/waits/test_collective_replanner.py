@@ -1,4 +1,4 @@
-"""A quick replan, which only reorders collectives in the split traces, gives the same plan as a full replan."""
+"""A quick replan only reorders collectives in the forward and backward. It gives the same plan as a full replan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELETES = ("python_del", "clear_mutable_collection")
 
 
 def told(graph: Graph) -> list[tuple]:
-    """Return the statements in order: the columns of each, and the names of values that it reads, makes and frees."""
+    """Return, for each statement in order, its columns and the names of values that it reads, computes and frees."""
     statements, name = graph.statements, graph.values.name
     columns = zip(
         statements.name,
@@ -66,13 +66,13 @@ def values(graph: Graph) -> dict[str, tuple]:
 
 
 def deleted(bsym: BoundSymbol) -> tuple[str, list[str], list[str]]:
-    """Return a statement's name and arguments, and its text if it deletes values."""
+    """Return a statement's name, the names of its arguments and, if it deletes values, its text."""
     gone = bsym.sym.name in DELETES
     return bsym.sym.name, [a.name for a in bsym.flat_proxy_args], bsym.python(0) if gone else []
 
 
 def printed(plan: Plan) -> str:
-    """Return the text of the traces without the numbers of objects, which change each time."""
+    """Return the text of the plan's traces without object numbers, which differ between equal plans."""
     return re.sub(r"(ProcessGroup|ReduceOps_SUM)_\d+", r"\1", plan.text())
 
 
@@ -101,9 +101,9 @@ def test_the_quick_replan_of_a_policy_equals_the_full_replan(planned: wb.Workben
 @given(data=st.data())
 @settings(max_examples=4, phases=[Phase.generate])
 def test_the_quick_replan_of_places_by_hand_equals_the_full_replan(planned: wb.Workbench, data: st.DataObject) -> None:
-    made = planned._captured.planned.bases[()].made.value
+    outcome = planned._captured.planned.bases[()].outcome.value
     choices = {}
-    for schedule in made.communication.values():
+    for schedule in outcome.communication.values():
         names = (*schedule.names, "end")
         for collective in data.draw(st.lists(st.sampled_from(schedule.collectives), max_size=5, unique=True)):
             slots = st.integers(schedule.low[collective.issue], schedule.high[collective.wait])
@@ -138,8 +138,8 @@ def test_quick_orders_on_top_of_buckets_equal_the_full_replan(
 @settings(max_examples=30)
 def test_an_order_takes_the_smallest_key_of_the_ready_statements(planned: wb.Workbench, seed: int, spread: int) -> None:
     draw = random.Random(seed)
-    for schedule in planned._captured.planned.bases[()].made.value.communication.values():
-        # If the spread is small, sorting by key gives an order that is almost legal; otherwise it does not.
+    for schedule in planned._captured.planned.bases[()].outcome.value.communication.values():
+        # With a small spread, the order of the keys is almost legal. With a large spread, it is random.
         keys = [(slot + draw.randrange(spread), 0, 0, 1.0, 0) for slot in schedule.slot]
         order, left = [], set(range(len(keys)))
         while left:

@@ -1,4 +1,4 @@
-"""Run a script on several ranks of this machine, for tests and benchmarks."""
+"""Run a script on several ranks of this machine with `torchrun`, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from workbench.runs.process import rank_launcher, request
 
 
 def torchrun(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
-    """Start a script on `count` ranks of one thread each; return the JSON document that each rank writes.
+    """Run a script on `count` ranks with one thread each. Return, in the order of ranks, the JSON documents they write.
 
-    The script's first argument is the folder. Ranks can meet in its subfolder `request.SCRATCH`.
+    The script's first argument is the folder. Ranks can form a process group through a file in its subfolder
+    `request.SCRATCH`.
     """
     (folder / request.SCRATCH).mkdir()
     started = [str(script), str(folder), *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""The app for programs on ranks: the strip, the inspector's effects, the simulated timeline."""
+"""The app for a program on ranks: its strip of figures, the effects in the inspector, and the simulated timeline."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def test_a_bar_runs_from_issue_to_wait_down_in_the_forward_and_up_in_the_backwar
     layout = compute(plan.graph, plan.sites, unfolded={"transformer.h"})
     found = bars(plan.graph, layout, plan.sites)
     assert sum(found.count) == 34
-    # Bars run down in the forward and up in the backward.
+    # In the U-shaped graph, time runs down in the forward and up in the backward. So do the bars of collectives.
     assert (found.y0 <= found.y1)[found.side == 0].all()
     assert (found.y0 >= found.y1)[found.side == 1].all()
     assert set(found.side.tolist()) == {0, 1}
 
 
 def test_dragging_the_end_of_a_bar_to_a_node_moves_the_wait_before_its_statement(planned: wb.Workbench) -> None:
-    """The site's range gives the legal places. A drag to another place is refused with the bound."""
+    """The site's range has the legal places. A drag to a place outside the range is refused with a message."""
     id = "waits:lm_head_weight>all_gather!wait"
     said: list[tuple[str | None, bool]] = []
     app = App(planned)
@@ -125,7 +125,7 @@ def test_dragging_the_end_of_a_bar_to_a_node_moves_the_wait_before_its_statement
     ("device", "executor", "parameter", "layers", "place"),
     [
         ("cpu", "torch", "attn_proj", range(2), "at(transformer.h.{}.attn/scaled_dot_product_attention>matmul.1)"),
-        # The fusions of the first layer differ, so it is not folded. The bar ends at the heading of a fusion.
+        # The first layer has other fusions than the rest, so it is not folded with them. The bar ends at a fusion.
         ("planned", "nvfuser", "mlp_proj", range(1, 3), "at(transformer.h.{}.mlp/mul)"),
     ],
 )
@@ -138,10 +138,10 @@ def test_dragging_a_bar_of_folded_layers_moves_it_in_each_layer_and_they_stay_fo
     app = App(bench)
 
     def shown() -> int:
-        found = bars(bench.plan.graph, app.graph.layout_shown, bench.plan.sites)
+        found = bars(bench.plan.graph, app.graph.shown.layout, bench.plan.sites)
         (peers,) = (p for first, p in zip(found.issue, found.peers, strict=True) if bench.plan.sites[first].id in ids)
         assert [bench.plan.sites[peer[0]].id for peer in peers] == ids
-        return app.graph.layout_shown.sections[-1].count
+        return app.graph.shown.layout.sections[-1].count
 
     assert shown() == len(layers)
     wanted = [place.format(layer) for layer in layers]
@@ -181,7 +181,7 @@ def message(app: App) -> dict[str, object]:
 
 
 def ask(app: App, **message: str) -> None:
-    """Send a message as the page does, and wait until it is handled."""
+    """Send a message to the controls, as the page does. Wait until the app has handled it."""
     app.controls._handle_custom_msg(message, [])
     until(lambda: not app.controls.content["busy"])
 
@@ -226,7 +226,7 @@ def test_ranks_on_this_cpu_share_its_measured_rates() -> None:
     assert "measured here" in half.source
     assert half.bytes_per_s == pytest.approx(whole.bytes_per_s / 2)
     assert half.link_bytes_per_s == pytest.approx(whole.link_bytes_per_s / 2)
-    # A CPU that runs these tests is faster than 0.1 GFLOP/s and slower than an H100.
+    # The measured rate of this CPU must be plausible: above 0.1 GFLOP/s, and below the rate of an H100.
     assert 1e8 < whole.flops_per_s["float32"] < 67e12
     assert 0 < whole.launch_s < whole.latency_s < 0.1
 

@@ -1,4 +1,4 @@
-"""Each process group has a communication stream of its own. A program may have several process groups."""
+"""Programs with several process groups. In the simulation, each group has its own communication stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder.distributed.tensor_parallel.common import TensorParallelLayerType
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import workbench as wb
-from tests.waits.test_overlap import ONE, graph, schedules, seconds
+from tests.levers.waits.test_overlap import ONE, graph, schedules, seconds
 from workbench.analysis.cost import chrome_trace
 from workbench.analysis.cost.collective_overlap import (
     COMMUNICATION,
@@ -41,7 +41,7 @@ from workbench.ui.tabs.timeline_tab import simulated_lanes
 
 
 def grouped(made: Graph, groups: list[int], ranks: tuple[int, ...]) -> Graph:
-    """Return the graph with a group for each collective; `groups` is in program order."""
+    """Return a graph in which the n-th collective belongs to the n-th group of `groups`."""
     column = np.full(len(made.statements), -1, np.int32)
     column[made.statements.kind == Kind.COLLECTIVE] = groups
     return dataclasses.replace(made, statements=dataclasses.replace(made.statements, group=column), groups=ranks)
@@ -49,16 +49,17 @@ def grouped(made: Graph, groups: list[int], ranks: tuple[int, ...]) -> Graph:
 
 @st.composite
 def several(draw: st.DrawFn) -> tuple[Graph, StatementSeconds]:
-    """Draw a schedule whose collectives run in up to three groups."""
+    """Draw a schedule whose collectives belong to up to three process groups."""
     made, cost = draw(schedules())
     count = int((made.statements.kind == Kind.COLLECTIVE).sum())
     return grouped(made, [draw(st.integers(0, 2)) for _ in range(count)], (2, 4, 8)), cost
 
 
 def by_paths(made: Graph, cost: StatementSeconds) -> tuple[float, dict[int, float]]:
-    """Compute the step time and each statement's end by longest paths: a statement starts when its dependencies end."""
+    """Return the step time and each statement's end, computed as longest paths through the graph of dependencies."""
     statements = made.statements
-    # Host and device work of a statement are two nodes. A wait is a node of the compute stream without duration.
+    # A statement has two nodes: its host work and its device work. A wait's device node takes no time, and is in the
+    # compute stream.
     nodes: dict[tuple[str, int], tuple[float, list[tuple[str, int]]]] = {}
     last: dict[str, tuple[str, int]] = {}
     for row in range(len(statements)):
@@ -71,7 +72,7 @@ def by_paths(made: Graph, cost: StatementSeconds) -> tuple[float, dict[int, floa
         if kind == Kind.WAIT:
             needs.append(("device", int(made.values.producer[statements.inputs[row][0]])))
         took = {Kind.COLLECTIVE: cost.communication_s[row], Kind.WAIT: 0.0}.get(Kind(kind), cost.compute_s[row])
-        # A wait whose collective has finished, and a kernel without duration, delay no later node.
+        # The node ends `took` seconds after the last of its needs has ended.
         nodes["device", row] = (float(took), needs)
         last[stream] = ("device", row)
     ends: dict[tuple[str, int], float] = {}
@@ -145,7 +146,7 @@ def test_json_of_a_graph_without_groups_is_still_read() -> None:
 
 @contextlib.contextmanager
 def four_ranks() -> Iterator[tuple[dist.ProcessGroup, dist.ProcessGroup]]:
-    """Act as rank 0 of four absent ranks; yield its group for sharding and its group for tensor parallelism."""
+    """Act as rank 0 of four, without other processes. Yield this rank's groups for sharding and tensor parallelism."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     try:
         yield dist.new_group([0, 1]), dist.new_group([0, 2])
@@ -186,7 +187,7 @@ def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
 
 
 def test_a_training_step_of_two_groups_has_lanes_and_bars_for_each_group() -> None:
-    """Both groups shard weights, and one splits a linear by rows: for these cases Thunder has a backward."""
+    """Both groups shard weights, and one also splits a linear by rows. Thunder has a backward for these collectives."""
     with four_ranks() as (sharded, split):
 
         def step(x, up, down, more):
@@ -212,7 +213,7 @@ def test_a_training_step_of_two_groups_has_lanes_and_bars_for_each_group() -> No
         assert found.lower_bound_s <= found.simulation.step_s + 1e-12
     stock, late, _ = plans
     assert stock.overlap.order.distances != late.overlap.order.distances
-    # Collectives of one group can share a bucket. Collectives of different groups cannot.
+    # A bucket joins collectives of the same group, here two gathers and two reductions, but never of two groups.
     issued = [plan.graph.statements.group[plan.graph.statements.kind == Kind.COLLECTIVE].tolist() for plan in plans]
     assert list(map(Counter, issued)) == [{0: 4, 1: 3}, {0: 4, 1: 3}, {0: 2, 1: 3}]
     layout = compute(stock.graph, stock.sites)

@@ -1,4 +1,4 @@
-"""The simulation gives the times that are computed by hand. No schedule beats the lower bound."""
+"""The simulated step takes the time that is computed by hand. No schedule is faster than the lower bound."""
 
 import dataclasses
 import itertools
@@ -27,7 +27,7 @@ KINDS = {"gather": Kind.COLLECTIVE, "reduce": Kind.COLLECTIVE, "wait": Kind.WAIT
 
 
 def graph(*lines: tuple[str, str, str], sizes: dict[str, int] | None = None) -> Graph:
-    """Build a forward graph from lines (name, inputs, outputs). Names that begin with `w` or `x` are arguments."""
+    """Build a forward graph from lines (name, inputs, outputs). Inputs that begin with `w` or `x` are arguments."""
     arguments = {n: ValueFlag.ARGUMENT for _, inputs, _ in lines for n in inputs.split() if n[0] in "wx"}
     made = by_hand([(*line, "") for line in lines], flags=arguments, sizes=sizes)
     kinds = [KINDS.get(name.partition(".")[0], Kind.OP) for name, _, _ in lines]
@@ -74,7 +74,8 @@ def test_gathers_run_one_after_the_other_in_the_order_of_their_issue() -> None:
     use = (("wait", "f1", "g1"), ("matmul", "x g1", "y"), ("wait", "f2", "g2"), ("matmul", "y g2", "z"))
     in_order, inverted = graph(first, second, *use), graph(second, first, *use)
     assert (issue_order(in_order).inversions, issue_order(inverted).inversions) == (0, 1)
-    # In order, the first matmul overlaps with the second gather. Inverted, both matmuls run after both gathers.
+    # If the gathers are issued in the order of their use, the first matmul overlaps with the second gather. In the
+    # inverted order, both matmuls run after both gathers.
     assert simulate(in_order, seconds(in_order)).step_s == 24.0
     assert simulate(inverted, seconds(inverted)).step_s == 28.0
 
@@ -128,7 +129,7 @@ def test_half_precision_runs_at_its_own_rate() -> None:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> tuple[Graph, StatementSeconds]:
-    """Draw a chain of matmuls, each of which reads its own gather. A gather is issued anywhere before its wait."""
+    """Draw a chain of matmuls and random durations. Each matmul reads a gather, issued at any place before its wait."""
     count = draw(st.integers(1, 6))
     slots = [draw(st.integers(0, i)) for i in range(count)]
     lines: list[tuple[str, str, str]] = []
@@ -163,7 +164,7 @@ def test_every_stream_does_one_thing_at_a_time(given_: tuple[Graph, StatementSec
 
 
 def test_measured_kernel_times_replace_the_machines_rates() -> None:
-    """Kernel times that were measured in one order apply in every order. Collectives still use the machine's rates."""
+    """Measured kernel times apply in all orders. Times of collectives are still computed from the machine's rates."""
     made = graph(("gather", "w", "f"), ("early", "x", "z"), ("wait", "f", "g"), ("matmul", "z g", "y"))
     machine = MACHINES["H100"]
     names, took_s = made.statements.name, [1e-6, 0.25, 1e-6, 0.5]

@@ -1,4 +1,4 @@
-"""A sweep on the workers of a Dask cluster, one of which dies."""
+"""A sweep on a Dask cluster. One of the workers dies during the sweep."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ with dask_runs.folder() as made:
 
 
 def points_of(pid: int) -> list[psutil.Process]:
-    """Return the child processes in which a worker runs points."""
+    """Return the child processes of a worker that run points of the sweep."""
     return [child for child in psutil.Process(pid).children() if "workbench.runs.sweep.sweep_point" in child.cmdline()]
 
 
 def kill_a_busy_worker(client: Client, killed: list[psutil.Process]) -> None:
-    """Wait until both workers run a point, then kill one; `killed` receives the process of its point."""
+    """Wait until both workers run a point, then kill one worker. Add the process that runs its point to `killed`."""
     pids = list(client.run(os.getpid).values())
     while not all(points_of(pid) for pid in pids):
         time.sleep(0.1)
@@ -74,6 +74,7 @@ def kill_a_busy_worker(client: Client, killed: list[psutil.Process]) -> None:
     os.kill(pids[0], signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with (
@@ -88,7 +89,7 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capf
             cli.main(["sweep", *given, "--dask", cluster.scheduler_address, "--json"])
         killer.join()
     assert killed
-    # The process that ran a point for the dead worker has ended, too.
+    # With the dead worker, the process that ran its point has ended.
     assert not any(point.is_running() for point in killed)
     document = json.loads(capfd.readouterr().out)
     assert not ended.value.code, document

@@ -1,4 +1,4 @@
-"""The search for the best order of collectives, and the effect of each policy on layers as wide as in Llama-2-7B."""
+"""Search for the best order of collectives, and the effect of each policy, for layers as wide as in Llama-2-7B."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def wide() -> wb.Workbench:
-    """A model of two layers as wide as in Llama-2-7B, so that kernels and collectives take as long as in Llama-2-7B."""
+    """A model of two layers as wide as in Llama-2-7B. Its kernels and collectives take as long as in Llama-2-7B."""
     sizes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "batch": 2, "sequence": 4096}
     return wb.open(
         "fsdp_llama",
@@ -48,7 +48,8 @@ def test_the_stock_order_hides_almost_no_communication(wide: wb.Workbench) -> No
     stock = overlap(wide, {})
     assert stock.order.inversions > 0
     reductions = sum("reduce_scatter" in site.id and not site.id.endswith("!wait") for site in wide.sites("waits"))
-    # All gathers are waited for before the first matmul, and all reductions are issued after the last matmul.
+    # In the stock order, the waits of all gathers are before the first matmul, and all reductions are issued after the
+    # last matmul. So no collective overlaps with a matmul.
     gathered = sum(bar.end_s - bar.start_s for bar in stock.simulation.bars if bar.stream == "communication")
     assert stock.simulation.exposed_communication_s > 0.8 * gathered
     assert reductions > 0
@@ -73,7 +74,7 @@ def test_a_limit_of_gathers_in_flight_limits_their_bytes(wide: wb.Workbench, lim
 
 @pytest.mark.parametrize("limit", [256, 300, 600])
 def test_an_order_obeys_a_limit_in_bytes(wide: wb.Workbench, limit: int) -> None:
-    """The gathers of the embedding and of the head are the largest: each takes 250 MiB."""
+    """The smallest limit allows a single gather of the embedding or of the head, the largest gathers (250 MiB each)."""
     capped = overlap(wide, {**LATE, "waits.issue": f"in_flight({limit}MiB)"}).simulation
     assert 0 < capped.ahead_peak_bytes <= limit * MIB
 
@@ -87,7 +88,8 @@ def test_the_search_finds_an_order_close_to_the_bound_and_as_fast_as_every_prese
         simulated = overlap(wide, preset)
         assert simulated.lower_bound_s == pytest.approx(found.lower_bound_s)
         assert found.best.step_s <= simulated.simulation.step_s * (1 + CLOSE)
-    # With two layers, the start and end are a larger part of a step than with 32: see benchmarks/test_waits.py.
+    # The gap to the bound is in the start and the end of a step. With two layers, these are a larger part of the step
+    # than with 32 layers, for which benchmarks/test_waits.py measures the gap.
     assert 0 <= found.over_bound < 0.03
 
 
@@ -128,7 +130,7 @@ def test_the_search_refuses_unknown_machines_and_buckets_and_programs_without_co
 
 
 def test_the_search_chooses_buckets_if_asked_to(planned: wb.Workbench) -> None:
-    """Collectives of small layers take only latency, so fewer collectives are faster."""
+    """In small layers, a collective takes only its latency. Buckets leave fewer collectives, which is faster."""
     alone, together = planned.search_waits(), planned.search_waits(buckets=("none", "layer"))
     assert together.best.step_s < alone.best.step_s
     assert together.choices["waits.bucket"] == "layer"

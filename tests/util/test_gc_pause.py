@@ -1,4 +1,4 @@
-"""Planning pauses Python's garbage collector and then restores it. If other code sets thresholds, they stay."""
+"""Planning pauses Python's garbage collector and restores it afterwards. Thresholds set in between are kept."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler.interop import gc_pause
 from workbench.interop.torch_private import dynamo_config
+from workbench.util import gc_pause
 
 
 @pytest.fixture(autouse=True)

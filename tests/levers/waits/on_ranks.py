@@ -1,7 +1,7 @@
-"""Train small modules on ranks of a CPU, each under a parallel mode and choices; report the distance from PyTorch.
+"""Train small modules on ranks of a CPU; report the distance from training with eager PyTorch.
 
-``python on_ranks.py FOLDER RANKS CASE…`` forks the ranks. They meet through a file in FOLDER, and each rank writes its
-results into FOLDER.
+``python on_ranks.py FOLDER RANKS CASE…`` forks the ranks. A case has a module, a parallel mode and choices. The ranks
+form a process group through a file in FOLDER, and each rank writes its results into FOLDER.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEFORE = {"waits.stage": "before_fusion"}
 
 
 class Blocks(nn.Module):
-    """Residual blocks. Some numbers of features are odd, a buffer is written in place, and a weight is used twice."""
+    """Residual blocks. Some numbers of features are odd. A buffer is written in place, and a weight is used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Blocks(nn.Module):
 
 
 class Normed(nn.Module):
-    """Two convolutions, and between them a batch norm that writes its statistics in place."""
+    """A batch norm, which writes its statistics in place, between two convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Normed(nn.Module):
 
 
 class Tied(nn.Module):
-    """Linears of which two share a weight, and a buffer that each call replaces by a new tensor."""
+    """Three linears, two of which share a weight, and a buffer that each call replaces by a new tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Split(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A module, and the parallel mode, choices, executor and front end with which it is trained."""
+    """A module to train, and its parallel mode, choices, executor and front end."""
 
     module: type[nn.Module]
     parallel: str
@@ -114,7 +114,7 @@ CASES = {
     "ddp, tied, by Dynamo": Case(Tied, "ddp", {"waits.bucket": "1MiB"}, capture="dynamo"),
     "tensor, by Dynamo": Case(Split, "tensor", ORDER, capture="dynamo"),
 }
-"""Cases by name. In `Normed`, each rank uses the statistics of its own batch, as each copy in `expected` does."""
+"""Cases by name. The batch norm in `Normed` uses statistics of its rank's batch, as the copies in `expected` do."""
 
 
 IN_TEST = (
@@ -128,7 +128,7 @@ IN_TEST = (
     "ddp, tied, by Dynamo",
     "tensor, by Dynamo",
 )
-"""Cases for `make test`: each parallel mode, and each kind of choice. `make long` runs all cases."""
+"""Cases for `make test`, which cover each parallel mode and each kind of choice. `make long` runs all cases."""
 
 
 def inputs(module: type[nn.Module], rank: int) -> list[Tensor]:
@@ -139,7 +139,7 @@ def inputs(module: type[nn.Module], rank: int) -> list[Tensor]:
 
 
 def step(parameters: list[nn.Parameter]) -> None:
-    """Do a step of plain gradient descent."""
+    """Subtract each parameter's gradient, times `RATE`, from the parameter. Delete the gradient."""
     with torch.no_grad():
         for parameter in parameters:
             assert parameter.grad is not None
@@ -148,7 +148,10 @@ def step(parameters: list[nn.Parameter]) -> None:
 
 
 def expected(module: nn.Module, parallel: str) -> dict[str, Tensor]:
-    """Train a copy of the module for each rank by eager PyTorch with averaged gradients; return the parameters."""
+    """Train one copy of a module for each rank with eager PyTorch, and average gradients. Return the parameters.
+
+    Under tensor parallelism, all ranks have the same batch, so only one copy is trained.
+    """
     seen = range(RANKS) if parallel != "tensor" else range(1)
     copies = [copy.deepcopy(module) for _ in seen]
     batches = [inputs(type(module), rank) for rank in seen]
@@ -165,7 +168,10 @@ def expected(module: nn.Module, parallel: str) -> dict[str, Tensor]:
 
 
 def difference(full: Tensor, mine: Tensor, rank: int) -> float:
-    """Return how far this rank's part of a parameter is from the same part of `full`, ignoring Thunder's padding."""
+    """Return the largest difference between a rank's shard of a parameter and the same rows or columns of `full`.
+
+    Elements that Thunder adds to a shard as padding are ignored.
+    """
     for dim in range(full.ndim):
         if mine.shape[dim] != full.shape[dim]:
             size = mine.shape[dim]
@@ -175,7 +181,7 @@ def difference(full: Tensor, mine: Tensor, rank: int) -> float:
 
 
 def error(case: Case, rank: int) -> float:
-    """Train under a case; return the largest difference from `expected`, relative to the largest change by training."""
+    """Train the module of a case. Return the largest difference from `expected`, relative to the largest update."""
     import workbench as wb
 
     torch.manual_seed(7)
@@ -200,13 +206,13 @@ def error(case: Case, rank: int) -> float:
 
 
 def main() -> None:
-    """Run the cases on all ranks. Each rank writes the distance, or the traceback, of each case."""
+    """Run the cases on all ranks. For each case, each rank writes the result of `error`, or a traceback."""
     # Import these once, before the ranks are forked. Otherwise each rank would import them in its first case.
-    from tests.waits import forked
+    from tests.levers.waits import forked
     from workbench.compiler import api  # noqa: F401
 
     folder, count, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    # Regions run as the functions they consist of: the cases test the order of statements, not the compiler.
+    # Regions run their PyTorch functions without compiling: the cases test the order of statements, not the compiler.
     stock = torch.compile
     torch.compile = lambda function, **options: stock(function, **options) if "backend" in options else function
 
