@@ -1,6 +1,7 @@
-"""Write docs/reference/gpu_check.md and the durations of parts from the checks in benchmarks/results.
+"""Write docs/reference/gpu_check.md, and the durations of parts, from the GPU checks in benchmarks/results.
 
-Copy a machine's ``gpu-check.json`` to ``benchmarks/results/MACHINE/``, then run ``python -m benchmarks.gpu_page``.
+First copy a machine's ``gpu-check.json`` to ``benchmarks/results/MACHINE/``. The result of a slot needs a name of its
+own, such as ``slot-1.json``. Then run ``python -m benchmarks.gpu_page``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import workbench
 from workbench.gpu_check import page, suite
 from workbench.gpu_check.log import is_right
 from workbench.gpu_check.part import WRONG
-from workbench.gpu_check.parts import PARTS
+from workbench.gpu_check.parts import PARTS, QUESTIONS, SLOT
 from workbench.summary import human_seconds
 
 ROOT = Path(__file__).parents[1]
@@ -33,24 +34,45 @@ thunder-workbench gpu-check --minutes 10       # the same command resumes an int
 thunder-workbench gpu-check --only main        # run one part
 thunder-workbench gpu-check --retry            # repeat failed and wrong steps
 thunder-workbench gpu-check --rehearse         # without a GPU: every part with small shapes, on the CPU or planned
+thunder-workbench gpu-check --slot 13          # a short slot: the questions without an answer; results in gpu-slot/
 ```
 
 The check needs no network and no browser. The most informative steps of each part run first. Each part is a process
 with a time limit. The result of each step is written to `PART.jsonl` at once; `gpu-check.json` and `gpu-check.md` are
 written after each part. If a step crashes or hangs, it is reported and the next step starts. A step is wrong if results
 differ from those of unmodified Thunder, if a predicted peak differs by more than 3 % from the measured peak, or if less
-than 95 % of the compile time is attributed. If a step is wrong, the exit status is 1.
+than 95 % of the compile time is attributed to stages and fusions. If a step is wrong, the exit status is 1. Each
+record has `spent`, the seconds of the step by kind: the start of its processes, imports, opening programs,
+compiling, measuring, and other.
 
 | part | what it does | at most |
 |---|---|---|
 """
 
+QUEUE = """\
+## A short slot
+
+`--slot MINUTES` asks a queue of questions, the most valuable first. The time counts from the start of the command. Each
+step of a question has at most {limit_s:g} seconds, and a step begins only if the rest of the slot is as long as the
+step's limit. `gpu-check.json` in the folder of the results is written after each step, and lists the steps that are
+left.
+
+Steps that a slot on the same machine has answered before are left out. These answers are in
+`benchmarks/results/MACHINE/`: copy the `gpu-check.json` of each slot there under a name of its own, such as
+`slot-1.json`. A step that failed or is wrong counts as answered; `--retry` asks it again. Predictions were written down
+before: each row of `benchmarks/results/gpu_predictions.csv` names the step and the figure that it is compared with.
+With `--rehearse`, the first step of each question runs on the CPU.
+
+| question | |
+|---|---|
+"""
+
 FOUND = """\
 ## Results
 
-Each table shows one check, with the predictions of its day. All figures are in `gpu-check.json` of the machine's folder
-in `benchmarks/results`. [Memory](../explanation/memory.md#on-cuda) says how today's predictions compare with these
-measurements.
+Each section shows one check. *Not right* compares measured figures with predictions of the date of the check. All
+figures are in the files of the machine's folder in `benchmarks/results`. Predictions have improved since: a test
+compares today's with these measurements (see [Memory](../explanation/memory.md#on-cuda)).
 
 """
 
@@ -60,8 +82,8 @@ NOT_YET = """\
 
 
 def kept() -> list[dict[str, Any]]:
-    """Return the stored checks: checks on GPUs before rehearsals, and the latest first."""
-    found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"*/{suite.RESULT_FILE}"))]
+    """Return the stored checks: first the checks on GPUs, then the rehearsals, each from the latest."""
+    found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*/*.json"))]
     return sorted(sorted(found, key=lambda each: str(each["date"]), reverse=True), key=lambda each: each["rehearsal"])
 
 
@@ -70,21 +92,26 @@ def text() -> str:
     results = kept()
     parts = "".join(f"| `{part.name}` | {part.does} | {part.limit_s / 60:g} min |\n" for part in PARTS)
     notice = "" if any(not result["rehearsal"] for result in results) else NOT_YET.format(how=page.HOW_TO_SEND) + "\n"
-    return HEAD + parts + "\n" + FOUND + notice + "\n".join(map(summary, results))
+    queue = QUEUE.format(limit_s=SLOT.step_limit_s)
+    queue += "".join(f"| {number} | {question} |\n" for number, question in QUESTIONS.items())
+    return HEAD + parts + "\n" + queue + "\n" + FOUND + notice + "\n".join(map(summary, results))
 
 
 def summary(result: dict[str, Any]) -> str:
-    """Return the section of one check: the state of each part, then its failed and wrong steps."""
+    """Return the page's section on one check: the state of each part, and then all failed and wrong steps."""
     kind = "rehearsal, no GPU" if result["rehearsal"] else "GPU"
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines = [
         f"## {result['machine']} ({kind}), {result['date']}",
         "",
-        f"`{page.COMMAND}{' --rehearse' * result['rehearsal']}`, executor {result['executor']}; {versions}.",
+        f"`{page.command_of(result)}`, executor {result['executor']}; {versions}.",
         "",
-        "| part | state | took | steps | not right |",
-        "|---|---|---|---|---|",
     ]
+    slot = SLOT.name in result["parts"]
+    if slot:
+        lines += [*page.questions_table(result), "", page.spent_text(result)]
+    else:
+        lines += ["| part | state | took | steps | not right |", "|---|---|---|---|---|"]
     wrong = []
     for part in result["parts"].values():
         faults = [step for step in part["steps"] if not is_right(step)]
@@ -92,12 +119,14 @@ def summary(result: dict[str, Any]) -> str:
             f"- {part['title']}, **{step['step']}**: {step['error'] or step['figures'][WRONG]}" for step in faults
         ]
         took = human_seconds(part["seconds"]) if part["steps"] else ""
+        if slot:
+            continue
         lines.append(f"| {part['title']} | {part['state']} | {took} | {len(part['steps'])} | {len(faults)} |")
     return "\n".join([*lines, *([""] if wrong else []), *wrong]) + "\n"
 
 
 def elsewhere() -> str:
-    """Return the durations of parts in all stored checks, as the JSON document that the package contains."""
+    """Return the JSON document with the durations of parts in all stored checks. The package contains this document."""
     told = [
         {
             "machine": result["machine"],
@@ -106,6 +135,7 @@ def elsewhere() -> str:
             "seconds": {name: part["seconds"] for name, part in result["parts"].items() if part["state"] == "done"},
         }
         for result in kept()
+        if SLOT.name not in result["parts"]
     ]
     return json.dumps(told, indent=1) + "\n"
 

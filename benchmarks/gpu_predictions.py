@@ -1,30 +1,53 @@
-"""Write down what is predicted for a GPU before anything is measured on it.
+"""Write predictions for a GPU to a file, before the GPU is measured.
 
-``python -m benchmarks.gpu_predictions [QUESTION …]`` rewrites these questions' rows of
-``benchmarks/results/gpu_predictions.csv``. The commit of a row is older than any measurement that it is compared with.
-Programs are planned for an H100 with nvFuser's fusions; nothing runs.
+``python -m benchmarks.gpu_predictions [QUESTION …]`` replaces the rows of these questions in
+``benchmarks/results/gpu_predictions.csv``, and their choices in ``gpu_choices.json``. The commit of a row is older than
+the measurements with which the row is compared. Programs are planned for an H100 with nvFuser's fusions, and do not
+run.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import workbench
+from workbench.analysis.cost.machines import H100
 from workbench.analysis.memory.reserved_memory import predict_reserved
 from workbench.bench import Workbench
+from workbench.gpu_check import large_layers, launches, optimizers
 from workbench.gpu_check.large_layers import LLAMA_7B
+from workbench.gpu_check.questions import CHOICES, LONG_TOKENS, PREDICTIONS, SUBJECTS
 
-PATH = Path(__file__).parent / "results" / "gpu_predictions.csv"
-HEADS = ("question", "subject", "figure", "predicted", "commit")
+HEADS = ("question", "subject", "figure", "predicted", "step", "compared_with", "commit")
+"""Columns. ``step`` names the step of `workbench.gpu_check.questions` that measures the figure.
+
+``compared_with`` is the name of the measured figure. Both are empty if the figure is not measured.
+"""
+_MEMORY = {"peak_bytes": "measured_peak_bytes", "reserved_bytes": "reserved_bytes"}
+MEASURED: dict[str, dict[str, str]] = {
+    "1": _MEMORY,
+    "2": {**_MEMORY, "fits": "trains"},
+    "3": {**_MEMORY, "step_s": "step_s"},
+    "4": {},
+    "5": {},
+    "7": {"peak_bytes": "measured_peak_bytes", "hidden_share": "hidden_share"},
+}
+"""Names of measured figures, by question and by name of the predicted figure.
+
+Question 6 is not in the table: all its figures are measured under their predicted names. For the other questions,
+figures that are not in the table are not measured.
+"""
 CARD_BYTES = 79 << 30
-"""Memory of an H100 of 80 GB that is free for PyTorch, about."""
+"""Approximate bytes of memory that PyTorch can use on an H100 with 80 GB."""
 
 type Row = tuple[str, str, str, float]
+type ChoicesOf = tuple[str, dict[str, str]]
+"""A subject and its choices."""
 
 
 def planned(program: Any, *args: Any, **settings: Any) -> Workbench:
@@ -35,37 +58,10 @@ def llama_7b(layers: int, sequence: int) -> Workbench:
     return planned("llama", layers=layers, sequence=sequence, **LLAMA_7B)
 
 
-PEAKS: dict[str, Callable[[], Workbench]] = {
-    "mlp": lambda: planned("mlp"),
-    **{
-        f"residual_chain, {layers} layers": lambda layers=layers: planned("residual_chain", layers=layers, grad=True)
-        for layers in (1, 2, 3, 4)
-    },
-    "llama": lambda: planned("llama"),
-    "7B shapes, 1 layer, 4096 tokens": lambda: llama_7b(1, 4096),
-    "7B shapes, 2 layers, 4096 tokens": lambda: llama_7b(2, 4096),
-    "GPT-2, 2 layers": lambda: planned(f"{__file__}:gpt2"),
-    "ResNet-18": lambda: planned(f"{__file__}:resnet18"),
-}
-
-
-def gpt2() -> Any:
-    """Hugging Face's GPT-2 in its published width, with two layers."""
-    import torch
-    import transformers
-
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=2)).train()
-    ids = torch.randint(0, 50257, (4, 512))
-    return model, (), {"input_ids": ids, "labels": ids}
-
-
-def resnet18() -> Any:
-    """torchvision's ResNet-18 with random weights, and a loss."""
-    import torch
-    import torchvision
-
-    model = torch.nn.Sequential(torchvision.models.resnet18(), torch.nn.LogSoftmax(-1))
-    return model.train(), (torch.randn(16, 3, 224, 224),)
+def open_subject(subject: str) -> Workbench:
+    """Plan a program of question 1."""
+    program, settings = SUBJECTS[subject]
+    return planned(program, **settings)
 
 
 def memory(question: str, subject: str, bench: Workbench) -> Iterator[Row]:
@@ -77,44 +73,73 @@ def memory(question: str, subject: str, bench: Workbench) -> Iterator[Row]:
 
 
 def peaks() -> Iterator[Row]:
-    for subject, opened in PEAKS.items():
-        yield from memory("1", subject, opened())
+    for subject in SUBJECTS:
+        yield from memory("1", subject, open_subject(subject))
 
 
-def beyond_the_card() -> Iterator[Row]:
-    """The deepest stack that fits without choices, and the choices for one that is half as deep again."""
-    one, two = llama_7b(1, 16384).plan.peak_bytes, llama_7b(2, 16384).plan.peak_bytes
+def beyond_the_card() -> Iterator[Row | ChoicesOf]:
+    """Yield rows of the deepest stack that fits the GPU without choices, and of a fit of a stack 1.5 times as deep."""
+    one, two = llama_7b(1, LONG_TOKENS).plan.peak_bytes, llama_7b(2, LONG_TOKENS).plan.peak_bytes
     layers = 1 + (CARD_BYTES - one) // (two - one)
-    while not predict_reserved((bench := llama_7b(layers, 16384)).plan.graph, CARD_BYTES).fits:
+    while not predict_reserved((bench := llama_7b(layers, LONG_TOKENS)).plan.graph, CARD_BYTES).fits:
         layers -= 1
     yield "2", "7B shapes, 16384 tokens, without choices", "layers", layers
     yield from memory("2", f"7B shapes, 16384 tokens, {layers} layers", bench)
     deeper = layers * 3 // 2
-    bench = llama_7b(deeper, 16384)
+    bench = llama_7b(deeper, LONG_TOKENS)
     subject = f"7B shapes, 16384 tokens, {deeper} layers"
     yield "2", f"{subject}, without choices", "peak_bytes", bench.plan.peak_bytes
-    found = bench.fit(CARD_BYTES * 95 // 100)
-    bench.choose(found.choices)
-    yield from memory("2", f"{subject}, fit to 95 %", bench)
-    yield "2", f"{subject}, fit to 95 %", "added_s", found.added_s
+    found = bench.fit(CARD_BYTES * 95 // 100, reserved=True)
+    subject = f"{subject}, reserved memory fit to 95 %"
+    yield subject, dict(found.choices)
+    yield from memory("2", subject, bench)
+    yield "2", subject, "added_s", found.added_s
     for expandable in (False, True):
         fits = predict_reserved(bench.plan.graph, CARD_BYTES, expandable_segments=expandable).fits
-        yield "2", f"{subject}, fit to 95 %", f"fits{' with expandable segments' if expandable else ''}", int(fits)
+        yield "2", subject, f"fits{' with expandable segments' if expandable else ''}", int(fits)
 
 
-def curve() -> Iterator[Row]:
-    """Five points of step time against peak for each set of levers."""
+def curve() -> Iterator[Row | ChoicesOf]:
+    """Yield the five points of each of three curves of step time over peak: by recomputing, by offloading, by both."""
     for using in (("recompute",), ("offload",), ("recompute", "offload")):
-        bench = llama_7b(2, 16384)
+        bench = llama_7b(2, LONG_TOKENS)
         found = bench.curve(points=5, using=using).wait()
         for index, point in enumerate(found.points):
             subject = f"7B shapes, 2 layers, 16384 tokens, {' and '.join(using)}, point {index}"
             yield "3", subject, "peak_bytes", point.peak_bytes
             yield "3", subject, "step_s", point.step_s
+            yield subject, dict(point.choices)
+
+
+def compared(question: str, subject: str, figure: str) -> tuple[str, str]:
+    """Return the step that measures a figure, and the measured figure's name. Both are empty if no step measures it."""
+    measured = MEASURED[question].get(figure, "") if question in MEASURED else figure
+    return (f"{question}: {subject}", measured) if measured else ("", "")
+
+
+def launch_times() -> Iterator[Row]:
+    """Yield rows of host, device and CUDA-graph times by size, and of a ranking of variants with and without syncs."""
+    for figure, value in launches.predict_ranking(H100).items():
+        yield "6", launches.RANKING, figure, float(value)
+    for width in launches.WIDTHS:
+        bench = planned("mlp", **launches.settings_of(width))
+        for figure, value in launches.predict_size(bench.plan.graph, H100).items():
+            yield "6", f"mlp, width {width}", figure, float(value)
+
+
+def transfers() -> Iterator[Row]:
+    """Yield, for two layers with offloaded storages, the peak and the share of transfers that compute hides."""
+    for sequence in (4096, LONG_TOKENS):
+        for ahead in ("0", "8"):
+            bench = large_layers.open_offloaded(llama_7b(2, sequence), ahead)
+            subject = f"2 layers, {sequence} tokens, offloaded, {ahead} ahead"
+            yield "7", subject, "peak_bytes", bench.plan.peak_bytes
+            for figure, value in large_layers.predict_hidden(bench.plan, H100).items():
+                yield "7", subject, figure, value
 
 
 def depth() -> Iterator[Row]:
-    """Unique fusions of `residual_chain` by depth."""
+    """Yield the number of unique fusions of `residual_chain` for several depths."""
     for layers in (8, 32, 64, 128):
         bench = planned("residual_chain", layers=layers, grad=True)
         yield "4", f"residual_chain, {layers} layers, stock", "unique_fusions", bench.plan.census.unique
@@ -123,33 +148,47 @@ def depth() -> Iterator[Row]:
 
 
 def sets() -> Iterator[Row]:
-    """Sets and fences of Adam's step under each policy."""
-    for policy in next(site for site in planned("adam").sites("copies") if site.id == "copies.policy").options:
-        bench = planned("adam")
-        bench.choose({"copies.policy": policy})
-        for name in ("sets", "fences", "compilations"):
-            yield "5", f"adam, policy {policy}", name, bench.plan.counts[name]
+    """Yield the numbers of `set` nodes and of fences of PyTorch's Adam under each policy."""
+    bench = planned("torch_adam", **optimizers.SETTINGS)
+    for fences in optimizers.FENCES:
+        for policy in optimizers.POLICIES:
+            plan = bench.plan_under({"copies.policy": policy, "copies.fences": fences})
+            for name in ("sets", "fences", "compilations"):
+                yield "5", f"torch_adam, {policy}, fences {fences}", name, plan.counts[name]
 
 
-QUESTIONS = {"1": peaks, "2": beyond_the_card, "3": curve, "4": depth, "5": sets}
+QUESTIONS = {"1": peaks, "2": beyond_the_card, "3": curve, "4": depth, "5": sets, "6": launch_times, "7": transfers}
 
 
 def read() -> list[dict[str, str]]:
-    with PATH.open() as file:
+    with PREDICTIONS.open() as file:
         return list(csv.DictReader(file))
 
 
 def main(asked: list[str]) -> None:
-    """Replace the rows of these questions; of all, if none is named."""
-    wanted = asked or list(QUESTIONS)
+    """Replace the rows of the named questions. If none is named, replace all rows."""
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
-    rows = [tuple(row.values()) for row in read() if row["question"] not in wanted] if PATH.exists() else []
-    for question in wanted:
-        for row in QUESTIONS[question]():
-            print(*row, sep=", ", flush=True)
-            rows.append((*map(str, row), commit))
-    with PATH.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([HEADS, *sorted(rows, key=lambda row: row[0])])
+    for question in asked or list(QUESTIONS):
+        rows, choices = [], {}
+        for found in QUESTIONS[question]():
+            if len(found) == 2:
+                choices[found[0]] = found[1]
+            else:
+                print(*found, sep=", ", flush=True)
+                rows.append((*map(str, found), *compared(*found[:3]), commit))
+        store(question, rows, choices)
+
+
+def store(question: str, rows: list[tuple[str, ...]], choices: dict[str, dict[str, str]]) -> None:
+    """Replace the rows and the choices of a question in the files."""
+    kept = [tuple(row.values()) for row in read() if row["question"] != question] if PREDICTIONS.exists() else []
+    with PREDICTIONS.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([HEADS, *sorted([*kept, *rows], key=lambda row: int(row[0]))])
+    made = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
+    made = {number: its for number, its in made.items() if number != question} | (
+        {question: choices} if choices else {}
+    )
+    CHOICES.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recorded peaks from a GPU are compared with the current predictions, which are planned without a GPU."""
+"""Recorded peaks of a GPU are compared with current predictions, which need no GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(why_no_nvfuser()), reason="nvFuser does not
 
 
 def recorded(part: str, step: str) -> int:
-    """Return the measured peak of a step of the recorded check."""
+    """Return the measured peak in bytes of one step of the recorded GPU check."""
     steps: list[dict[str, Any]] = json.loads(RECORDED.read_text())["parts"][part]["steps"]
     return int(next(each for each in steps if each["step"] == step)["figures"]["measured_peak_bytes"])
 
@@ -38,10 +38,10 @@ def planned(program: str, choices: Mapping[str, str] | None = None, **settings: 
 
 
 def as_measured_then(bench: Workbench) -> int:
-    """Return the predicted peak as the recorded runs counted peaks.
+    """Return the predicted peak in bytes, computed by the rules of the recorded measurement.
 
-    These runs counted arguments by their elements. In the backward they counted one block for a loss and one for its
-    gradient.
+    The recorded runs counted arguments by the bytes of their elements. At a peak in the backward, they also counted one
+    block for the loss and one block for its gradient.
     """
     graph, line = bench.plan.graph, bench.plan.timeline
     arguments = (graph.values.flags & ValueFlag.ARGUMENT) != 0
@@ -67,17 +67,19 @@ def test_the_predicted_peak_of_an_mlp_equals_the_recorded_peak_to_the_byte() -> 
     assert as_measured_then(planned("mlp", layers=1)) == recorded("environment", "a program runs")
 
 
+@pytest.mark.slow
 def test_the_predicted_peak_of_a_llama_is_within_the_tolerance() -> None:
-    """The difference is the rest of a block that PyTorch does not split. PyTorch chose this block by its history."""
+    """Measured minus predicted is the unused rest of a freed block: PyTorch reuses the block without splitting it."""
     bench = planned("llama", layers=2, dim=512, heads=8, sequence=256)
     measured = recorded("main", "run, float32")
     assert abs(bench.plan.peak_bytes / measured - 1) < MOST_OFF_SHARE
     assert 0 < measured - as_measured_then(bench) < 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2])
 def test_predicted_peaks_of_large_layers_are_within_the_tolerance(layers: int) -> None:
-    """The difference is a few blocks: the seeds of attention are on the host, but fake tensors have them on the GPU."""
+    """The difference is a few blocks: the prediction counts attention's seeds on the GPU, but they are on the host."""
     bench = planned("llama", layers=layers, sequence=4096, batch=1, **LLAMA_7B)
     measured = recorded("memory", f"{layers} {'layer' if layers == 1 else 'layers'}, 4096 tokens")
     assert abs(bench.plan.peak_bytes / measured - 1) < MOST_OFF_SHARE

@@ -1,4 +1,4 @@
-"""A check runs each step once, even if its processes die. Failures are reported and recorded."""
+"""The GPU check runs each step once, even if the check's processes die. It reports and records failures."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_a_step_that_kills_its_process_is_reported_and_other_steps_run(tmp_path:
     assert lines["c"]["error"] == "ValueError: as told"
     assert lines["d"]["error"] == "ended by itself with exit status 3 in this step"
     assert "illegal memory access" in lines["e"]["error"]
-    # After a lost device, a new process continues with the earlier results.
+    # After a step lost the device, a new process runs the next steps. It has the figures of earlier steps.
     assert lines["f"]["figures"]["known"] == 5
     assert lines["a"]["figures"]["pid"] != lines["f"]["figures"]["pid"]
     assert lines["a"]["figures"]["not a number"] is None
     assert lines["g"]["figures"]["wrong"] == "not as it has to be"
     assert suite.count_wrong(found) == 5
 
-    # Failed steps stay recorded until they are requested again.
+    # Failed steps stay recorded and do not run again unless `retry` requests it.
     checked(tmp_path)
     assert len(began(tmp_path)) == 7
     told(tmp_path, [(name, "0") for name, _ in plan])
@@ -109,7 +109,7 @@ def test_a_check_killed_at_random_moments_loses_no_step_and_repeats_no_step(tmp_
         since = len(began(tmp_path)) if kept else 0
         check = subprocess.Popen([sys.executable, "-c", CARRY_OUT, str(tmp_path)], stdin=subprocess.DEVNULL)
         give_up_s = time.monotonic() + 120
-        # The check is killed only after it has recorded a step, at a random moment.
+        # Wait until the check has recorded another step. Then kill it at a random moment.
         while len(Log(tmp_path, trials.NAME).lines()) <= len(kept) and check.poll() is None:
             assert time.monotonic() < give_up_s
             time.sleep(0.01)
@@ -127,7 +127,7 @@ def test_a_check_killed_at_random_moments_loses_no_step_and_repeats_no_step(tmp_
 
 
 def wait_for_silence(folder: Path) -> None:
-    """Wait until no process of the check is left. Its children end when the check ends."""
+    """Wait until all processes of the killed check have ended. Child processes end when the check ends."""
     give_up_s = time.monotonic() + 120
     while alive := [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder) in command_of(pid)]:
         assert time.monotonic() < give_up_s, alive
@@ -146,7 +146,7 @@ def test_a_step_that_ends_during_a_query_is_not_reported_as_running(tmp_path: Pa
     def carry_out() -> None:
         log = Log(tmp_path, trials.NAME)
         while not ended.is_set():
-            log.begin("a")
+            log.begin("a", 2.0)
             log.forget_begun()
 
     before = sys.getswitchinterval()
@@ -163,11 +163,11 @@ def test_a_step_that_ends_during_a_query_is_not_reported_as_running(tmp_path: Pa
         ended.set()
         thread.join()
         sys.setswitchinterval(before)
-    assert seen == {"", "a"}
+    assert seen == {("", float("inf")), ("a", 2.0)}
 
 
 def parts_of(folder: Path, plans: dict[str, list[tuple[Any, ...]]]) -> list[CheckPart]:
-    """Return parts with a plan and a module each."""
+    """Return a part for each of the plans, after writing its plan and its module into the folder."""
     for name, plan in plans.items():
         (folder / f"{name}.json").write_text(json.dumps(plan))
         acts = "import functools\nfrom tests.gpu_check import trials\n"
@@ -203,7 +203,7 @@ def test_if_all_first_steps_are_done_a_resumed_check_does_not_search_for_them(
     found = suite.run_check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
     assert {part["state"] for part in found.values()} == {"done"}
     assert len((tmp_path / trials.TURNS).read_text().splitlines()) == before + 2
-    # If steps are repeated, first steps run first again.
+    # When failed steps are repeated, the steps marked `first` run before the others again.
     plans = {name: [(f"{name} a", "wrong", True), *plan[1:]] for name, plan in plans.items()}
     Log(tmp_path, "one").path.write_text("")
     (tmp_path / suite.RESULT_FILE).unlink()
@@ -219,7 +219,7 @@ def test_scarce_time_is_shared_by_the_parts(tmp_path: Path, monkeypatch: pytest.
     counts = {name: len(part["steps"]) for name, part in found.items()}
     assert min(counts.values()) > 2, counts
     assert {part["state"] for part in found.values()} == {"out of time"}
-    # No step was cut off before the time was over.
+    # No step was ended early.
     assert not [line for part in found.values() for line in part["steps"] if line["error"]]
 
 
@@ -242,7 +242,7 @@ def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     first = {name: [step.id for step in its if step.first] for name, its in steps.items()}
     assert all(first.values())
     assert first["main"] == ["plan", "run, float32", "cancel", "run, recomputed"]
-    # Only these short parts consist of first steps alone.
+    # Only in these short parts, all steps are marked `first`.
     rest = {name for name, its in steps.items() if len(first[name]) < len(its)}
     assert rest == steps.keys() - {"environment", "tests", "ranks"}
 
@@ -250,7 +250,7 @@ def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
 def test_steps_of_a_killed_check_count_even_if_its_summary_lacks_them(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0"), ("b", "hang")])
     checked(tmp_path, step_limit_s=0.5)
-    # Imitate a kill during this part: the summary covers only the part before.
+    # Imitate a kill during this part: the summary then has results only of the parts before it.
     path = tmp_path / suite.RESULT_FILE
     result = json.loads(path.read_text())
     result["parts"][trials.NAME] |= {"state": "not begun", "seconds": 0.0, "steps": []}

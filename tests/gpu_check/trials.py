@@ -1,4 +1,4 @@
-"""A part with steps that misbehave on request, for tests of the check's runner."""
+"""A part of the GPU check whose steps misbehave on request, for tests of the code that runs the check."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ BEGAN, PLAN, TURNS = "began.txt", "plan.json", "turns.txt"
 NAME = "trial"
 
 
-def part(name: str = NAME, module: str = __name__, **limits: float) -> CheckPart:
+def part(name: str = NAME, module: str = __name__, *, in_slot: bool = False, **limits: float) -> CheckPart:
     return CheckPart(
         name=name,
         title="Trial",
         does="What it is told to.",
         module=module,
+        in_slot=in_slot,
         **{"limit_s": 60.0, "step_limit_s": 60.0, **limits},
     )
 
 
 def steps(conditions: Conditions, plan: str = PLAN) -> Iterator[CheckStep]:
-    """Yield the steps of the plan in the folder: a name, an action, and optionally whether it is a first step."""
+    """Yield the steps of the folder's plan file. An entry has a name, an action, and optional fields of a step."""
     with (conditions.folder / TURNS).open("a") as turns:
         turns.write(f"{os.getpid()}\n")
     for name, what, *first in json.loads((conditions.folder / plan).read_text()):

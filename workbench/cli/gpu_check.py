@@ -1,10 +1,12 @@
-"""`gpu-check`: all measurements on a GPU, in one command."""
+"""`gpu-check`: run all checks and measurements that need a GPU."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import psutil
 import typer
 from rich.console import Console
 
@@ -14,7 +16,20 @@ from workbench.cli.statuses import DONE, FAILED
 
 
 def gpu_check(
-    minutes: Annotated[float, typer.Option("--minutes", metavar="M", help="Time limit in minutes.", min=0.1)] = 40.0,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", metavar="M", help="Time limit in minutes; by default 40.", min=0.1),
+    ] = None,
+    slot: Annotated[
+        float | None,
+        typer.Option(
+            "--slot",
+            metavar="MINUTES",
+            help="Ask only the queue of questions whose answers are not committed yet, each at most 90 seconds, in "
+            "this many minutes from the start of the command.",
+            min=0.1,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -34,12 +49,18 @@ def gpu_check(
 
     The same command continues an unfinished check.
     """
+    from workbench.errors import ChoiceError
     from workbench.gpu_check import suite
     from workbench.summary import human_seconds
 
+    if slot is not None:
+        if minutes is not None or only:
+            raise ChoiceError("--slot MINUTES is given without --minutes and --only: it limits the time of the queue")
+        return _ask_questions(slot, out, rehearse=rehearse, retry=retry, as_json=as_json)
+    minutes = 40.0 if minutes is None else minutes
     parts = suite.choose_parts(only or [])
     folder = out or Path("gpu-check-rehearsal" if rehearse else "gpu-check")
-    # PyTorch is imported here first.
+    # The next line imports PyTorch. Share its bytecode with the processes that run the parts.
     with suite.share_bytecode():
         suite.conditions_of(folder, rehearse=rehearse)
         console = Console(stderr=True)
@@ -72,9 +93,43 @@ def gpu_check(
         took = human_seconds(outcome["seconds"]) if outcome["steps"] else ""
         add_row(table, outcome["title"], outcome["state"], str(len(outcome["steps"])), str(wrong), took)
     print_table(table)
+    _print_wrong(result, folder)
+    return DONE if right else FAILED
+
+
+def _ask_questions(minutes: float, out: Path | None, *, rehearse: bool, retry: bool, as_json: bool) -> int:
+    from workbench.gpu_check import suite
+    from workbench.gpu_check.page import count_by_question, spent_text
+
+    folder = out or Path("gpu-slot-rehearsal" if rehearse else "gpu-slot")
+    with suite.share_bytecode(), Console(stderr=True).status("starting") as status:
+        result = suite.run_slot(
+            folder,
+            minutes,
+            rehearse=rehearse,
+            retry=retry,
+            # The slot began when this process started. Since then, imports have taken some seconds.
+            begun_s=time.monotonic() - (time.time() - psutil.Process().create_time()),
+            on_progress=None if as_json else lambda progress: status.update(suite.progress_text(progress)),
+        )
+    right = suite.is_all_right(result)
+    if as_json:
+        print_json({"ok": right, "out": str(folder), **result})
+        return DONE if right else FAILED
+    table = new_table("question", "steps answered", "not right", "left")
+    for question, answered, wrong, left in count_by_question(result):
+        add_row(table, question, str(answered), str(wrong), str(left))
+    print_table(table)
+    print_line(spent_text(result))
+    _print_wrong(result, folder)
+    return DONE if right else FAILED
+
+
+def _print_wrong(result: dict[str, Any], folder: Path) -> None:
+    from workbench.gpu_check import suite
+
     for outcome in result["parts"].values():
         for line in outcome["steps"]:
             if not suite.is_right(line):
                 print_line(f"{outcome['title']}, {line['step']}: {line['error'] or line['figures'][suite.WRONG]}")
     print_line(f"page: {folder / suite.PAGE_FILE}")
-    return DONE if right else FAILED

@@ -1,4 +1,4 @@
-"""Part `choices`: programs under random sets of choices, each compared with unmodified Thunder on the same device."""
+"""Part `choices`: run programs under random sets of choices, and compare each run with unmodified Thunder."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from workbench import programs
 from workbench.compiler import api
 from workbench.compiler.planner import kernel_identity
 from workbench.errors import ChoiceError, PlanError, RunError
+from workbench.gpu_check import time_spent
 from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import accuracy, tensor_diff
 from workbench.runs.measure.accuracy import Parts, Stepper
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 SEED = 3
 SETS, SETS_REHEARSED = 300, 4
 FIRST = 9
-"""Number of sets of choices that run before the rest of all parts. They are for a few built-in and random programs."""
+"""Number of sets of choices among the first steps of the check; see `CheckStep.first`."""
 _SETTINGS: dict[str, dict[str, str]] = {
     "residual_chain": {"grad": "true"},
     "llama": {"layers": "1"},
@@ -36,14 +37,14 @@ _SETTINGS: dict[str, dict[str, str]] = {
 }
 _REHEARSED = ("mlp",)
 _NOT_HELD = ("checkpoint_dropout", "lost_update", "swap", "return_source", "two_destinations")
-"""Programs that demonstrate errors of unmodified Thunder, which is therefore not a reference for them."""
+"""Programs for which unmodified Thunder gives wrong results, and therefore cannot be the reference."""
 _MOST_AT_ONCE = 6
 _RANDOM_SHARE = 3
-"""One of so many sets of choices is for a random program."""
+"""Every third set of choices is for a random program."""
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield a step for each set of choices, for the programs in turn, and then a step that sums up the results."""
+    """Yield a step for each set of choices, then a step that sums up the results. The programs take turns."""
     count = conditions.size(SETS, SETS_REHEARSED)
     named = _REHEARSED if conditions.rehearse else tuple(_built_in_names())
     drawn = random_programs()
@@ -66,14 +67,14 @@ def _built_in_names() -> Iterator[str]:
 
 
 def random_programs() -> Any:
-    """Return the test suite's generator of random programs; None without a checkout."""
+    """Return the test suite's generator of random programs; None if the tests are not installed."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("tests.strategies")
     return None
 
 
 class Unusable(Exception):
-    """Unmodified Thunder refuses the program, so nothing can be compared."""
+    """The program cannot be compared, because unmodified Thunder or the workbench refuses it."""
 
 
 class Subject:
@@ -102,7 +103,7 @@ class Subject:
         self.unsteady = tensor_diff.tensors_with_other_bits(other, self.expected)
 
     def run(self) -> tuple[dict[str, RecordedTensor], tuple[str, ...]]:
-        """Run under the exported choices; return the results, and the kernels that unmodified Thunder does not run."""
+        """Run under the bench's config; return the results, and the kernels that unmodified Thunder does not run."""
         function, args, kwargs = self.build()
         jitted = self.bench.config.jit(function)
         with self._fusions.shared():
@@ -113,10 +114,11 @@ class Subject:
 
 @functools.lru_cache(maxsize=2)
 def _built_in_subject(conditions: Conditions, name: str) -> Subject:
-    bench = workbench.open(
-        name, device=conditions.device, executor=conditions.executor, settings=_SETTINGS.get(name, {}),
-        capture="interpreter",
-    )  # fmt: skip
+    with time_spent.timed(time_spent.OPENING):
+        bench = workbench.open(
+            name, device=conditions.device, executor=conditions.executor, settings=_SETTINGS.get(name, {}),
+            capture="interpreter",
+        )  # fmt: skip
     return Subject(bench, bench.program.build)
 
 
@@ -125,9 +127,10 @@ def _random_subject(conditions: Conditions, number: int) -> Subject:
     drawn = random_programs().drawn(Random(f"gpu {number}"), draws=False, writes=number % 2 == 0, most_lines=8)
     function, args, kwargs = drawn.build()
     try:
-        bench = workbench.open(
-            function, *args, device=conditions.device, executor=conditions.executor, capture="interpreter", **kwargs
-        )
+        with time_spent.timed(time_spent.OPENING):
+            bench = workbench.open(
+                function, *args, device=conditions.device, executor=conditions.executor, capture="interpreter", **kwargs
+            )
     except workbench.WorkbenchError as error:
         raise Unusable(str(error)) from error
 
@@ -170,7 +173,7 @@ def _run_choices(subject: Callable[[], Subject], seed: int, _: Known) -> Figures
 
 
 def _choose_randomly(bench: Workbench, random: Random) -> str:
-    """Make some legal choices at random; return a description of the refused choices."""
+    """Make a random number of legal choices at random sites. Return the ids of the sites that refused their choices."""
     sites = [site for site in bench.sites() if _options(site)]
     if not sites:
         return ""

@@ -1,28 +1,35 @@
-"""Part `memory`: layers of a 7B model at long contexts: predicted peaks, saved bytes, and the depth that fits."""
+"""Part `memory`: predicted and measured memory for layers of a 7B model at long contexts, and the depth that fits."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from workbench.analysis.cost.collective_overlap import costs
+from workbench.analysis.cost.machines import Machine
+from workbench.analysis.cost.offload_time import exposed_s, hidden_s
+from workbench.compiler.interop.devices import copy_bandwidth
 from workbench.errors import RunError
 from workbench.gpu_check import runs
 from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.runs.process.request import RunOptions
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
+    from workbench.compiler.api import Plan
 
 LLAMA_7B: dict[str, Any] = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "dtype": "bfloat16"}
 _REHEARSED: dict[str, Any] = {"width": 64, "hidden": 128}
-"""Settings of `mlp`, which replaces the 7B model in a rehearsal, because attention would take minutes there."""
+"""Settings of `mlp`, which replaces the 7B model in a rehearsal, because attention takes minutes on a CPU."""
 _AHEAD = ("0", "8")
 _OFFLOADED = 4
 _ABOUT_LAYERS = 6
-"""For the largest depth, the batch is chosen so that about this many layers fit, because planning a hundred layers
-takes minutes.
+"""Approximate number of layers that should fit in memory. The batch is chosen accordingly, because planning a hundred
+layers would take minutes.
 """
 _KEPT_SHARE = 0.04
 """Share of the free memory that is left for the allocator, libraries and kernels, which no prediction includes."""
@@ -59,21 +66,32 @@ def _bench(conditions: Conditions, layers: int, sequence: int, batch: int = 1) -
 
 
 def _stock(conditions: Conditions, layers: int, sequence: int, _: Known) -> Figures:
-    return _run_bench(_bench(conditions, layers, sequence))
+    return run_bench(_bench(conditions, layers, sequence))
 
 
-def _run_bench(bench: Workbench, variants: Mapping[str, Any] | None = None) -> Figures:
-    run = runs.run_to_end(bench, runs.QUICK, variants)
+def run_bench(
+    bench: Workbench,
+    variants: Mapping[str, Any] | None = None,
+    *,
+    options: RunOptions = runs.QUICK,
+    most_off_share: float = runs.MOST_OFF_SHARE,
+) -> Figures:
+    """Run a program; return its predicted and measured memory, its step time, and the variants' times relative to it.
+
+    If the run also times each statement, the result has the share of transfers that compute hides.
+    """
+    run = runs.run_to_end(bench, options, variants)
     reserved = bench.plan.reserved
     return {
         "saved_bytes": bench.plan.saved_bytes,
         **runs.memory_of(run),
         **({"predicted_reserved_bytes": reserved.reserved_bytes} if reserved is not None else {}),
         "reserved_bytes": run.memory["reserved_bytes"],
+        **({"hidden_share": hidden_share(run.statements.kernels)} if run.statements is not None else {}),
         "compile_s": run.compile_s,
         "step_s": run.step_s,
         **{f"{name}: takes times as long": outcome["ratio"] for name, outcome in run.against.items()},
-        **runs.fault_of(run),
+        **runs.fault_of(run, most_off_share=most_off_share),
     }
 
 
@@ -93,26 +111,72 @@ def _bytes(bench: Workbench, value: str) -> int:
 def _run_recomputed(conditions: Conditions, sequence: int, _: Known) -> Figures:
     bench = _bench(conditions, 2, sequence)
     bench.choose(_largest(bench, "recompute"))
-    return _run_bench(bench, {"stock": {}})
+    return run_bench(bench, {"stock": {}})
 
 
 def _run_offloaded(conditions: Conditions, sequence: int, ahead: str, _: Known) -> Figures:
     bench = _bench(conditions, 2, sequence)
-    bench.choose({**_largest(bench, "offload"), "saved.ahead": ahead})
+    open_offloaded(bench, ahead)
     moved = bench.plan.counts.get("offloaded_bytes", 0)
-    figures = _run_bench(bench, {"stock": {}})
+    figures = run_bench(bench, {"stock": {}}, options=dataclasses.replace(runs.QUICK, clocks=True))
     return {"offloaded_bytes": moved, **figures}
 
 
+def open_offloaded(bench: Workbench, ahead: str) -> Workbench:
+    """Offload the largest storages of a bench, and begin to load them back `ahead` statements before their use."""
+    bench.choose({**_largest(bench, "offload"), "saved.ahead": ahead})
+    return bench
+
+
+def predict_hidden(plan: Plan, machine: Machine) -> Figures:
+    """Predict the share of transfers that compute hides. The result uses the name of the measured figure.
+
+    If `saved.ahead` is 0, a transfer back to the device starts right before the use of its storage. Nothing hides it.
+    """
+    way_s = plan.counts.get("offloaded_bytes", 0) / copy_bandwidth(plan.device)
+    forward_s, backward_s = hidden_s(plan.graph, costs(plan.graph, machine, 1).compute_s, hides=True)
+    ahead = int(plan.site_of["saved.ahead"].choice)
+    exposed = exposed_s(way_s, (forward_s, backward_s if ahead else 0.0))
+    return {"hidden_share": 1 - exposed / (2 * way_s) if way_s else None}
+
+
+def hidden_share(kernels: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the share of the copies' time during which other work ran; None without copies between host and device.
+
+    Parameters
+    ----------
+    kernels : sequence of mapping
+        Work of the device in one step, as in `workbench.runs.log.events.StatementTimes`.
+    """
+    copies = [(each["start_s"], each["end_s"]) for each in kernels if _is_transfer(each["name"])]
+    others = sorted((each["start_s"], each["end_s"]) for each in kernels if not _is_transfer(each["name"]))
+    whole_s = sum(end - start for start, end in copies)
+    if not whole_s:
+        return None
+    # Work on several streams may overlap; each moment counts once.
+    work: list[tuple[float, float]] = []
+    for start, end in others:
+        if work and start <= work[-1][1]:
+            work[-1] = work[-1][0], max(work[-1][1], end)
+        else:
+            work.append((start, end))
+    covered_s = sum(max(0.0, min(b, d) - max(a, c)) for a, b in copies for c, d in work)
+    return float(covered_s / whole_s)
+
+
+def _is_transfer(name: str) -> bool:
+    return name.startswith("Memcpy") and ("HtoD" in name or "DtoH" in name)
+
+
 def _find_depth(conditions: Conditions, sequence: int, _: Known) -> Figures:
-    """Return a batch, the depth whose predicted peak fits, and whether that depth fits; only plans are made."""
+    """Find, by planning, the largest depth whose predicted peak fits in memory. Then run this depth."""
     peaks = {
         (layers, batch): _bench(conditions, layers, sequence, batch).plan.peak_bytes
         for layers in (1, 2)
         for batch in (1, 2)
     }
     free = _free_bytes(conditions, peaks)
-    # The peak is bilinear in layers and batch, so four points determine it.
+    # The peak is bilinear in layers and batch, so four plans determine it.
     per_layer = peaks[2, 1] - peaks[1, 1]
     per_layer_and_batch = peaks[2, 2] - peaks[1, 2] - per_layer
     per_batch = peaks[1, 2] - peaks[1, 1] - per_layer_and_batch
@@ -131,7 +195,7 @@ def _find_depth(conditions: Conditions, sequence: int, _: Known) -> Figures:
     while bench.plan.peak_bytes > free and layers > 1:
         layers -= 1
         bench = _bench(conditions, layers, sequence, batch)
-    run = bench.run(wait=True, options=runs.QUICK)
+    run = runs.finish_run(bench, runs.QUICK)
     return {
         "free_bytes": free,
         "batch": batch,
@@ -144,18 +208,18 @@ def _find_depth(conditions: Conditions, sequence: int, _: Known) -> Figures:
 
 def _free_bytes(conditions: Conditions, peaks: Mapping[tuple[int, int], int]) -> int:
     if conditions.rehearse:
-        # Assume memory for this many layers.
+        # Assume memory for three layers.
         return peaks[1, 1] + (peaks[2, 1] - peaks[1, 1]) * 2
     return int(torch.cuda.mem_get_info()[0] * (1 - _KEPT_SHARE))
 
 
 def _run_deeper(conditions: Conditions, sequence: int, results: Known) -> Figures:
-    """Run a depth that should not fit, and return how far the prediction is from the limit."""
+    """Run one layer more than predicted to fit; return the predicted peak, and whether the run succeeded."""
     found = results.get("depth that fits", {})
     if not found.get("layers"):
         raise RunError("the depth that fits is not known")
     bench = _bench(conditions, found["layers"] + 1, sequence, found["batch"])
-    run = bench.run(wait=True, options=runs.QUICK)
+    run = runs.finish_run(bench, runs.QUICK)
     return {
         "layers": found["layers"] + 1,
         "predicted_peak_bytes": bench.plan.peak_bytes,

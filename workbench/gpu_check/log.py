@@ -1,4 +1,4 @@
-"""Results of a check so far: one line for each step, and a file in the folder that says what is checked."""
+"""Records of a check: one line for each finished step, and a file in the folder that describes the check."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
 from workbench.gpu_check.part import WRONG, Figures
+from workbench.gpu_check.time_spent import OTHER
 from workbench.runs.log import event_log, untrusted_files
 
 NOTE_FILE = "check.json"
@@ -19,14 +20,31 @@ LOCK_FILE = "lock"
 
 
 def record_of(
-    step: str, *, seconds: float, timestamp: str, figures: Figures | None = None, error: str = ""
+    step: str,
+    *,
+    seconds: float,
+    timestamp: str,
+    figures: Figures | None = None,
+    error: str = "",
+    spent: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Return the record of one step; `error` is the reason if the step has no figures."""
-    return {"step": step, "seconds": round(seconds, 3), "at": timestamp, "error": error, "figures": figures or {}}
+    """Return the record of one step. If the step failed, `error` is the reason, and there are no figures.
+
+    `spent` has the seconds of each kind, see `workbench.gpu_check.time_spent`. By default all seconds are of the kind
+    ``other``.
+    """
+    return {
+        "step": step,
+        "seconds": round(seconds, 3),
+        "at": timestamp,
+        "error": error,
+        "figures": figures or {},
+        "spent": dict(spent or {OTHER: round(seconds, 3)}),
+    }
 
 
 def is_right(line: dict[str, Any]) -> bool:
-    """Return whether a step was executed and its results are as required."""
+    """Return whether a step succeeded and its results are as required."""
     return not line["error"] and not line["figures"].get(WRONG)
 
 
@@ -44,6 +62,8 @@ class Log:
         self.path = folder / f"{part}.jsonl"
         self._begun = folder / f"{part}.begun"
         self._first = folder / f"{part}.first"
+        self._queue = folder / f"{part}.queue"
+        self._answers = folder / f"{part}.answers"
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the complete records, in order. An incomplete record is ignored, so that its step runs again."""
@@ -54,46 +74,72 @@ class Log:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 line = json.loads(text)
                 if isinstance(line["figures"], dict) and isinstance(line["error"], str) and line["seconds"] >= 0:
+                    # Earlier versions did not record where the time went.
+                    line.setdefault("spent", {OTHER: line["seconds"]})
                     found.setdefault(str(line["step"]), line)
         return list(found.values())
 
     def append(self, line: dict[str, Any]) -> None:
-        """Store a record; its step then counts as done."""
+        """Store a record. The step is then done."""
         event_log.append_line(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
         self._begun.unlink(missing_ok=True)
 
     def forget_wrong(self) -> None:
-        """Drop the records of steps that failed or are wrong, so that they run again."""
+        """Drop the records of steps that failed or are wrong, so that these steps run again."""
         self._first.unlink(missing_ok=True)
         if wrong := [line for line in self.lines() if not is_right(line)]:
             kept = [line for line in self.lines() if line not in wrong]
             untrusted_files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def is_first_done(self) -> bool:
-        """Return whether the log says that all first steps are done.
+        """Return whether the note of `note_first_done` exists.
 
-        Without this note, a new process would need seconds to find that out.
+        Without this note, a new process would need seconds to find out that all first steps are done.
         """
         return untrusted_files.exists(self._first)
 
     def note_first_done(self) -> None:
-        """Note in the log that all first steps are done."""
+        """Note in the check's folder that all steps with `CheckStep.first` are done."""
         untrusted_files.write(self._first, "")
 
-    def begin(self, step: str) -> None:
-        """Record that a step has begun, so that the step is known if it ends its process."""
-        untrusted_files.write(self._begun, step)
+    def begin(self, step: str, limit_s: float) -> None:
+        """Record that a step has begun, and its time limit, so that both are known if the step ends its process."""
+        untrusted_files.write(self._begun, json.dumps([step, limit_s]))
 
-    def step_in_progress(self) -> str:
-        """Return the step that is in progress, or that was in progress when the process ended; empty if none was."""
+    def step_in_progress(self) -> tuple[str, float]:
+        """Return the step in progress and its limit in seconds; an empty text if no step is in progress.
+
+        If the process has ended during a step, this step counts as being in progress.
+        """
         try:
-            return untrusted_files.read(self._begun).decode(errors="replace")
-        except FileNotFoundError:
-            # No step is in progress, or the step has just ended: the process that executes a step removes the record.
-            return ""
+            step, limit_s = json.loads(untrusted_files.read(self._begun))
+        except (FileNotFoundError, ValueError, TypeError):
+            # No step is in progress, or the step has just ended, and its process has removed the record.
+            return "", float("inf")
+        return str(step), float(limit_s)
+
+    def note_queue(self, steps: Sequence[str]) -> None:
+        """Note all steps of the part, so that the result can name those that have not begun."""
+        untrusted_files.write(self._queue, json.dumps(list(steps)))
+
+    def queue(self) -> list[str]:
+        """Return the steps that `note_queue` noted."""
+        return [str(step) for step in self._read_json(self._queue, [])]
+
+    def note_answers(self, answers: Mapping[str, Figures]) -> None:
+        """Note the figures of steps that earlier checks executed. These steps are not executed again."""
+        untrusted_files.write(self._answers, json.dumps(dict(answers)))
+
+    def answers(self) -> dict[str, Figures]:
+        """Return the figures that `note_answers` noted."""
+        return dict(self._read_json(self._answers, {}))
+
+    @staticmethod
+    def _read_json(path: Path, otherwise: Any) -> Any:
+        return json.loads(untrusted_files.read(path)) if untrusted_files.exists(path) else otherwise
 
     def forget_begun(self) -> None:
-        """Remove the record of a begun step, so that the step of a killed check begins again."""
+        """Remove the record of a begun step, which an earlier, killed check may have left behind."""
         self._begun.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Part `main`: one program through all functions of the workbench, as a user would run it."""
+"""Part `main`: plan, run and cancel one program, as a user would do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.gpu_check import runs
+from workbench.gpu_check import runs, time_spent
 from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures
 from workbench.runs.log.events import Cancelled, MemorySample
 from workbench.runs.process.request import RunOptions
@@ -18,7 +18,7 @@ _CANCEL_AT_S = 120.0
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield steps that plan, run, cancel, and run with choices, in float32; then a run of a larger size in bfloat16."""
+    """Yield steps that plan, run, cancel, and run with choices, in float32; and then a larger run in bfloat16."""
     small: dict[str, Any] = conditions.size({"layers": 2, "dim": 512, "heads": 8, "sequence": 256}, {"layers": 1})
     yield CheckStep("plan", lambda _: _plan(conditions, small), first=True)
     yield CheckStep("run, float32", lambda _: _run(conditions, small, {}), first=True)
@@ -30,7 +30,7 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def _program(conditions: Conditions) -> str:
-    """Return the program's name. A rehearsal uses a program without attention, which would take minutes."""
+    """Return the program's name. A rehearsal avoids attention, which takes minutes on a CPU."""
     return conditions.size("llama", "mlp")
 
 
@@ -76,7 +76,7 @@ def _run(conditions: Conditions, settings: dict[str, Any], choices: dict[str, st
 
 
 def _run_recomputed(conditions: Conditions, settings: dict[str, Any]) -> Figures:
-    """Run with the two largest storages recomputed for which this is legal; return the figures."""
+    """Recompute the first two storages for which this is legal, run, and return the figures."""
     bench = runs.open_program(conditions, _program(conditions), **settings)
     legal = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
     return _run(conditions, settings, {site.id: "recompute" for site in legal[:2]})
@@ -93,6 +93,7 @@ def _cancel(conditions: Conditions, settings: dict[str, Any]) -> Figures:
     begun = time.perf_counter()
     run.cancel()
     seconds = time.perf_counter() - begun
+    time_spent.add_run(run)
     wrong = [] if isinstance(run.events[-1], Cancelled) else [f"the run is {run.state}"]
     if seconds > _MOST_CANCEL_S:
         wrong.append(f"Cancel took {seconds:.1f} s, {_MOST_CANCEL_S:g} allowed")

@@ -1,4 +1,4 @@
-"""Part `ranks`: measured and simulated times of collectives on several GPUs; in a rehearsal, with gloo on the CPU."""
+"""Part `ranks`: measured and simulated times of collectives on several GPUs. A rehearsal uses gloo on the CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import workbench
-from workbench.gpu_check import runs
+from workbench.gpu_check import runs, time_spent
 from workbench.gpu_check.part import CheckStep, Conditions, Figures, Known
 from workbench.runs.measure import measured_rates
 from workbench.runs.process.request import RunOptions
@@ -38,16 +38,17 @@ def steps(conditions: Conditions) -> Iterator[CheckStep]:
 def _order(conditions: Conditions, ranks: int, choices: Mapping[str, str], _: Known) -> Figures:
     settings: dict[str, Any] = conditions.size(dict(_SETTINGS), dict(_REHEARSED))
     machine = measured_rates.THIS_GPU if conditions.device == "cuda" else measured_rates.THIS_CPU
-    bench = workbench.open(
-        "fsdp_llama",
-        device=conditions.device,
-        executor=conditions.executor,
-        ranks=ranks,
-        settings=settings,
-        machine=measured_rates.machine_by_name(machine, ranks),
-    )
-    if choices:
-        bench.choose(choices)
+    with time_spent.timed(time_spent.OPENING):
+        bench = workbench.open(
+            "fsdp_llama",
+            device=conditions.device,
+            executor=conditions.executor,
+            ranks=ranks,
+            settings=settings,
+            machine=measured_rates.machine_by_name(machine, ranks),
+        )
+        if choices:
+            bench.choose(choices)
     run = runs.run_to_end(bench, RunOptions(samples=10))
     simulated = bench.overlap()
     return {

@@ -1,4 +1,4 @@
-"""Part `copies`: PyTorch's own optimizers, which write in place, under each policy of sets and fences."""
+"""Part `copies`: run PyTorch's own optimizers, which write in place, under each policy of sets and fences."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from workbench.runs.process.request import RunOptions
 
 POLICIES = ("always", "never", "direct_only", "alias_aware")
 FENCES = ("keep", "drop")
+SETTINGS = {"size": 2048, "parameters": 8}
 _FIRST = (("always", "keep"), ("alias_aware", "drop"))
 """Options of the first steps: Thunder's default, and the options that leave out as many sets and fences as is legal.
 """
@@ -20,11 +21,11 @@ _OPTIONS = RunOptions(samples=20, clocks=False)
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
-    """Yield steps for Adam and SGD, so large that a step is not only launches.
+    """Yield steps for Adam and SGD, with sizes at which launches do not dominate.
 
-    Steps for programs that return or share the tensors that they write follow.
+    The next steps are for programs that return or share the tensors that they write.
     """
-    size, parameters = conditions.size((2048, 8), (64, 2))
+    size, parameters = conditions.size((SETTINGS["size"], SETTINGS["parameters"]), (64, 2))
     programs = conditions.size(("torch_adam", "torch_sgd"), ("torch_sgd",))
     for program in programs:
         for fences in FENCES:
@@ -54,7 +55,7 @@ def _optimizer(
     }
     same = {"compile_s": None, "step_s": None, "bitwise": None}
     if conditions.rehearse:
-        # A CPU has no sets, so one run is enough.
+        # On a CPU there are no sets, so all policies run the same code, and one run is enough.
         if results:
             return {**figures, **same}
         bench = runs.open_program(conditions, program, size=size, parameters=parameters)
@@ -73,13 +74,13 @@ def _optimizer(
 
 
 def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Figures:
-    """Check values that are returned, or read after a write, because a missing `set` changes such values."""
+    """Check programs that return written values or read them again: a missing set would change these values."""
     try:
         bench = runs.open_planned(conditions, program, _choices(policy, "drop"))
     except ChoiceError as error:
         return {"refused": str(error), "step_s": None, "bitwise": None}
     if conditions.rehearse:
-        # The CPU has no sets, so there is nothing to run.
+        # On a CPU there are no sets, so a run would check nothing.
         return {"refused": "", "step_s": None, "bitwise": None}
     assert bench is not None, "it is a GPU's"
     run = runs.run_to_end(bench, _OPTIONS)

@@ -1,12 +1,13 @@
-"""Results as a Markdown page: figures with their units, with errors first."""
+"""The results of a check as a Markdown page. In each part, errors come before the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.gpu_check.log import is_right
 from workbench.gpu_check.part import WRONG
+from workbench.gpu_check.parts import QUESTIONS, SLOT
 from workbench.summary import human_bytes, human_seconds
 
 COMMAND = "thunder-workbench gpu-check"
@@ -31,22 +32,54 @@ def results_page(results: Sequence[Mapping[str, Any]]) -> str:
         kind = "rehearsal, no GPU" if result["rehearsal"] else "GPU"
         lines += [f"## {result['machine']} ({kind}), {result['date']}", ""]
         versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        flag = " --rehearse" if result["rehearsal"] else ""
-        lines += [f"`{COMMAND}{flag}`, executor {result['executor']}; {versions}.", ""]
+        lines += [f"`{command_of(result)}`, executor {result['executor']}; {versions}.", ""]
         lines += [*_overview(result), ""]
+        if "spent" in result:
+            lines += [spent_text(result), ""]
         for outcome in result["parts"].values():
             if outcome["steps"]:
                 lines += [*_part(outcome), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def count_by_question(result: Mapping[str, Any]) -> Iterator[tuple[str, int, int, int]]:
+    """Yield each question of a slot with three counts of its steps: answered, wrong, and left."""
+    outcome = result["parts"][SLOT.name]
+    for number, question in QUESTIONS.items():
+        lines = [line for line in outcome["steps"] if line["step"].startswith(f"{number}: ")]
+        left = sum(step.startswith(f"{number}: ") for step in outcome["left"])
+        yield f"{number}. {question}", len(lines), sum(not is_right(line) for line in lines), left
+
+
+def spent_text(result: Mapping[str, Any]) -> str:
+    """Return a sentence that says where the time of a check went."""
+    parts = ", ".join(f"{kind} {human_seconds(seconds)}" for kind, seconds in result["spent"].items())
+    return f"Where the time went: {human_seconds(result['prepared_s'])} before the first process; steps: {parts}."
+
+
+def command_of(result: Mapping[str, Any]) -> str:
+    """Return the command that made a result."""
+    return COMMAND + " --slot MINUTES" * (SLOT.name in result["parts"]) + " --rehearse" * bool(result["rehearsal"])
+
+
 def _overview(result: Mapping[str, Any]) -> Iterable[str]:
+    if SLOT.name in result["parts"]:
+        yield from questions_table(result)
+        return
     yield "| part | state | took | steps | not right |"
     yield "|---|---|---|---|---|"
     for outcome in result["parts"].values():
         wrong = sum(not is_right(line) for line in outcome["steps"])
         seconds = human_seconds(outcome["seconds"]) if outcome["steps"] else ""
         yield f"| {outcome['title']} | {outcome['state']} | {seconds} | {len(outcome['steps'])} | {wrong} |"
+
+
+def questions_table(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a table with a row for each question of a slot."""
+    yield "| question | steps answered | not right | left |"
+    yield "|---|---|---|---|"
+    for question, *counts in count_by_question(result):
+        yield f"| {question} | " + " | ".join(map(str, counts)) + " |"
 
 
 def _part(outcome: Mapping[str, Any]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""`CheckPart` and `CheckStep`: the units of a check, each done once, even if processes are killed in between."""
+"""`CheckPart` and `CheckStep`: the units of a check. Finished steps are not repeated, even if a process is killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 type Figures = dict[str, Any]
-"""Figures as plain JSON data, by name, with units in the names. ``wrong``, if present, says what is not as required."""
+"""Figures as plain JSON data, by name, with units in the names. A text ``wrong`` describes a fault, if there is one."""
 
 type Known = Mapping[str, Figures]
 """Figures of the finished steps of a part, by the step's id."""
@@ -19,15 +19,15 @@ WRONG = "wrong"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The conditions of a check.
+    """The device, executor, size and folder of a check.
 
     Attributes
     ----------
     device, executor : str
         As in `workbench.open`.
     rehearse : bool
-        Whether this is a rehearsal with small sizes and without a GPU. GPU results are then planned if possible, and
-        the rest runs on the CPU.
+        Whether this is a rehearsal with small sizes and without a GPU. Programs then run on the CPU. Plans for a GPU
+        are made if nvFuser is installed.
     folder : Path
         Folder of the check, with the files of its parts.
     """
@@ -38,13 +38,13 @@ class Conditions:
     folder: Path
 
     def size[T](self, real: T, rehearsed: T) -> T:
-        """Return one of two sizes: the one for a GPU, or the one for a rehearsal."""
+        """Return `rehearsed` in a rehearsal, and `real` on a GPU."""
         return rehearsed if self.rehearse else real
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckStep:
-    """A piece of a part, which is executed once.
+    """One step of a part. It is executed once.
 
     Attributes
     ----------
@@ -53,24 +53,28 @@ class CheckStep:
     act : callable
         Receives the figures of earlier steps, and returns the figures of this step.
     first : bool
-        Whether this is one of the most informative steps of the part; these run before the other steps of all parts.
+        Whether this is one of the first steps. These are the most informative steps of each part, and run before the
+        other steps of all parts.
+    limit_s : float, optional
+        Time limit of this step, instead of the part's `CheckPart.step_limit_s`.
     """
 
     id: str
     act: Callable[[Known], Figures]
     first: bool = False
+    limit_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckTurn:
-    """Steps of a part for one process.
+    """The steps of a part that one process executes.
 
     Attributes
     ----------
     first : bool
         Whether to run only the steps with `CheckStep.first`.
     until_s : float
-        Time after which no step begins, by `time.monotonic`, which all processes of a machine share.
+        Time after which no step begins, as returned by `time.monotonic`. All processes of a machine share this clock.
     """
 
     first: bool
@@ -88,9 +92,11 @@ class CheckPart:
     limit_s : float
         Time limit of a turn of the part. The remaining time is shared among parts in proportion to their limits.
     step_limit_s : float
-        Time limit of a step: a step that takes longer has failed, and the next one begins.
+        Time limit of a step. A step that takes longer has failed, and the next step begins.
     first_limit_s : float
-        Time after which no further first step begins.
+        Time from the start of the first turn to the moment after which no step begins in this turn.
+    in_slot : bool
+        Whether a step begins only if at least the step's time limit is left, so that each step that begins also ends.
     module : str
         Module with ``steps(conditions)``; imported only if the part runs.
     """
@@ -102,6 +108,7 @@ class CheckPart:
     module: str
     step_limit_s: float = 600.0
     first_limit_s: float = 90.0
+    in_slot: bool = False
 
     def steps(self, conditions: Conditions) -> Iterable[CheckStep]:
         """Return the steps of the part, in order."""

@@ -1,10 +1,16 @@
-"""Parts of a check, the most valuable part first. The most informative steps of all parts run before other steps."""
+"""The parts of a check, the most informative part first."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
+import workbench
 from workbench.gpu_check.part import CheckPart
 
 _MODULE = "workbench.gpu_check"
+RESULTS = Path(workbench.__file__).parents[1] / "benchmarks" / "results"
+"""Committed results and predictions; only a checkout has this folder."""
 
 PARTS = (
     CheckPart(
@@ -17,50 +23,50 @@ PARTS = (
     CheckPart(
         name="main",
         title="The main job",
-        does="llama: planned, run, compared with unmodified Thunder, predicted against measured peak, live, Cancel.",
+        does="Plans, runs and cancels llama; compares results and the predicted peak; counts memory samples.",
         limit_s=420,
         module=f"{_MODULE}.main_job",
     ),
     CheckPart(
         name="choices",
         title="Every lever, at random",
-        does="300 random sets of choices, built-in and random programs: right, bit for bit where kernels are the same.",
+        does="Compares the results of 300 random sets of choices, for built-in and random programs.",
         limit_s=720,
         module=f"{_MODULE}.choices",
     ),
     CheckPart(
         name="depth",
         title="Compile time against depth",
-        does="residual_chain with gradients, 1 to 128 layers: stock, weight 0, and weight 0 with cuts and sharing.",
+        does="Compiles residual_chain, 1 to 128 layers: stock, remat.weight 0, and 0 with cuts and sharing.",
         limit_s=900,
         module=f"{_MODULE}.depth",
     ),
     CheckPart(
         name="copies",
         title="Copies in optimizers",
-        does="PyTorch's Adam and SGD under four policies of sets, with fences and without: compile time, step, bits.",
+        does="Compiles and runs PyTorch's Adam and SGD under the options of the lever `copies`, and compares the bits.",
         limit_s=420,
         module=f"{_MODULE}.optimizers",
     ),
     CheckPart(
         name="memory",
         title="Memory of large layers",
-        does="Layers of a 7B model: predicted against measured peak; saved, recomputed, offloaded; the depth that "
-        "fits.",
+        does="Layers of a 7B model: predicted against measured peak if storages are saved, recomputed or offloaded; "
+        "the largest depth that fits.",
         limit_s=900,
         module=f"{_MODULE}.large_layers",
     ),
     CheckPart(
         name="launches",
         title="Launches",
-        does="Host, wall and device time against size, CUDA graphs, clocks, the ranking that flips without syncs.",
+        does="Measures host and device time, CUDA graphs, the cost of clocks, and variants with and without syncs.",
         limit_s=300,
         module=f"{_MODULE}.launches",
     ),
     CheckPart(
         name="calibration",
         title="Calibration",
-        does="This machine's rates; step times predicted from them, and from a run, against measured ones.",
+        does="This machine's rates; measured step times against predictions from the rates and from a run.",
         limit_s=420,
         module=f"{_MODULE}.rates",
     ),
@@ -80,3 +86,28 @@ PARTS = (
     ),
 )
 """Parts of `thunder-workbench gpu-check`."""
+
+SLOT = CheckPart(
+    name="questions",
+    title="Questions in a slot",
+    does="Questions about a GPU, the most valuable first; steps whose answers are committed are left out.",
+    limit_s=3600.0,
+    step_limit_s=90.0,
+    module=f"{_MODULE}.questions",
+    in_slot=True,
+)
+"""The part of ``thunder-workbench gpu-check --slot MINUTES``."""
+
+QUESTIONS: Mapping[int, str] = {
+    1: "Do predicted peaks hold?",
+    2: "Does the workbench train what does not fit?",
+    3: "Does the curve of step against peak hold?",
+    4: "Does compile time grow with depth?",
+    5: "What do sets cost in optimizers?",
+    6: "Is a program launch-bound, and does a CUDA graph help?",
+    7: "Does offloading hide behind compute?",
+    8: "Is every choice right?",
+    9: "Does predicted reserved memory hold?",
+    10: "Do Cancel, the readouts and the tests marked gpu work?",
+}
+"""Questions of `SLOT` by number, the most valuable first. The names of their steps begin with the number."""

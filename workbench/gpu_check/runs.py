@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench.errors import RunError
+from workbench.gpu_check import time_spent
 from workbench.gpu_check.part import WRONG, Conditions, Figures
 from workbench.runs.process.request import RunOptions
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 MOST_OFF_SHARE = 0.03
 """Maximum relative error of a predicted peak."""
 LEAST_ATTRIBUTED_SHARE = 0.95
-"""Minimum share of the compile time that must be attributed."""
+"""Minimum share of the compile time that must be attributed to stages and fusions."""
 
 QUICK = RunOptions(samples=10, sampling_s=5.0, clocks=False, check_accuracy=False)
 
@@ -26,26 +27,33 @@ def open_program(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench:
     """Open a program on the device of the check, under choices."""
-    bench = workbench.open(program, device=conditions.device, executor=conditions.executor, settings=settings)
-    if choices:
-        bench.choose(choices)
+    return _open(program, conditions.device, conditions.executor, choices, settings)
+
+
+def _open(
+    program: str, device: str, executor: str, choices: Mapping[str, str] | None, settings: Mapping[str, Any]
+) -> Workbench:
+    with time_spent.timed(time_spent.OPENING):
+        bench = workbench.open(program, device=device, executor=executor, settings=settings)
+        if choices:
+            bench.choose(choices)
     return bench
 
 
 def open_planned(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench | None:
-    """Open a program for a GPU with nvFuser; in a rehearsal, for a planned GPU. Return None without nvFuser."""
+    """Open a program on the check's device or, in a rehearsal, for a planned GPU with nvFuser.
+
+    Return None in a rehearsal if nvFuser is not installed.
+    """
     from workbench.core.executor import why_no_nvfuser
 
     if not conditions.rehearse:
         return open_program(conditions, program, choices, **settings)
     if why_no_nvfuser():
         return None
-    bench = workbench.open(program, device="planned", executor="nvfuser", settings=settings)
-    if choices:
-        bench.choose(choices)
-    return bench
+    return _open(program, "planned", "nvfuser", choices, settings)
 
 
 def run_to_end(bench: Workbench, options: RunOptions, variants: Mapping[str, Any] | None = None) -> Run:
@@ -56,9 +64,16 @@ def run_to_end(bench: Workbench, options: RunOptions, variants: Mapping[str, Any
     RunError
         If the run failed.
     """
-    run = bench.run(wait=True, options=options, against=variants)
+    run = finish_run(bench, options, variants)
     if run.state != "done":
         raise RunError(f"{run.error}; {run.run_dir}")
+    return run
+
+
+def finish_run(bench: Workbench, options: RunOptions, variants: Mapping[str, Any] | None = None) -> Run:
+    """Run a program and return the run after its end, whether it is done or has failed."""
+    run = bench.run(wait=True, options=options, against=variants)
+    time_spent.add_run(run)
     return run
 
 
@@ -70,7 +85,10 @@ def memory_of(run: Run) -> Figures:
 
 
 def fault_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
-    """Return ``wrong`` with the reasons if results, the peak or attributed compile times are not as required."""
+    """Return an entry ``wrong`` with reasons if the results, the peak or attributed compile times are not as required.
+
+    Otherwise return an empty dict.
+    """
     found = []
     if not run.ok:
         found.append(str(run.error))

@@ -1,4 +1,4 @@
-"""`run_check`: the parts of a check, each in separate processes, until all are done or the time is up."""
+"""`run_check`: run the parts of a check in separate processes, until all parts are done or the time is up."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import Advice, DeviceError, RunError, suggest_names
-from workbench.gpu_check import page
+from workbench.gpu_check import page, time_spent
 from workbench.gpu_check.execute_steps import AGAIN, LATE, LEFT
 from workbench.gpu_check.log import Log, claim_folder, record_of
 from workbench.gpu_check.log import is_right as is_right
 from workbench.gpu_check.part import WRONG as WRONG
-from workbench.gpu_check.part import CheckPart, CheckTurn, Conditions
-from workbench.gpu_check.parts import PARTS
+from workbench.gpu_check.part import CheckPart, CheckTurn, Conditions, Figures
+from workbench.gpu_check.parts import PARTS, RESULTS, SLOT
 from workbench.runs.log import untrusted_files
 from workbench.runs.process.worker_process import how_ended
 
 RESULT_FILE = "gpu-check.json"
 PAGE_FILE = "gpu-check.md"
 ELSEWHERE_FILE = "reference_durations.json"
-"""File in the folder of this module. It has the duration of each part on the machines of `benchmarks/results`, and
-`benchmarks/gpu_page.py` writes it.
+"""File in the folder of this module, with the duration of each part on the machines of `benchmarks/results`.
+`benchmarks/gpu_page.py` writes the file.
 """
 _LOOK_S = 0.1
 _REHEARSED_AT_ONCE = 2
 _KILL_TIMEOUT_S = 20.0
+_END_S = 3.0
 
 _FIRST, _SHARED, _REST = "first", "shared", "rest"
 _PASSES = (_FIRST, _SHARED, _REST)
@@ -50,7 +51,7 @@ its share of the remaining time. The third pass runs the remaining steps, the mo
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-    """Times at which a part is stopped, by `time.monotonic`: its own limit, and the end of the total time.
+    """Times of `time.monotonic` at which a part is stopped: its own limit, and the end of the whole check.
 
     A part is also stopped when `stop` is set.
     """
@@ -76,7 +77,7 @@ def choose_parts(only: Sequence[str], parts: Sequence[CheckPart] = PARTS) -> tup
     Raises
     ------
     RunError
-        If no part has such a name.
+        If `only` contains a name that no part has.
     """
     known = {part.name: part for part in parts}
     for name in only:
@@ -120,7 +121,7 @@ def checked_machine(conditions: Conditions) -> str:
 
 
 def versions_of() -> dict[str, str]:
-    """Return the versions of the packages involved, by distribution."""
+    """Return the installed versions of PyTorch, Thunder, the workbench and nvFuser, by distribution."""
     names = ("torch", "lightning-thunder", "thunder-workbench")
     found = {}
     for distribution in importlib.metadata.distributions():
@@ -138,6 +139,8 @@ def run_check(
     rehearse: bool = False,
     retry: bool = False,
     parts: Sequence[CheckPart] = PARTS,
+    answers: Mapping[str, Figures] | None = None,
+    begun_s: float | None = None,
     on_progress: Callable[[CheckProgress], None] | None = None,
 ) -> dict[str, Any]:
     """Run or resume a check: finished steps in the folder are not repeated.
@@ -145,10 +148,10 @@ def run_check(
     Parameters
     ----------
     folder : Path
-        Folder of the results, which are written after each step; created if it is missing.
+        Folder in which the results are written after each step. It is created if it is missing.
     minutes : float
-        Time limit. After it no part begins, and the current part is stopped. The most informative steps of each part
-        come first; the parts share the rest of the time.
+        Time limit of the check. When it is reached, the current part is stopped. The most informative steps of each
+        part run first; the parts share the rest of the time.
     only : sequence of str
         Names of parts to run; by default all parts.
     rehearse : bool
@@ -157,8 +160,12 @@ def run_check(
         Whether to repeat steps that failed or are wrong.
     parts : sequence of CheckPart
         The available parts.
+    answers : mapping, optional
+        Figures of steps of earlier checks, by step, for parts with `CheckPart.in_slot`. These steps are not executed.
+    begun_s : float, optional
+        Time at which the limit begins, by `time.monotonic`; by default now.
     on_progress : callable, optional
-        Called ten times a second; in a rehearsal two threads call it, for two parts at once.
+        Called ten times a second. In a rehearsal, two parts run at once, and two threads call it.
 
     Returns
     -------
@@ -168,9 +175,9 @@ def run_check(
     Raises
     ------
     RunError
-        If the folder cannot be used, or there is no part of that name.
+        If the folder cannot be used, or `only` names an unknown part.
     DeviceError
-        If there is no GPU.
+        If there is no GPU and the check is not a rehearsal.
     """
     wanted = choose_parts(only, parts)
     folder = folder.resolve()
@@ -181,16 +188,22 @@ def run_check(
         "rehearsal": rehearse,
         "executor": conditions.executor,
     }
-    give_up_s = time.monotonic() + 60 * minutes
+    begun_s = time.monotonic() if begun_s is None else begun_s
+    give_up_s = begun_s + 60 * minutes
     with claim_folder(folder, note):
         if retry:
             for part in wanted:
                 Log(folder, part.name).forget_wrong()
+        for part in wanted:
+            if part.in_slot:
+                Log(folder, part.name).note_answers(answers or {})
         result = _current_result(folder, note, parts)
+        result["prepared_s"] = round(result["prepared_s"] + time.monotonic() - begun_s, 1)
         missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
         keeping, stop = threading.Lock(), threading.Event()
-        # Measurements on a GPU run one at a time, the most informative first. The times of a rehearsal have no meaning,
-        # so two threads run its parts. The longest parts come first, so that no thread waits long for the other.
+        # On a GPU, parts run one at a time, so that they do not disturb measurements. The times of a rehearsal have no
+        # meaning, so two of its parts run at once. The longest parts come first, so that both threads end about
+        # together.
         at_once = _REHEARSED_AT_ONCE if rehearse else 1
         order = longest_first(missing) if rehearse else missing
         left = {part.name: part for part in order}
@@ -201,14 +214,23 @@ def run_check(
                 return
             turn, part_s = _turn(pass_, part, following, began_s, give_up_s, at_once)
             limits = _Limits(part_s=part_s, all_s=give_up_s, stop=stop)
-            whole = _run_part(part, conditions, turn, limits, environment, on_progress)
+            whole = _run_part(part, conditions, turn, limits, environment, store, on_progress)
             with keeping:
                 if whole:
                     del left[part.name]
                 outcome = result["parts"][part.name]
                 outcome["state"] = "done" if whole else "out of time"
                 outcome["seconds"] = round(outcome["seconds"] + time.monotonic() - began_s, 1)
-                outcome["steps"] = Log(folder, part.name).lines()
+            store(part)
+
+        def store(part: CheckPart) -> None:
+            with keeping:
+                log, outcome = Log(folder, part.name), result["parts"][part.name]
+                outcome["steps"] = log.lines()
+                if part.in_slot:
+                    known = {*log.answers(), *(line["step"] for line in outcome["steps"])}
+                    outcome["left"] = [step for step in log.queue() if step not in known]
+                result["spent"] = _spent(result["parts"])
                 _store_result(folder, result)
 
         with share_bytecode() as environment, ThreadPoolExecutor(at_once) as pool:
@@ -230,14 +252,17 @@ def run_check(
 def _turn(
     pass_: str, part: CheckPart, following: Sequence[CheckPart], now_s: float, all_s: float, at_once: int
 ) -> tuple[CheckTurn, float]:
-    """Return the turn of `part` in a pass before the parts `following`, and the time at which the turn is stopped."""
+    """Return the turn of `part` in a pass, and the time at which the turn is stopped.
+
+    The parts `following` come later in the same pass, and share the remaining time.
+    """
     if pass_ == _FIRST:
         until_s = now_s + part.first_limit_s
         return CheckTurn(first=True, until_s=min(until_s, all_s)), min(until_s + part.first_limit_s, all_s)
     until_s = all_s
     if pass_ == _SHARED:
-        # Steps that have begun are not stopped, so a part may take more or less than its share. All later parts share
-        # the difference.
+        # A part takes less than its share if its steps are short, and more if its last step began in time and is long.
+        # All later parts share the difference.
         share = part.limit_s / sum(each.limit_s for each in (part, *following))
         until_s = now_s + min(1.0, at_once * share) * (all_s - now_s)
     return CheckTurn(first=False, until_s=until_s), min(now_s + part.limit_s, all_s)
@@ -245,10 +270,11 @@ def _turn(
 
 @contextlib.contextmanager
 def share_bytecode() -> Iterator[dict[str, str]]:
-    """Share compiled bytecode among the processes that run with the given environment.
+    """Yield the environment for processes that share compiled bytecode.
 
-    If the source folder is not writable, each process would otherwise spend 5 s on compilation, as long as the rest of
-    a small run. The bytecode is in a separate folder, which is deleted when the check ends.
+    If Python does not write bytecode here, each process would spend 5 s on compiling sources. The rest of a small run
+    takes no longer than this. The processes therefore share bytecode in a temporary folder. The folder is deleted when
+    the check ends.
     """
     if not sys.dont_write_bytecode:
         apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
@@ -284,7 +310,10 @@ class ReferenceDurations:
 
 
 def latest_recorded(*, rehearse: bool) -> ReferenceDurations | None:
-    """Return durations of the latest recorded check: of a rehearsal if `rehearse`, else on a GPU; None without one."""
+    """Return the durations of the latest recorded rehearsal or, without `rehearse`, of the latest check on a GPU.
+
+    Return None if no such check is recorded.
+    """
     kept = json.loads((Path(__file__).with_name(ELSEWHERE_FILE)).read_text())
     of_kind = [each for each in kept if each["rehearsal"] == rehearse]
     if not of_kind:
@@ -294,10 +323,76 @@ def latest_recorded(*, rehearse: bool) -> ReferenceDurations | None:
 
 
 def longest_first(parts: Iterable[CheckPart]) -> list[CheckPart]:
-    """Return parts sorted by duration in a recorded rehearsal: unknown durations first, then the longest first."""
+    """Sort parts by their duration in the latest recorded rehearsal: unknown durations first, then the longest."""
     known = latest_recorded(rehearse=True)
     seconds = known.seconds if known is not None else {}
     return sorted(parts, key=lambda part: -seconds.get(part.name, float("inf")))
+
+
+def run_slot(
+    folder: Path,
+    minutes: float,
+    *,
+    rehearse: bool = False,
+    retry: bool = False,
+    begun_s: float | None = None,
+    results: Path = RESULTS,
+    on_progress: Callable[[CheckProgress], None] | None = None,
+) -> dict[str, Any]:
+    """Ask the questions of `SLOT` in their order, for a number of minutes.
+
+    No step begins that cannot end within the time.
+
+    Parameters
+    ----------
+    folder, rehearse, retry, begun_s, on_progress
+        As for `run_check`. With `retry`, committed answers that are wrong are asked again, too.
+    minutes : float
+        Length of the slot.
+    results : Path
+        Folder of the committed results; see `committed_answers`. A rehearsal asks all questions.
+
+    Returns
+    -------
+    dict
+        As from `run_check`. The entry of the part `SLOT` also has ``left``, the steps without an answer.
+    """
+    answers: dict[str, Figures] = {}
+    if not rehearse:
+        answers = committed_answers(results, checked_machine(conditions_of(folder, rehearse=False)), retry=retry)
+    return run_check(
+        folder,
+        # Keep the last seconds for a process that ends late, and for writing the result.
+        minutes=max(0.0, minutes - _END_S / 60),
+        rehearse=rehearse,
+        retry=retry,
+        parts=(SLOT,),
+        answers=answers,
+        begun_s=begun_s,
+        on_progress=on_progress,
+    )
+
+
+def committed_answers(results: Path, machine: str, *, retry: bool = False) -> dict[str, Figures]:
+    """Return the figures of all steps of earlier slots on a machine, by step.
+
+    Parameters
+    ----------
+    results : Path
+        Folder with a folder for each machine. All JSON files in these folders are read. A file is used if it is the
+        result of a slot on `machine` and not of a rehearsal.
+    machine : str
+        As `checked_machine` returns it.
+    retry : bool
+        Whether to leave out steps that failed or are wrong.
+    """
+    found: dict[str, Figures] = {}
+    for path in sorted(results.glob("*/*.json")):
+        result = json.loads(path.read_text())
+        if result["machine"] == machine and not result["rehearsal"] and SLOT.name in result["parts"]:
+            lines = result["parts"][SLOT.name]["steps"]
+            found |= {line["step"]: line["figures"] for line in lines if not retry or is_right(line)}
+    return found
 
 
 def is_all_right(result: dict[str, Any]) -> bool:
@@ -308,11 +403,13 @@ def is_all_right(result: dict[str, Any]) -> bool:
 def _current_result(folder: Path, note: dict[str, Any], parts: Iterable[CheckPart]) -> dict[str, Any]:
     """Return the result so far: the records of all steps, and the last state of each part."""
     before: dict[str, Any] = {}
+    prepared_s = 0.0
     path = folder / RESULT_FILE
     if untrusted_files.exists(path):
-        # This file is derived from the records of the steps. If the two differ, the records are right.
+        # The steps are read from their records below. This file only adds the states and durations of parts.
         with contextlib.suppress(ValueError, TypeError, KeyError):
-            before = dict(json.loads(untrusted_files.read(path))["parts"])
+            earlier_result = json.loads(untrusted_files.read(path))
+            before, prepared_s = dict(earlier_result["parts"]), float(earlier_result.get("prepared_s", 0.0))
     found = {}
     for part in parts:
         earlier = before.get(part.name, {})
@@ -325,9 +422,15 @@ def _current_result(folder: Path, note: dict[str, Any], parts: Iterable[CheckPar
             "state": "done" if earlier.get("state") == "done" else "out of time" if lines else "not begun",
             "seconds": max(float(earlier.get("seconds", 0.0)), took),
             "steps": lines,
+            **({"left": []} if part.in_slot else {}),
         }
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {**note, "date": today, "parts": found}
+    return {**note, "date": today, "parts": found, "prepared_s": prepared_s, "spent": _spent(found)}
+
+
+def _spent(parts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the time of all steps by kind."""
+    return time_spent.total(line["spent"] for outcome in parts.values() for line in outcome["steps"])
 
 
 def _store_result(folder: Path, result: dict[str, Any]) -> None:
@@ -344,14 +447,15 @@ def _run_part(
     turn: CheckTurn,
     limits: _Limits,
     environment: Mapping[str, str],
+    store: Callable[[CheckPart], None],
     on_progress: Callable[[CheckProgress], None] | None,
 ) -> bool:
-    """Run a part's turn in one process after another; return whether the whole part is done."""
+    """Run a turn of a part, in as many processes as it needs; return whether the whole part is done."""
     log = Log(conditions.folder, part.name)
     log.forget_begun()
     while time.monotonic() < limits.part_s and not limits.stop.is_set():
         before = len(log.lines())
-        ended, step, took_s = _process(part, conditions, turn, log, limits, environment, on_progress)
+        ended, step, took_s, limit_s = _process(part, conditions, turn, log, limits, environment, store, on_progress)
         if ended == LEFT and turn.first:
             log.note_first_done()
         if ended in (LEFT, LATE) or (ended is None and not step):
@@ -359,9 +463,9 @@ def _run_part(
         if ended == 0:
             return True
         if ended != AGAIN:
-            reason = f"it took more than {part.step_limit_s:g} s" if ended is None else how_ended(ended, "in this step")
+            reason = f"it took more than {limit_s:g} s" if ended is None else how_ended(ended, "in this step")
             at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            # If no step had begun, the part itself failed, and would fail again.
+            # If no step had begun, the part itself failed and would fail again. Record this and do not retry.
             log.append(record_of(step or "begin", seconds=took_s, timestamp=at, error=reason))
             if not step:
                 return True
@@ -376,11 +480,21 @@ def _process(
     log: Log,
     limits: _Limits,
     environment: Mapping[str, str],
+    store: Callable[[CheckPart], None],
     on_progress: Callable[[CheckProgress], None] | None,
-) -> tuple[int | None, str, float]:
-    """Run one process of a part; return its exit status (None if it was stopped), its last step, and the duration.
+) -> tuple[int | None, str, float, float]:
+    """Run one process of a part.
 
-    If a process is stopped because the time is up, the returned step is empty, so that the step begins again later.
+    Returns
+    -------
+    int or None
+        Exit status; None if the process was stopped.
+    str
+        The last step. Empty if the process was stopped because the time is up; the step then begins again later.
+    float
+        Seconds since the last step began.
+    float
+        Time limit of the last step, in seconds.
     """
     given = {**dataclasses.asdict(conditions), "folder": str(conditions.folder)}
     with (conditions.folder / f"{part.name}.log").open("ab") as output:
@@ -392,8 +506,9 @@ def _process(
                 json.dumps(dataclasses.asdict(part)),
                 json.dumps(given),
                 json.dumps(dataclasses.asdict(turn)),
+                str(time.monotonic()),
             ],
-            # The started process ends when this end of the pipe closes, and so also when this process ends.
+            # The started process ends when this end of the pipe is closed, and therefore when this process ends.
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -404,23 +519,26 @@ def _process(
             },
             start_new_session=True,
         )
-    at, since_s = "", time.monotonic()
+    at, limit_s, since_s = "", float("inf"), time.monotonic()
     try:
         while True:
             try:
                 status = child.wait(_LOOK_S)
-                return status, log.step_in_progress(), time.monotonic() - since_s
+                step, limit_s = log.step_in_progress()
+                return status, step, time.monotonic() - since_s, limit_s
             except subprocess.TimeoutExpired:
                 pass
             now_s = time.monotonic()
-            if (step := log.step_in_progress()) != at:
-                at, since_s = step, now_s
+            step, step_limit_s = log.step_in_progress()
+            if step != at:
+                at, limit_s, since_s = step, step_limit_s, now_s
+                store(part)
             if on_progress is not None:
                 on_progress(CheckProgress(part, len(log.lines()), at, max(0.0, limits.all_s - now_s)))
             if now_s >= limits.part_s or limits.stop.is_set():
-                return None, "", now_s - since_s
-            if at and now_s - since_s > part.step_limit_s:
-                return None, at, now_s - since_s
+                return None, "", now_s - since_s, limit_s
+            if at and now_s - since_s > limit_s:
+                return None, at, now_s - since_s, limit_s
     finally:
         _end(child)
 

@@ -1,0 +1,294 @@
+"""The queue of questions for a short slot on a GPU, the most valuable first. Each step has at most 90 seconds.
+
+``thunder-workbench gpu-check --slot MINUTES`` asks them. A question has one or more steps, whose names begin with the
+number of the question. Steps whose answers are in ``benchmarks/results`` are not executed again.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import itertools
+import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from workbench.bench import Workbench
+from workbench.errors import RunError
+from workbench.gpu_check import choices, depth, large_layers, launches, main_job, marked_tests, optimizers, runs
+from workbench.gpu_check.large_layers import LLAMA_7B
+from workbench.gpu_check.part import WRONG, CheckStep, Conditions, Figures, Known
+from workbench.gpu_check.parts import RESULTS
+from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
+
+_SMALL_S = 45.0
+"""Limit of a step with a small program, which takes a few seconds."""
+_MOST_OFF_SHARE, _MOST_RESERVED_OFF_SHARE = 0.01, 0.02
+_LEAST_HIDDEN_SHARE = 0.8
+EVENTS_FOLDER = "allocator_events"
+PREDICTIONS, CHOICES = RESULTS / "gpu_predictions.csv", RESULTS / "gpu_choices.json"
+"""Files with predictions and their choices, which ``benchmarks.gpu_predictions`` wrote before any measurement. Only a
+checkout has these files.
+"""
+
+LONG_TOKENS = 16384
+SUBJECTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "mlp": ("mlp", {}),
+    **{
+        f"residual_chain, {layers} layers": ("residual_chain", {"layers": layers, "grad": True})
+        for layers in (1, 2, 3, 4)
+    },
+    "llama": ("llama", {}),
+    **{
+        f"7B shapes, {layers} layer{'s' * (layers > 1)}, 4096 tokens": (
+            "llama",
+            {"layers": layers, "sequence": 4096, **LLAMA_7B},
+        )
+        for layers in (1, 2)
+    },
+    "GPT-2, 2 layers": (f"{__file__}:gpt2", {}),
+    "ResNet-18": (f"{__file__}:resnet18", {}),
+}
+"""Programs of question 1: a name or file for `workbench.open`, and settings."""
+_RESERVED_SUBJECTS = ("GPT-2, 2 layers", "7B shapes, 1 layer, 4096 tokens", "ResNet-18")
+_REHEARSED_SUBJECT = "mlp"
+_REHEARSED_STEPS = 1
+
+
+def gpt2() -> Any:
+    """Return Hugging Face's GPT-2 with two layers of its published width, and its inputs."""
+    import torch
+    import transformers
+
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=2)).train()
+    ids = torch.randint(0, 50257, (4, 512))
+    return model, (), {"input_ids": ids, "labels": ids}
+
+
+def resnet18() -> Any:
+    """Return torchvision's ResNet-18 with random weights, and its input."""
+    import torch
+    import torchvision
+
+    model = torch.nn.Sequential(torchvision.models.resnet18(), torch.nn.LogSoftmax(-1))
+    return model.train(), (torch.randn(16, 3, 224, 224),)
+
+
+def steps(conditions: Conditions) -> Iterator[CheckStep]:
+    """Yield the steps of all questions. A rehearsal has the first step of each question, on the CPU."""
+    for number, make in _STEPS.items():
+        found: Iterable[CheckStep] = make(conditions)
+        if conditions.rehearse:
+            found = itertools.islice(found, _REHEARSED_STEPS)
+        for step in found:
+            id = f"{number}: {step.id}"
+            yield CheckStep(id, functools.partial(_of_question, conditions, id, step.act), limit_s=step.limit_s)
+
+
+def _of_question(conditions: Conditions, id: str, act: Callable[[Known], Figures], known: Known) -> Figures:
+    """Carry out a step of a question. Return its figures and the predictions for them.
+
+    The step receives only the earlier results of its own question. The names of the results lose the question's number,
+    because the steps of a part name each other without this number.
+    """
+    number = id.partition(": ")[0]
+    mine = {name.partition(": ")[2]: its for name, its in known.items() if name.startswith(f"{number}: ")}
+    figures = act(mine)
+    return figures if conditions.rehearse else beside_written(id, figures)
+
+
+def written(question: int) -> dict[str, dict[str, float]]:
+    """Return the figures that were predicted before any measurement, by subject; empty without a checkout."""
+    found: dict[str, dict[str, float]] = {}
+    for row in _rows():
+        if row["question"] == str(question):
+            found.setdefault(row["subject"], {})[row["figure"]] = float(row["predicted"])
+    return found
+
+
+def _rows() -> list[dict[str, str]]:
+    if not PREDICTIONS.exists():
+        return []
+    with PREDICTIONS.open() as file:
+        return list(csv.DictReader(file))
+
+
+def written_choices(question: int) -> dict[str, dict[str, str]]:
+    """Return the choices that belong to predictions, by subject; empty without a checkout."""
+    found: dict[str, dict[str, dict[str, str]]] = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
+    return found.get(str(question), {})
+
+
+def beside_written(step: str, figures: Figures) -> Figures:
+    """Return a step's figures and its predictions; also the faults, such as a peak that differs from its prediction."""
+    before = {row["figure"]: float(row["predicted"]) for row in _rows() if row["step"] == step}
+    found = {**figures, **{f"written {name}": value for name, value in before.items()}}
+    faults = [figures.get(WRONG, "")]
+    peak_bytes, measured = before.get("peak_bytes"), figures.get("measured_peak_bytes")
+    if peak_bytes and measured and abs(peak_bytes / measured - 1) > _MOST_OFF_SHARE:
+        faults.append(f"the written peak is {peak_bytes / measured - 1:+.1%} off, {_MOST_OFF_SHARE:.0%} allowed")
+    hidden = figures.get("hidden_share")
+    if before.get("hidden_share") == 1 and hidden is not None and hidden < _LEAST_HIDDEN_SHARE:
+        faults.append(f"{hidden:.0%} of the transfers are hidden, all predicted, {_LEAST_HIDDEN_SHARE:.0%} wanted")
+    return {**found, **({WRONG: "; ".join(filter(None, faults))} if any(faults) else {})}
+
+
+def _peaks(conditions: Conditions) -> Iterator[CheckStep]:
+    for subject in conditions.size(tuple(SUBJECTS), (_REHEARSED_SUBJECT,)):
+        limit_s = None if "7B" in subject else _SMALL_S
+        yield CheckStep(subject, functools.partial(_peak, conditions, subject), limit_s=limit_s)
+
+
+def _peak(conditions: Conditions, subject: str, _: Known) -> Figures:
+    program, settings = SUBJECTS[subject]
+    return large_layers.run_bench(runs.open_program(conditions, program, **settings), most_off_share=_MOST_OFF_SHARE)
+
+
+def _beyond_the_card(conditions: Conditions) -> Iterator[CheckStep]:
+    if conditions.rehearse:
+        yield CheckStep("a stack, recomputed", functools.partial(_chosen, conditions, 2, "", 1, {}))
+        return
+    for subject, figures in written(2).items():
+        if "peak_bytes" in figures:
+            layers = int(subject.split(", ")[2].split()[0])
+            if "without choices" in subject:
+                act = functools.partial(_too_deep, conditions, layers)
+            else:
+                act = functools.partial(_chosen, conditions, 2, subject, layers, None)
+            yield CheckStep(subject, act)
+
+
+def _long(conditions: Conditions, layers: int, made: Mapping[str, str] | None = None) -> Workbench:
+    if conditions.rehearse:
+        return runs.open_program(conditions, "mlp", made, layers=layers)
+    return runs.open_program(conditions, "llama", made, layers=layers, sequence=LONG_TOKENS, **LLAMA_7B)
+
+
+def _too_deep(conditions: Conditions, layers: int, _: Known) -> Figures:
+    """Run a depth that does not fit in memory according to the predictions. The step is wrong if the depth fits."""
+    bench = _long(conditions, layers)
+    run = runs.finish_run(bench, runs.QUICK)
+    fault = ""
+    if run.state == "done":
+        fault = "it was predicted not to fit, but it trains"
+    elif "out of memory" not in (run.error or ""):
+        fault = f"it failed for another reason than memory: {run.error}"
+    return {
+        "predicted_peak_bytes": bench.plan.peak_bytes,
+        "trains": run.state == "done",
+        "reason": run.error or "",
+        **({WRONG: fault} if fault else {}),
+    }
+
+
+def _chosen(
+    conditions: Conditions, question: int, subject: str, layers: int, made: Mapping[str, str] | None, _: Known
+) -> Figures:
+    """Run a stack under the choices that were written down with its predictions."""
+    if made is None:
+        made = written_choices(question).get(subject, None if "fit" in subject or question == 3 else {})
+        if made is None:
+            raise RunError(
+                f"no choices are written down for {subject}: run `python -m benchmarks.gpu_predictions {question}`"
+            )
+    return large_layers.run_bench(_long(conditions, layers, made), most_off_share=_MOST_OFF_SHARE)
+
+
+def _curve(conditions: Conditions) -> Iterator[CheckStep]:
+    if conditions.rehearse:
+        yield CheckStep("a point", functools.partial(_chosen, conditions, 3, "", 1, {}))
+        return
+    for subject in written(3):
+        yield CheckStep(subject, functools.partial(_chosen, conditions, 3, subject, 2, None))
+
+
+def _depths(conditions: Conditions) -> Iterator[CheckStep]:
+    found = {step.id: step for step in depth.steps(conditions)}
+    for layers in conditions.size((8, 32, 64, 128), (8,)):
+        for policy in conditions.size(tuple(depth.POLICIES), ("stock",)):
+            yield found[f"{layers} layers, {policy}"]
+    yield from (step for id, step in found.items() if id.startswith("exponent"))
+
+
+def _sets(conditions: Conditions) -> Iterator[CheckStep]:
+    return (step for step in optimizers.steps(conditions) if step.id.startswith(conditions.size("torch_adam", "torch")))
+
+
+def _launches(conditions: Conditions) -> Iterator[CheckStep]:
+    """Yield the ranking first, because its answer takes seconds."""
+    return iter(sorted(launches.steps(conditions), key=lambda step: step.id != launches.RANKING))
+
+
+def _offload(conditions: Conditions) -> Iterator[CheckStep]:
+    for step in large_layers.steps(conditions):
+        if "offloaded" in step.id:
+            yield step
+
+
+def _all_right(conditions: Conditions) -> Iterator[CheckStep]:
+    for step in choices.steps(conditions):
+        yield CheckStep(step.id, step.act, limit_s=_SMALL_S)
+
+
+def _reserved(conditions: Conditions) -> Iterator[CheckStep]:
+    for subject in conditions.size(_RESERVED_SUBJECTS, (_REHEARSED_SUBJECT,)):
+        yield CheckStep(subject, functools.partial(_events, conditions, subject))
+
+
+def _events(conditions: Conditions, subject: str, _: Known) -> Figures:
+    """Run with a snapshot of the allocator; store the sizes of its events in the check's folder."""
+    program, settings = SUBJECTS[subject]
+    bench = runs.open_program(conditions, program, **settings)
+    run = runs.run_to_end(bench, dataclasses.replace(runs.QUICK, memory_snapshot=True))
+    events = allocator_events(pickle.loads((run.run_dir / SNAPSHOT_FILE).read_bytes()))  # written by our own run
+    path = conditions.folder / EVENTS_FOLDER / f"{subject}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(events, separators=(",", ":")) + "\n")
+    reserved, measured = bench.plan.reserved, run.memory["reserved_bytes"]
+    off = reserved.reserved_bytes / measured - 1 if reserved is not None and measured else None
+    wrong = off is not None and abs(off) > _MOST_RESERVED_OFF_SHARE
+    return {
+        **runs.memory_of(run),
+        "predicted_reserved_bytes": reserved.reserved_bytes if reserved is not None else None,
+        "reserved_bytes": measured,
+        "off_reserved_share": off,
+        "predicted_fragmented_bytes": reserved.fragmented_bytes if reserved is not None else None,
+        "fragmented_bytes": run.memory["fragmented_bytes"],
+        "events": len(events),
+        **(
+            {WRONG: f"predicted reserved memory is {off:+.1%} off, {_MOST_RESERVED_OFF_SHARE:.0%} allowed"}
+            if wrong
+            else {}
+        ),
+    }
+
+
+def allocator_events(snapshot: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Return the events of a memory snapshot as small data: action, bytes and stream of each."""
+    return [
+        (str(event["action"]), int(event["size"]), int(event.get("stream", 0)))
+        for trace in snapshot["device_traces"]
+        for event in trace
+    ]
+
+
+def _tests(conditions: Conditions) -> Iterator[CheckStep]:
+    yield from (step for step in main_job.steps(conditions) if step.id in ("cancel", "run, float32"))
+    if not conditions.rehearse:
+        yield CheckStep("tests marked gpu", lambda _: marked_tests.run_all())
+
+
+_STEPS: Mapping[int, Callable[[Conditions], Iterator[CheckStep]]] = {
+    1: _peaks,
+    2: _beyond_the_card,
+    3: _curve,
+    4: _depths,
+    5: _sets,
+    6: _launches,
+    7: _offload,
+    8: _all_right,
+    9: _reserved,
+    10: _tests,
+}
