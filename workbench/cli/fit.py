@@ -1,4 +1,4 @@
-"""`fit`: what to save, recompute, offload and move so that the peak stays below a limit."""
+"""`fit`: make choices so that the peak, the step time or the number of compilations stays within a limit."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ def fit(
             help="Largest number of fusions to compile; alone, or with --peak or --step.",
         ),
     ] = None,
+    reserved: Annotated[
+        bool,
+        typer.Option(
+            "--reserved",
+            help="With --peak: limit the memory that PyTorch's allocator reserves on a GPU, as simulated, instead of "
+            "the allocated bytes.",
+        ),
+    ] = False,
     curve: Annotated[
         int | None,
         typer.Option(
@@ -104,6 +112,8 @@ def fit(
         raise ChoiceError(
             "--compilations is given alone, or with --peak or --step; a curve does not limit compilations"
         )
+    if reserved and peak is None:
+        raise ChoiceError("--reserved needs --peak SIZE: it limits the reserved memory instead of the peak")
     if compilations is not None:
         check_compilations(compilations)
     if curve is not None and export is not None:
@@ -124,7 +134,9 @@ def fit(
         else:
             print_line(repr(line))
         return DONE
-    found = bench.fit(limit, step_s=step_s, compilations=compilations, using=may_use, machine=machine)
+    found = bench.fit(
+        limit, step_s=step_s, compilations=compilations, reserved=reserved, using=may_use, machine=machine
+    )
     document = found.to_json()
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))

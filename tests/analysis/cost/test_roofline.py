@@ -1,4 +1,4 @@
-"""Predicted step times: measured statements take their measured time, other statements follow a fitted roofline."""
+"""Predicted step times: a measured statement takes its measured time; a fitted roofline gives the other times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_measured_plan_is_predicted_as_measured() -> None:
     found = predict_step(made, learned)
     assert learned.other_s == 3.0
     assert found.step_s == pytest.approx(10.0)
-    # The two tanh statements are equal, so both get their mean time.
+    # The two tanh statements are equal, so the prediction for each is the mean of the two measured times.
     assert found.seconds.tolist() == [4.0, 1.5, 1.5]
     assert found.measured_share == 1.0
 
@@ -75,14 +75,14 @@ def test_costs_of_statements_add_up(executor: str) -> None:
     import workbench
 
     bench = workbench.open("llama", device="planned", executor=executor, layers=2)
-    for made in (bench.plan.graph, bench._captured.stage.graph):
+    for made in (bench.plan.graph, bench._captured.context.graph):
         together = costs(made, H100, 1).compute_s
         assert together.any()
         assert together.tolist() == [_alone_s(made, row) for row in range(len(together))]
 
 
 def _alone_s(made: Graph, row: int) -> float:
-    """Return the cost of one statement by its definition: the bytes of each distinct value, and FLOPs."""
+    """Return the seconds of one statement, computed from its bytes and FLOPs by the definition of the roofline."""
     statements, values = made.statements, made.values
     kinds = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
     if statements.parent[row] >= 0 or statements.flags[row] & StatementFlag.VIEW or statements.kind[row] in kinds:

@@ -1,4 +1,4 @@
-"""Random mutants of traces with one change each, and functions that run them. A proof must refuse harmful mutants."""
+"""Make and run random mutants of traces. A mutant has one change. The proof must refuse mutants with other results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNSAID = ("python_del", "clear_mutable_collection")
 
 @dataclasses.dataclass
 class Step:
-    """The statements of a forward trace and of its backward trace, if any, as lists that can be edited."""
+    """The statements of a forward trace and, if it exists, of the backward trace, as lists that can be edited."""
 
     forward: list[BoundSymbol]
     backward: list[BoundSymbol] | None
@@ -41,18 +41,18 @@ class Step:
 
     @classmethod
     def of(cls, bench: Workbench) -> Step:
-        """Return the step of the plan that a bench has in force."""
+        """Return the step of the bench's current plan."""
         split = bench.plan.split
         sides = [None if side is None else _kept(side) for side in (split.forward, split.backward)]
         assert sides[0] is not None
         return cls(sides[0], sides[1], (split.forward, split.backward))
 
     def copied(self) -> Step:
-        """Return a copy with new lists of the same statements."""
+        """Return a step with new lists of the same statements, so that an edit leaves this step unchanged."""
         return Step(list(self.forward), None if self.backward is None else list(self.backward), self._traces)
 
     def sides(self) -> list[list[BoundSymbol]]:
-        """Return the lists of statements: first the forward, then the backward, if any."""
+        """Return the forward's statements and, if it exists, the backward's statements."""
         return [self.forward] if self.backward is None else [self.forward, self.backward]
 
     def traces(self) -> tuple[TraceCtx, TraceCtx | None]:
@@ -71,7 +71,7 @@ class Step:
 
     def graph(self, bench: Workbench) -> Graph:
         """Return the graph tables that the prover compares."""
-        return read_execution(*self.traces(), bench._captured.stage)
+        return read_execution(*self.traces(), bench._captured.context)
 
 
 def _kept(trace: TraceCtx) -> list[BoundSymbol]:
@@ -82,7 +82,7 @@ def _kept(trace: TraceCtx) -> list[BoundSymbol]:
 
 
 def run(step: Step, arguments: Mapping[str, torch.Tensor], seed: int) -> list[Any]:
-    """Run a step; return its outputs, gradients and arguments, and the state of the random generator."""
+    """Run a step. Return outputs, gradients, arguments after forward and backward, and the random generator's state."""
     torch.manual_seed(seed)
     own: dict[str, Any] = _copied(arguments)
     names = dict(own)
@@ -95,7 +95,7 @@ def run(step: Step, arguments: Mapping[str, torch.Tensor], seed: int) -> list[An
             outcome, (saved, others) = returned
             outputs = outcome["flat_output"]
             found = [leaf.clone() for leaf in _leaves(outputs)]
-            # Each output gets another cotangent.
+            # Each output gets its own cotangent.
             cotangents = [_cotangent(o, i) for i, o in enumerate(outputs)]
             given = {"saved_for_backward": [list(saved), list(others)], "cotangents": cotangents}
             gradients = _executed(step.backward, dict(given))
@@ -109,7 +109,7 @@ def _cotangent(output: torch.Tensor, place: int) -> torch.Tensor:
 
 
 def _copied(arguments: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Return copies of the arguments. If arguments share a storage, their copies share a storage."""
+    """Return copies of the arguments. Arguments of equal shape that share a storage get the same copy."""
     storages: dict[int, torch.Tensor] = {}
     made: dict[str, Any] = {}
     for name, tensor in arguments.items():
@@ -164,7 +164,7 @@ def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return True
 
 
-# Mutate a step.
+# Mutate a step. Each mutation returns whether it found a statement to change.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Place:
 
     @property
     def bsym(self) -> BoundSymbol:
-        """Return the statement at this place."""
+        """Return this statement or member."""
         whole = self.statements[self.at]
         return whole if self.member < 0 else whole.subsymbols[self.member]
 
@@ -192,7 +192,7 @@ class Place:
         self.statements[self.at] = whole.from_bsym(subsymbols=members)
 
     def group(self) -> list[BoundSymbol]:
-        """Return the list of statements that contains this place."""
+        """Return the statements of the fusion that has this member, or of the trace that has this statement."""
         return list(self.statements if self.member < 0 else self.statements[self.at].subsymbols)
 
 
@@ -219,7 +219,7 @@ def _like(one: TensorProxy, other: TensorProxy) -> bool:
 
 
 def _instead(bsym: BoundSymbol, place: int, proxy: Any) -> BoundSymbol:
-    """Return the statement with another value in one argument."""
+    """Return the statement after replacing the argument at index `place` by `proxy`."""
     flat, spec = tree_flatten((bsym.args, bsym.kwargs))
     flat = list(flat)
     flat[place] = proxy
@@ -242,7 +242,7 @@ def _alone(changed: BoundSymbol, before: BoundSymbol) -> BoundSymbol:
 
 
 def _known_before(step: Step, place: Place) -> list[TensorProxy]:
-    """Return the tensors that exist before the statement."""
+    """Return the tensors that the statement could read, because earlier statements compute them."""
     known: dict[str, TensorProxy] = {}
     whole = place.statements[place.at]
     if place.member >= 0:
@@ -256,7 +256,7 @@ def _known_before(step: Step, place: Place) -> list[TensorProxy]:
 
 
 def other_operand(step: Step, rng: random.Random) -> bool:
-    """Make a statement read or write another tensor, such as another alias, a wrong clone or another saved value."""
+    """Replace a tensor argument of a statement, for example by another alias, a wrong clone or another saved value."""
     place = rng.choice(places(step))
     flat = tree_flatten((place.bsym.args, place.bsym.kwargs))[0]
     at = [i for i, leaf in enumerate(flat) if isinstance(leaf, TensorProxy)]
@@ -271,7 +271,7 @@ def other_operand(step: Step, rng: random.Random) -> bool:
 
 
 def swapped_operands(step: Step, rng: random.Random) -> bool:
-    """Swap two arguments."""
+    """Swap the two tensor arguments of a statement."""
     fitting = [
         place
         for place in places(step)
@@ -290,7 +290,7 @@ def swapped_operands(step: Step, rng: random.Random) -> bool:
 
 
 def other_constant(step: Step, rng: random.Random) -> bool:
-    """Change a constant."""
+    """Change a floating-point constant in the arguments of a statement."""
     fitting = []
     for place in places(step):
         for i, leaf in enumerate(tree_flatten((place.bsym.args, place.bsym.kwargs))[0]):
@@ -304,7 +304,7 @@ def other_constant(step: Step, rng: random.Random) -> bool:
 
 
 def moved(step: Step, rng: random.Random) -> bool:
-    """Move a statement, such as a copy, a read or a random draw, earlier or later."""
+    """Move a copy, a statement that reads tensors, or a random draw to an earlier or later position."""
     kinds: Sequence[Callable[[BoundSymbol], bool]] = (
         _writes,
         lambda b: bool(_tensors(b)),
@@ -342,7 +342,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def dropped(step: Step, rng: random.Random) -> bool:
-    """Delete a copy or a fence. Its readers then read the copy's destination, or the value before the fence."""
+    """Delete a copy or a fence. Its readers then read the copy's destination, or the inputs of the fence."""
     fitting = [place for place in places(step) if place.bsym.sym.name in ("copy_", "update_aliases")]
     if not fitting:
         return False
@@ -361,7 +361,7 @@ def dropped(step: Step, rng: random.Random) -> bool:
 
 
 def drawn_again(step: Step, rng: random.Random) -> bool:
-    """Draw random numbers a second time, and let one of their readers read the new numbers."""
+    """Repeat a random draw, and let one statement read the new numbers in place of the old ones."""
     draws = [p for p in places(step) if p.bsym.sym.name == "uniform" and p.member < 0]
     fitting = [(p, o) for p in draws for o in p.bsym.flat_proxy_outs]
     if not fitting:
@@ -410,7 +410,7 @@ MUTATIONS: tuple[Callable[[Step, random.Random], bool], ...] = (
 
 
 def mutants(step: Step, rng: random.Random, count: int) -> Iterator[tuple[str, Step]]:
-    """Yield the name of a mutation and a mutant with this one change."""
+    """Yield pairs: the name of a mutation, and a copy of the step with only this change."""
     made = 0
     for _ in range(20 * count):
         changed = step.copied()

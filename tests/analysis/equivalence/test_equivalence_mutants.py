@@ -1,4 +1,4 @@
-"""If a random mutant of a plan gives other results, the proof refuses the mutant."""
+"""The proof refuses each random mutant of a plan whose results differ from those of the plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = 5
 
 
 def writes(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Write in place and through views, between reads and random draws."""
+    """Read tensors and draw random numbers; in between, write in place and through views."""
     old = a.clone()
     a[0].add_(w)
     a.mul_(b)
@@ -34,7 +34,7 @@ def writes(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> tuple[torch.Ten
 
 
 def draws(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Draw several times, and save several tensors of one shape."""
+    """Draw random numbers twice, and compute several tensors of equal shape that the backward needs."""
     one = F.dropout(torch.tanh(x * w), 0.5)
     other = F.dropout(torch.sigmoid(one - w), 0.25)
     return torch.sin(one) * other - torch.exp(-other) * 0.5
@@ -61,7 +61,7 @@ OWN = {"writes": written, "draws": drawn}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program, an executor, and an option that is chosen at every site where it is legal."""
+    """A program, its executor, and an option. Every site where the option is legal gets it."""
 
     program: str
     executor: str
@@ -102,10 +102,10 @@ EACH = 160 if FULL else 25
 
 
 def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
-    """Count mutants by their mutation, by whether results changed, and by whether the prover accepted them."""
+    """Count mutants by three properties: the mutation, whether results changed, and whether the prover accepted it."""
     bench = case.bench()
     step, prover = Step.of(bench), Prover(bench.stock_plan.graph)
-    known = bench._captured.stage.arguments
+    known = bench._captured.context.arguments
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(SEED)
         arguments = {

@@ -1,4 +1,7 @@
-"""The cost of recomputing if statements are fused: by plans, by reads and writes of fusions, and by lower bounds."""
+"""The cost of recomputing fused statements: a plan gives it, a guide predicts it, and a linear program bounds it.
+
+A guide predicts the memory and the time of plans without planning; see `workbench.bench.fit.fitter`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import torch
 
 import workbench
 from benchmarks.fit_measured import built
+from tests.trial_counts import beyond
 from workbench import Workbench
 from workbench.analysis.cost.collective_overlap import costs
 from workbench.analysis.cost.machines import Machine
@@ -50,14 +54,14 @@ def opened(program: str) -> Workbench:
     return workbench.open(scaled, x, w, scale, device="cpu", executor="torchcompile", capture="interpreter")
 
 
-@pytest.fixture(scope="module", params=["gated", "scaled"])
+@pytest.fixture(scope="module", params=beyond(1, ["gated", "scaled"]))
 def fitter(request: pytest.FixtureRequest) -> Fitter:
     bench = opened(request.param)
     return Fitter(bench, bench._captured, SLOW, using=("recompute",))
 
 
 def every(fitter: Fitter) -> list[dict[int, str]]:
-    """Return all combinations of options; the program must be small enough to plan each combination."""
+    """Return all combinations of options. Assert that the program is so small that each combination can be planned."""
     variables = fitter.chooser._variables
     assert 2 <= len(variables) <= 8
     return [dict(made) for n in range(len(variables) + 1) for made in itertools.combinations(variables, n)]
@@ -84,13 +88,13 @@ def test_no_combination_beats_the_bound_and_the_result_is_near_the_best(fitter: 
         assert fitter.chooser.bound(limit).added_s <= best + 1e-12
         assert point.added_s <= best + 0.02 * fitter.step_s
     assert any(point.options for point in found)
-    # The least peak includes points that were found with a limit and without.
+    # The least peak that the search finds is the smallest peak of all combinations.
     assert fitter.chooser.least().peak_bytes == min(point.peak_bytes for point in points)
 
 
 def test_the_fusion_model_predicts_better_than_single_statements(fitter: Fitter) -> None:
-    chooser, stage = fitter.chooser, fitter._stage
-    cost = costs(stage.graph, SLOW, 1)
+    chooser, context = fitter.chooser, fitter._context
+    cost = costs(context.graph, SLOW, 1)
     alone_s = cost.compute_s + cost.host_s
     off: list[list[float]] = []
     for storage, option in chooser._variables:
@@ -104,7 +108,7 @@ def test_the_fusion_model_predicts_better_than_single_statements(fitter: Fitter)
 def test_points_also_recompute_storages_that_fusions_recompute_anyway() -> None:
     bench = opened("scaled")
     fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
-    remade = fusion_costs.storages_remade(fitter._stage.recomputer, fitter.before.graph)
+    remade = fusion_costs.storages_remade(fitter._context.recomputer, fitter.before.graph)
     assert remade
     nearer, further = (make() for make in fitter.chooser._guides[1:])
     assert remade.isdisjoint(storage for storage, _ in nearer._variables)
@@ -124,7 +128,7 @@ def test_views_that_a_fusion_returns_take_no_time() -> None:
     read = statements.inputs[row]
     given = next(v for v in read.tolist() if values.flags[v] & ValueFlag.ARGUMENT and values.storage[v] >= 0)
     before_s = costs(graph, SLOW, 1).compute_s[row]
-    # One result of the fusion becomes a view of one of its inputs.
+    # Turn one result of the fusion into a view of one of its inputs. A view is not written to memory.
     made = int(statements.outputs[row][0])
     values.storage[made], kept = values.storage[given], values.storage[made]
     try:
@@ -133,9 +137,8 @@ def test_views_that_a_fusion_returns_take_no_time() -> None:
         values.storage[made] = kept
 
 
-def test_a_fit_within_less_than_the_stock_step_time_is_found() -> None:
-    bench = opened("scaled")
-    fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
+@pytest.mark.parametrize("fitter", ["scaled"], indirect=True)
+def test_a_fit_within_less_than_the_stock_step_time_is_found(fitter: Fitter) -> None:
     quickest_s = min(fitter.chooser.point(options).added_s for options in every(fitter))
     assert quickest_s < 0
     found, plan = fitter.fit_time(fitter.step_s + quickest_s / 2)
@@ -156,7 +159,7 @@ def test_a_faster_plan_is_found_even_under_the_stock_peak(fitter: Fitter) -> Non
 
 @pytest.mark.long
 def test_recomputing_the_activations_of_llama_is_faster_and_smaller_than_saving_them() -> None:
-    """For SiLU, the stock plan saves a result of a fusion, although the backward reads the gate too."""
+    """The stock plan saves SiLU's result. The backward could recompute it, because it also reads SiLU's input."""
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=2)
     curve = bench.curve(points=4).wait()
     last = curve.points[-1]
@@ -170,7 +173,7 @@ def test_recomputing_the_activations_of_llama_is_faster_and_smaller_than_saving_
 
 @pytest.fixture(scope="module")
 def large() -> Fitter:
-    """Return the fitter of a Llama with four layers of the size of a 7B model, for a GPU that hides transfers."""
+    """Return the fitter of a Llama with four layers as wide as in a 7B model. Its planned GPU hides transfers."""
     shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "sequence": 4096, "dtype": "bfloat16"}
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=4, **shapes)
     return Fitter(bench, bench._captured, bench.machine)
@@ -179,7 +182,7 @@ def large() -> Fitter:
 def test_a_guide_counts_storages_that_must_be_recomputed_for_other_storages(large: Fitter) -> None:
     chooser = large.chooser
     nearer = chooser._guides[1]()
-    # A norm is recomputed from the residual stream, and this is recomputed from all layers before the norm.
+    # Recomputing a norm needs the residual stream. Recomputing the residual stream needs all layers before the norm.
     norms = {s: o for s, o in nearer._variables if o == "recompute" and "norm/mul" in large._site_of[s].id}
     planned = chooser._from_guide(nearer, nearer.point(norms))
     assert planned.options.keys() - norms.keys() <= chooser._remade
@@ -192,14 +195,15 @@ def test_the_first_guide_predicts_the_bytes_that_its_plan_frees_at_each_statemen
     assert guide.stands_for is not None
     inner = [(s, o) for s, o in guide._variables if guide._bytes[s] >= 1 << 27]
     assert {o for _, o in inner} == {"recompute", "offload"}
-    # Only the execution graph saves the product with the gate.
+    # With fusions, the plan saves the product of SiLU and the gate. Without fusions, it does not.
     assert any(s not in large._free for s, _ in inner)
     backward = slice(chooser._places.first_backward, None)
     for storage, option in inner:
         planned = chooser._evaluate(chooser._add_values_read(guide.stands_for({storage: option}), chooser._remade))[1]
         said = (guide._stock_peaks - guide._evaluate({storage: option})[1])[backward]
         freed = (chooser._stock_peaks - planned)[backward]
-        # A fusion that recomputes a value, or reads it back, runs longer or shorter than its single statements.
+        # In the plan, a fusion recomputes a value or reads it back. The guide assumes single statements, whose
+        # positions may differ from the fusion's. The freed bytes may therefore differ at a few statements.
         assert np.mean(np.abs(said - freed) > guide._bytes[storage] // 4) < 0.05
 
 
@@ -208,7 +212,8 @@ def test_a_cheap_plan_of_a_large_model_is_found_after_few_plans(large: Fitter, s
     limit = int(share * large.before.peak_bytes)
     fresh = Fitter(large._bench, large._captured, large.machine)
     found, plan = fresh.fit_peak(limit)
-    # A saved slice keeps its whole projection alive, so a single choice frees 0.1 GB; the limit is 7.1 GB.
+    # A saved slice keeps its whole projection alive, so a single choice frees 0.1 GB. The peak can therefore be up to
+    # 0.1 GB below the limit of about 7 GB.
     assert 0.975 * limit <= plan.peak_bytes <= limit
     assert found.added_s <= added_s
     assert len(fresh.chooser._known) <= 20
@@ -238,9 +243,9 @@ def test_a_corrected_guide_adds_the_same_bytes_under_every_choice(large: Fitter)
 
 @pytest.mark.long
 def test_the_least_peak_is_at_most_the_least_peak_of_each_guide() -> None:
-    """The live bytes of a guide do not bound the bytes of plans.
+    """The fit must not end at the least peak that guides predict, because plans may have lower peaks.
 
-    Earlier, the fit reported a least peak of 3.48 MB for GPT-2, although it knew a plan of 2.77 MB.
+    An earlier version reported a least peak of 3.48 MB for GPT-2, although it had made a plan with 2.77 MB.
     """
     model, args = built("gpt2")
     bench = workbench.open(model, *args, device="cpu", executor="torchcompile_aten")

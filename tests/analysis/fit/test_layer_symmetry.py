@@ -1,4 +1,4 @@
-"""Identical layers are modelled once: the bound is valid for all choices, and the best plan is as fast."""
+"""The solver may model identical layers once: the bound stays valid, and the best plan found is as fast."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ WIDTH = 64
 def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgram, NDArray[np.float64]]:
     """Return a random program for the solver, and the bytes of its choices.
 
-    In each layer, choices share recomputed statements, and at most one of the first two choices can be made. If not
-    `same`, some layers differ in costs, bytes or shared statements, and each choice frees its bytes at other places.
+    If `same`, all layers are equal, and the choices of a layer share recomputed statements. Otherwise, layers may
+    differ in costs, in bytes, and in whether choices share statements; choices free bytes at different statements; and
+    of the first two choices of a layer, at most one can be made.
     """
     draw = np.random.default_rng(seed)
     costs, sizes = (np.tile(draw.permutation(6)[:EACH] + 1.0, layers) for _ in range(2))
@@ -69,7 +70,7 @@ def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgra
 
 
 def least(program: LinearProgram) -> float:
-    """Return the cost of the best solution; infinite without a solution."""
+    """Return the cost of the best solution, or infinity if no solution exists."""
     solved = milp(
         program.costs,
         constraints=[LinearConstraint(program.matrix, -np.inf, program.limits)],
@@ -79,6 +80,7 @@ def least(program: LinearProgram) -> float:
     return float(solved.fun) if solved.x is not None else np.inf
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), layers=st.integers(2, 6))
 def test_the_bound_of_folded_layers_is_at_most_the_cost_of_any_choices(seed: int, layers: int) -> None:
@@ -125,7 +127,11 @@ class Block(nn.Module):
 
 
 class Tower(nn.Module):
-    """Blocks with these inner widths. The first and last block may be the same; one dropout may be in eval mode."""
+    """Blocks with the given inner widths.
+
+    If `shared`, the last block is the first block. If `dropping`, a dropout follows each block, and the third dropout
+    is in eval mode.
+    """
 
     def __init__(self, inner: Sequence[int], *, shared: bool = False, dropping: bool = False) -> None:
         super().__init__()
@@ -159,7 +165,8 @@ def chooser(program: Tower) -> Chooser:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", beyond(2, PROGRAMS))
+@pytest.mark.parametrize("name", beyond(1, PROGRAMS))
+@pytest.mark.long
 def test_a_fit_with_folded_layers_is_as_fast_as_a_fit_with_all_layers(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +185,7 @@ def test_a_fit_with_folded_layers_is_as_fast_as_a_fit_with_all_layers(
         assert once._relaxation.program_for(limit).bound().added_s <= once.bound(limit).added_s + 1e-12
 
 
+@pytest.mark.slow
 def test_the_best_plan_of_identical_layers_is_proven_on_the_folded_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

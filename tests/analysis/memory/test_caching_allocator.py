@@ -1,4 +1,4 @@
-"""The simulated CUDA caching allocator: PyTorch's rules one by one, and a plain implementation beside it."""
+"""The simulated CUDA caching allocator follows each rule of PyTorch's, and gives the figures of a simpler version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KIB, MIB = 1 << 10, 1 << 20
         (MIB + 1, MIB + 512, 20 * MIB),
         (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
         (10 * MIB, 10 * MIB, 10 * MIB),
-        # The rest of the segment is too small to be split off, and counts as allocated.
+        # The rest of the segment is too small to be split off, so it counts as allocated.
         (11 * MIB, 12 * MIB, 12 * MIB),
         (21 * MIB + 1, 22 * MIB, 22 * MIB),
     ],
@@ -66,7 +66,7 @@ def test_an_expandable_segment_grows_by_pages_where_a_free_block_ends() -> None:
     allocator = CachingAllocator(expandable_segments=True)
     allocator.free(allocator.allocate(30 * MIB))
     assert allocator.reserved_bytes == 40 * MIB
-    # Segments of fixed size would reserve 50 MiB in addition.
+    # An expandable segment grows by 20 MiB. Without expandable segments, the allocator would reserve 50 MiB more.
     allocator.allocate(50 * MIB)
     assert allocator.reserved_bytes == 60 * MIB
 
@@ -89,7 +89,7 @@ def test_cached_memory_is_released_before_an_allocation_fails(expandable: bool) 
 
 @dataclasses.dataclass(eq=False)
 class Plain:
-    """The default allocator over lists: each segment is a list of ``[size, owner]``, in order of addresses."""
+    """A simple version of the default allocator: a segment is a list of ``[size, owner]``, in order of addresses."""
 
     segments: list[tuple[bool, list[list[int]]]] = dataclasses.field(default_factory=list)
 
@@ -123,16 +123,17 @@ class Plain:
                     blocks[at - 1][0] += blocks.pop(at)[0]
 
     def bytes(self) -> tuple[int, int]:
-        """Return allocated and reserved bytes."""
+        """Return the allocated bytes and the reserved bytes."""
         blocks = [block for _, each in self.segments for block in each]
         return sum(size for size, owner in blocks if owner >= 0), sum(size for size, _ in blocks)
 
 
 SIZES = st.one_of(st.integers(1, 4 * KIB), st.integers(1, 3 * MIB), st.integers(MIB, 40 * MIB))
 STEPS = st.lists(st.tuples(SIZES, st.integers(0, 9), st.booleans()), max_size=60)
-"""An allocation each, and then perhaps a free of one of the oldest blocks."""
+"""Steps. Each allocates a block of the given size; if its flag is true, it then frees one of the oldest blocks."""
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_reserved_and_allocated_bytes_equal_those_of_the_plain_implementation(
     steps: list[tuple[int, int, bool]],

@@ -1,4 +1,4 @@
-"""For random choices, incremental liveness equals the prediction that walks over every statement."""
+"""For random choices, incremental liveness gives the same memory as a prediction that visits every statement."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ PROGRAMS: dict[str, Callable[[], workbench.Workbench]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program", [pytest.param(name, marks=[pytest.mark.slow] * (name == "fsdp_llama")) for name in PROGRAMS]
 )
 @pytest.mark.parametrize("along", [True, False], ids=["along", "saved"])
 def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along: bool) -> None:
-    stage = PROGRAMS[program]()._captured.stage
-    work, graph = stage.recomputer, stage.graph
-    places = PeakPositions(work, stage.predictor)
-    exactly = JointGraphMemory(work, stage.predictor, places, {}, along=along, gather=stage.gathers_again, ahead=3)
+    context = PROGRAMS[program]()._captured.context
+    work, graph = context.recomputer, context.graph
+    places = PeakPositions(work, context.predictor)
+    exactly = JointGraphMemory(work, context.predictor, places, {}, along=along, gather=context.gathers_again, ahead=3)
     free = {
         storage: [
             o for o, why in ((RECOMPUTE, work.why_no_recompute), (OFFLOAD, work.why_no_offload)) if not why(storage)
@@ -68,7 +69,7 @@ def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along
         options = {s: str(draw.choice(legal)) for s, legal in free.items() if legal and draw.uniform() < share}
         again = [storage for storage, option in options.items() if option == RECOMPUTE]
         away = [storage for storage, option in options.items() if option == OFFLOAD]
-        edit = work.edit(again, along=along, gather=stage.gathers_again)
+        edit = work.edit(again, along=along, gather=context.gathers_again)
         whole, found = exactly.evaluate_schedule(edit.schedule(graph), away), exactly(options)
         told += places.stock(edit.before, away, 3) is not None
         assert (found.peak_bytes, found.saved_bytes) == (whole.peak_bytes, whole.saved_bytes), options
@@ -77,9 +78,9 @@ def test_incremental_liveness_agrees_with_the_whole_schedule(program: str, along
 
 
 def test_if_a_choice_rewrites_the_backward_only_the_full_predictor_is_used() -> None:
-    stage = PROGRAMS["views"]()._captured.stage
-    schedule = stage.recomputer.edit((), along=True).schedule(stage.graph)
-    incremental = IncrementalLiveness(stage.predictor, schedule)
+    context = PROGRAMS["views"]()._captured.context
+    schedule = context.recomputer.edit((), along=True).schedule(context.graph)
+    incremental = IncrementalLiveness(context.predictor, schedule)
     assert incremental({}, (), 0) is not None
     backward = incremental.rows[incremental.first_backward :]
     assert incremental({backward[-1]: (backward[0],)}, (), 0) is None

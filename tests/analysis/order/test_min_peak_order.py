@@ -1,4 +1,4 @@
-"""The search for the order with the least peak: on small graphs, no other order has a lower peak."""
+"""The search for the order of statements with the least peak: on small graphs, no other order has a lower peak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.analysis.order import order_groups
 from workbench.analysis.order.min_peak_order import (
     HalfStep,
     _beam_search,
-    changes_order_late,
+    are_already_late,
     half_step_of,
     just_in_time,
     least_peak,
@@ -31,7 +31,7 @@ IN_OUT = {"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT}
 
 
 def drawn(seed: int, count: int = 7) -> Graph:
-    """Return a random graph with a forward and a backward, views, in-place writes and transient memory."""
+    """Return a random graph of a forward and a backward. It has views, in-place writes and transient memory."""
     draw = random.Random(seed)
     values, views, sizes, transient, lines = ["x", "w"], {}, {"x": 3, "w": 2}, {}, []
     inplace = []
@@ -68,7 +68,7 @@ def drawn(seed: int, count: int = 7) -> Graph:
 
 
 def orders(half: HalfStep) -> Iterator[list[int]]:
-    """Yield every legal order of one half."""
+    """Yield every legal order of one half, that is, of the forward or of the backward."""
 
     def further(order: list[int], done: int) -> Iterator[list[int]]:
         if len(order) == len(half.rows):
@@ -81,7 +81,7 @@ def orders(half: HalfStep) -> Iterator[list[int]]:
 
 
 def is_legal(half: HalfStep, order: list[int]) -> bool:
-    """Return whether each statement follows its predecessors and no statement is missing."""
+    """Return whether the order has every statement once, and each after its predecessors."""
     done = 0
     for one in order:
         if half.before[one] & ~done:
@@ -91,7 +91,7 @@ def is_legal(half: HalfStep, order: list[int]) -> bool:
 
 
 def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
-    """Reorder the graph; return the largest number of live bytes in the statements of the half."""
+    """Give one half of the graph this order. Return the most bytes that are alive at any statement of the half."""
     top = top_rows(made).copy()
     start = int(np.searchsorted(top, half.rows[0]))
     top[start : start + len(order)] = half.rows[order]
@@ -109,7 +109,8 @@ def test_no_order_has_a_lower_peak_than_the_order_of_the_search(seed: int) -> No
         every = {tuple(order): side_peak(made, half, order) for order in orders(half)}
         found = least_peak(half)
         assert every[tuple(found)] == min(every.values())
-        # The search and the timeline count the same bytes, except for values that are alive in every statement.
+        # The timeline also counts values that are alive at every statement; the search does not. So, for all orders,
+        # the two peaks differ by the same bytes.
         assert len({peak - half.peak_bytes(order) for order, peak in every.items()}) == 1
 
 
@@ -129,7 +130,7 @@ def test_no_statement_moves_past_a_statement_without_results(seed: int) -> None:
     for place in fixed:
         assert everything[place] == (1 << place) - 1
         assert all(everything[later] >> place & 1 for later in range(place + 1, len(lines)))
-    # Only few predecessors are stored for each statement. Storing all pairs would take a thousand entries.
+    # At most four predecessors are stored for each statement on average. All pairs would take a thousand entries.
     assert sum(map(len, held.predecessors)) <= 4 * len(lines)
 
 
@@ -151,7 +152,8 @@ def test_a_group_moves_as_late_or_early_as_its_dependencies_allow(seed: int) -> 
         assert is_legal(half, moved)
         assert [one for one in moved if one not in members] == rest
     for one in members:
-        # Between a member and its last dependency, or its first dependent, there are only other members.
+        # In the early order, only members are between a member and its last dependency. In the late order, only members
+        # are between a member and its first dependent.
         if half.predecessors[one]:
             last = max(map(sooner.index, half.predecessors[one]))
             assert members >= set(sooner[last + 1 : sooner.index(one)])
@@ -161,15 +163,15 @@ def test_a_group_moves_as_late_or_early_as_its_dependencies_allow(seed: int) -> 
     assert order_late(half, stock, ()) == order_early(half, stock, ()) == stock
 
 
-def test_stands_late_is_true_if_moving_the_group_late_changes_nothing() -> None:
+def test_a_group_is_already_late_if_moving_it_late_changes_nothing() -> None:
     draw, found = random.Random(0), set()
     for seed in range(40):
         held = order_constraints(drawn(seed, 9), FORWARD)
         stock = unchanged_order(held)
         groups = [{one for one in stock if draw.random() < share} for share in (0.2, 0.5, 0.8) for _ in range(4)]
         for members in (*groups, *({one} for one in stock), set()):
-            assert changes_order_late(held, members) == (order_late(held, stock, members) == stock)
-            found.add(changes_order_late(held, members))
+            assert are_already_late(held, members) == (order_late(held, stock, members) == stock)
+            found.add(are_already_late(held, members))
     assert found == {True, False}
 
 
@@ -183,7 +185,7 @@ def test_a_plan_never_peaks_higher_than_stock(seed: int) -> None:
 
 
 def two_branches() -> Graph:
-    """Reduce two large values to small ones. In the best order, the large values are not alive at the same time."""
+    """Return a graph that reduces two large values. In the best order, the two are never alive at the same time."""
     return graph(
         [
             ("big", "x", "a", ""),
@@ -247,7 +249,7 @@ def test_a_recomputed_value_waits_for_its_first_reader() -> None:
 
 
 def trained() -> Graph:
-    """A backward of two layers that computes the gradients of both weights late; then an in-place update of a state."""
+    """Return a backward of two layers. It computes both weight gradients late, and then updates a state in place."""
     return graph(
         [
             ("dx", "g w2", "d1", ""),
@@ -272,7 +274,7 @@ def trained() -> Graph:
 def test_statements_that_finish_a_gradient_run_as_soon_as_possible() -> None:
     half = half_step_of(trained(), BACKWARD)
     assert order_groups.gradient_statements(trained(), half) == [2]
-    # The gradient of the other layer is needed for the update.
+    # Only the statement that computes `gw2` contributes to nothing else. The update also reads `gw1`.
     assert order_groups.update_statements(trained(), half) == [5, 6]
     moved = order_early(half, unchanged_order(half), {2, 3})
     assert moved == [0, 3, 1, 2, 4, 5, 6, 7]

@@ -1,4 +1,7 @@
-"""A table of cuts between fusions has exact figures and no dominated rows. A fit with cuts keeps its limits."""
+"""Search for cuts, the values that one fusion passes to another. The table has exact figures and no dominated row.
+
+A fit that may also choose cuts keeps its limits.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,6 +19,7 @@ from workbench.bench.fit.fit_with_cuts import FitterWithCuts
 from workbench.bench.fit.fitter import Fitter
 from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.workbench import Workbench
+from workbench.compiler.fusion import fusion_passes
 from workbench.errors import ChoiceError, PlanError
 from workbench.ui.tabs.fusions_tab import Fusions
 
@@ -51,7 +56,7 @@ def table(made: Workbench) -> Cuts:
 
 
 def weighed(bench: Workbench, choices: dict[str, str]) -> Cut:
-    """Make a plan with these choices, and return its figures as a cut."""
+    """Return the figures of the plan under these choices, in the form of a table row."""
     plan = bench.plan_under({**choices, **SHARED})
     return Cut(
         compilations=plan.census.unique,
@@ -86,7 +91,7 @@ def test_no_cut_is_dominated_by_another_or_by_a_single_choice(made: Workbench, t
     [
         ("residual_chain", {"layers": 4, "grad": True, "size": 1024}),
         ("mlp", {"layers": 2}),
-        pytest.param("dropout_mlp", {"layers": 2}, marks=pytest.mark.slow),
+        pytest.param("dropout_mlp", {"layers": 2}, marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )
 def test_no_combination_of_cuts_in_a_small_program_beats_the_table(name: str, settings: dict[str, object]) -> None:
@@ -244,7 +249,7 @@ def test_the_fusions_tab_weighs_cuts_and_applies_one(bench: Workbench, table: Cu
     assert bench.choices == dict(table.every[1].choices)
     assert bench.pinned == {}
     assert [row["chosen"] for row in tab.cuts["rows"]] == [at == 1 for at in range(len(table.every))]
-    # A choice by hand makes the table outdated, so the table is removed.
+    # The table is removed after a choice by hand, because its figures are for the choices before.
     bench.choose({"remat.weight": "1.0"})
     tab.show_plan([""] * len(bench.plan.graph.statements), {})
     assert tab.cuts["rows"] == []
@@ -341,7 +346,7 @@ def test_an_interrupted_cut_search_leaves_the_bench_unchanged(chain: Workbench) 
 def test_a_search_that_cannot_win_makes_few_plans(bench: Workbench) -> None:
     limit = round(0.92 * bench.plan.peak_bytes)
     hopeless, whole = (Fitter(bench, bench._captured, bench.machine) for _ in range(2))
-    # The first plans of each guide show that no choice saves that much time.
+    # No choice makes the step 1 s shorter. The search ends after the first plans of each guide, which show this.
     hopeless.find(limit, hard=False, below_s=-1.0)
     best = whole.find(limit, hard=False)
     assert best is not None
@@ -373,3 +378,22 @@ def test_cuts_weighed_under_outdated_choices_are_not_shown(bench: Workbench) -> 
     assert said == ["The choices changed while cuts were weighed: weigh them again"]
     assert weighing.wait().state == "cancelled"
     assert tab.cuts["state"] == ""
+
+
+@pytest.mark.parametrize("calls", range(7, 12))
+def test_a_plan_after_an_interrupted_removal_of_repeats_is_right(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes cache facts about fusions. An interrupted pass must not leave an incomplete cache for later plans."""
+    remove, left = fusion_passes.dead_code.cse_single_bsym, iter(range(calls))
+
+    def interrupted(*args: Any) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return remove(*args)
+
+    bench, choices = opened("residual_chain", layers=4, grad=True, size=1024), {"remat.weight": "0.0"}
+    with monkeypatch.context() as patch:
+        patch.setattr(fusion_passes.dead_code, "cse_single_bsym", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bench.plan_under(choices)
+    fresh = opened("residual_chain", layers=4, grad=True, size=1024)
+    assert bench.plan_under(choices).text() == fresh.plan_under(choices).text()

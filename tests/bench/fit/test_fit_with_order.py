@@ -1,4 +1,4 @@
-"""A fit that may also move statements and collectives keeps its limit, and is never slower than without moves."""
+"""A fit that may also reorder statements and collectives keeps its limit. Its step is never longer than without."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
 
 def early_and_wide(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Compute two wide values that are alive together in program order, but not in another legal order."""
+    """Compute two wide values. In program order, both are alive at once; in another legal order, they are not."""
     a, b = (x @ w).repeat(1, 3), (x * 2).repeat(1, 3)
     return a.sin().sum(1).tanh().sum() + b.cos().sum(1).exp().tanh().sum()
 
@@ -99,6 +99,7 @@ def test_a_fit_with_orders_finds_the_least_peak_and_most_faster_plans(wide: Work
     assert can - 1 <= gained >= 5
 
 
+@pytest.mark.slow
 def test_orders_that_a_fit_chooses_are_explained_and_undone(wide: Workbench) -> None:
     least = fitter_of(wide, *STORAGES).lowest_peak()[1].peak_bytes
     lower = fitter_of(wide, *ORDERED).lowest_peak()[1].peak_bytes

@@ -1,4 +1,8 @@
-"""Parsed texts of statements, and numbers of terms, for value numbering."""
+"""Parse the texts of statements, and number terms, for value numbering.
+
+A step is one line of a statement's text, and stands for one call. A term describes how a value was computed; see
+`workbench.analysis.equivalence.prove`. A kind is the data type, shape and device of a value as text.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 
 from workbench.core.graph import Graph, StatementFlag
 
-# What a step does besides computing values from values. `_action` finds this from the symbol of the step.
+# Actions. A step of a statement has one of these effects; `_action` finds it from the step's symbol.
 PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
 _BY_NAME = {
     "copy_": COPY,
@@ -30,7 +34,7 @@ _BY_PREFIX = (
     ("bucket_unpack", UNPACK),
 )
 _MAKING = frozenset((PLAIN, FENCE, SHALLOW, CAST, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, MOVE))
-"""Actions that make values and write no existing memory."""
+"""Actions of steps that output new values and write to no existing memory."""
 _SENDING = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
 _DRAWING = frozenset(
     (
@@ -61,12 +65,17 @@ def _action(symbol: str) -> int:
     return WRITES if symbol.endswith("_") and not symbol.endswith("__") else PLAIN
 
 
+def may_write_memory(symbol: str) -> bool:
+    """Return whether an operator with this name may write memory that it has not made itself."""
+    return _action(symbol) not in _MAKING
+
+
 UNTOLD = 1 << 20
-"""Additional flag of a statement that writes in place although none of its steps is a known write."""
+"""Flag of a statement that writes in place although no step of its text is known to write."""
 
 
 class ParsedLine:
-    """One line of a statement's text, parsed; see `workbench.compiler.trace.canonical_text`."""
+    """One step: a parsed line of a statement's text; see `workbench.compiler.trace.canonical_text`."""
 
     __slots__ = ("action", "call", "made", "moves", "operands", "shares", "symbol")
 
@@ -82,15 +91,16 @@ class ParsedLine:
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """A selection of elements of a source tensor, by their positions in the source.
+    """A selection of elements of a source tensor by shape, strides and offset, as for a view.
 
     Attributes
     ----------
     taken, shape, strides : tuple of int
-        Shape of the source, shape of the result, and strides of the result in the source, in elements. The source
-        counts as contiguous. The stride of a dimension of length one is 0.
+        Shape of the source, shape of the result, and strides of the result. A stride is the distance, in elements of
+        the source, between neighbours in the result. Positions are counted as if the source were contiguous. The stride
+        of a dimension of length one is 0.
     offset : int
-        Position of the first element in the source.
+        Position in the source of the first element of the result.
     """
 
     taken: tuple[int, ...]
@@ -108,18 +118,21 @@ class Move:
 
     @classmethod
     def parse(cls, text: str) -> Move:
-        """Return the move that a text of `workbench.compiler.trace.canonical_text` describes."""
+        """Return the move that a part of a text from `workbench.compiler.trace.canonical_text` describes."""
         taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
         return cls.of(taken, shape, strides, offset[0])
 
     @property
     def is_identity(self) -> bool:
-        """Whether the result is equal to the source."""
+        """Return whether the move selects all elements of the source, in the same shape."""
         return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
 
     @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - moves are few, and small
     def compose(self, next_move: Move) -> Move | None:
-        """Return one move that is equal to this move and then `next_move`; None if strides cannot describe it."""
+        """Return one move that selects the same elements as this move followed by `next_move`.
+
+        Return None if the result cannot be described by strides.
+        """
         if next_move.taken != self.shape:
             return None
         if not all(next_move.shape):
@@ -128,7 +141,7 @@ class Move:
         places = [_digits(step, dims) for step in (*next_move.strides, next_move.offset)]
         reach = [*(length - 1 for length in next_move.shape), 1]
         for dim, (length, _) in enumerate(dims):
-            # Steps of several dimensions add up. Their sum must stay inside of this dimension.
+            # Several dimensions of the result move along this dimension of the source. Their sum must not leave it.
             if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
                 return None
         *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]
@@ -144,7 +157,7 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _merge_dims(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return lengths and strides of the fewest dimensions that give the same elements in the same order."""
+    """Merge dimensions where possible. Return the length and stride of each remaining dimension."""
     found: list[tuple[int, int]] = []
     for length, stride in zip(shape, strides, strict=True):
         if length == 1:
@@ -157,7 +170,7 @@ def _merge_dims(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int,
 
 
 def _digits(position: int, dims: Sequence[tuple[int, int]]) -> list[int]:
-    """Convert the position of an element, in row-major order, to its position along each dimension."""
+    """Convert the position of an element to its index along each dimension. Positions are in row-major order."""
     found = []
     for length, _ in reversed(dims[1:]):
         position, digit = divmod(position, length)
@@ -171,19 +184,22 @@ def _ref(text: str) -> tuple[int, int]:
 
 
 def _share(text: str) -> int:
-    """Return the operand whose memory an output has; -1 if it has its own, ``-2 - i`` if it has that of output i."""
+    """Return the number of the operand whose memory an output shares.
+
+    -1 means that the output has new memory. ``-2 - i`` means that it shares the memory of output i.
+    """
     if text == "-":
         return -1
     return -2 - int(text[1:]) if text.startswith("~") else int(text)
 
 
 class Terms:
-    """The numbers of terms. All graphs that are compared use one object."""
+    """A table that gives each term a number. Graphs can only be compared if they use the same table."""
 
     def __init__(self) -> None:
         self.ids: dict[Any, int] = {}
         self.structure: dict[int, tuple[Any, ...]] = {}
-        """For the number of a term that a rewrite rule inspects, the structure of the term."""
+        """Maps the number of a term to its structure. It contains only terms that rewrite rules inspect."""
         self._parsed: dict[str, tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]] = {}
 
     def number(self, term: Any) -> int:
@@ -195,7 +211,10 @@ class Terms:
         return found
 
     def steps(self, text: str) -> tuple[tuple[ParsedLine, ...], tuple[tuple[int, int], ...]]:
-        """Return the steps in a statement's text, and the outputs of the statement as (step, output of the step)."""
+        """Return the steps of a statement's text, and the origin of each output of the statement.
+
+        The origin is the number of the step that makes the output, and the number of the output in this step.
+        """
         found = self._parsed.get(text)
         if found is None:
             *lines, last = text.split("\n")
@@ -205,9 +224,9 @@ class Terms:
 
 
 def may_write(graph: Graph, terms: Terms) -> bool:
-    """Return whether a statement of a graph may write memory that it has not made itself.
+    """Return whether a statement of a graph may write memory that the statement has not allocated itself.
 
-    False means that no statement does.
+    If the answer is not known, return True.
     """
     if (graph.statements.flags & StatementFlag.INPLACE).any():
         return True
@@ -241,16 +260,17 @@ def is_wider(wide: str, narrow: str) -> bool:
 
 
 def in_place(step: ParsedLine) -> tuple[str, bool]:
-    """Return the call of a collective, and whether it is an all-reduce that overwrites its operand.
+    """Return a collective's call as text, and whether it is an all-reduce that overwrites its operand.
 
-    The call is returned without the argument that requests this.
+    The argument that requests this is removed from the call, so that the call equals that of an all-reduce that
+    allocates its result.
     """
     found = re.fullmatch(r"(.*all_reduce.*), (True|False)\)", step.call)
     return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")
 
 
 def equals_parts(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], output_kinds: Sequence[str]) -> bool:
-    """Return whether a bucket has the same results as one collective for each of its tensors.
+    """Return whether one collective on a buffer with several tensors has the same results as one for each tensor.
 
     Parameters
     ----------
@@ -259,7 +279,7 @@ def equals_parts(call: str, scattered: bool, gathered: bool, kinds: Sequence[str
     scattered, gathered : bool
         Whether the tensors are packed for a reduce-scatter, and whether they are unpacked from an all-gather.
     kinds, output_kinds : sequence of str
-        The `kind_of` each packed tensor, and of each result.
+        Result of `kind_of` for each packed tensor, and for each unpacked result.
     """
     if len(kinds) != len(output_kinds) or len({_parts(kind)[::2] for kind in (*kinds, *output_kinds)}) != 1:
         return False

@@ -1,15 +1,19 @@
-"""Find integer options within a limit, and a lower bound on the time of the best options.
+"""Find options for storages within a limit of the peak, and a lower bound on the time of the best options.
 
-The fractional choices of the bound are rounded first. Then `scipy.optimize.milp` solves an integer program with few
-memory rows. Exact prediction shows at which places the memory exceeds the limit. Rows for these places are added, and
-the program is solved again, until no place exceeds the limit. At first, equal choices of equal layers are merged, which
-takes a hundredth of the time. If the result exceeds the limit, a program with all choices is solved. As long as no
-options within the limit are known, programs are solved with a loose tolerance, because their solutions only serve to
-find further rows.
+In the linear program of `lp_bound`, a choice is a number from 0 to 1, such as 0.3 for a storage that is recomputed to
+30 %. This module searches for choices that are 0 or 1. It rounds the fractions first. Then `scipy.optimize.milp` solves
+an integer program with few memory rows; each memory row limits the bytes at one position. An exact prediction shows at
+which positions the memory exceeds the limit. Rows for these positions are added, and the program is solved again, until
+no position exceeds the limit.
+
+Equal choices of equal layers are merged first, because the merged program takes a hundredth of the time. If the result
+exceeds the limit, a program with all choices is solved. While no options within the limit are known, programs are
+solved with a loose tolerance, because their solutions only serve to find further rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -21,19 +25,21 @@ from workbench.analysis.fit.lp_bound import Bound, IntegerFacts, LimitedProgram,
 SOLVED_TO = 1e-4
 """Relative gap between the solver's solution and its bound at which the solver stops."""
 _LOOSELY = 5e-2
-"""Relative gap at which the solver stops as long as no options within the limit are known."""
+"""Relative gap at which the solver stops while no options within the limit are known."""
 _ROUNDS = 40
 _SOLVINGS = 6
-"""Largest number of programs that are solved for a limit and that use all their nodes."""
+"""Largest number of integer programs that are solved for one limit, if each search stops at its limit of nodes."""
 _SOLVED = 0.1
-"""How much a program that does not use all its nodes counts in `_SOLVINGS`; any other program counts 1."""
+"""Weight in `_SOLVINGS` of a program whose search ends before its limit of nodes. Other programs have the weight 1."""
 _FOLDED_NODES = 100
-"""Smallest limit of nodes for a program with merged layers. Such a program is small, so its nodes are fast."""
+"""Lower bound of the limit of nodes for a program with merged layers. It is small, so a node takes little time."""
 _PLACES_PER_ROUND = 40
 _NOTHING = 1e-6
 """Fractions below this count as 0."""
 _TOLERANCE = 1e-6
 """Largest tolerance with which the solver satisfies a row."""
+_ROUNDED = 1e-12
+"""Relative error of a bound by rounding: the solver adds up the same times as a prediction, in another order."""
 
 
 class RoundedOptions(Protocol):
@@ -41,7 +47,7 @@ class RoundedOptions(Protocol):
 
     @property
     def peak_bytes(self) -> int:
-        """Most bytes alive at any time in a step."""
+        """Most bytes alive at once in a step."""
 
     @property
     def added_s(self) -> float:
@@ -59,17 +65,17 @@ class Rounding[P: RoundedOptions]:
     ----------
     relaxation : Relaxation
     evaluate : callable
-        Returns the cost of options, and the peak bytes at each place.
+        Returns the cost of options, and the peak bytes at each position.
     fastest_known : callable
         Returns the fastest evaluated options within a limit; None if there are none.
     frees : callable
-        Returns the bytes that each choice frees at a place if it is the only choice, or an upper bound of them.
+        Returns, for a position, the bytes that each choice frees there if it is the only choice, or an upper bound.
     step_s : float
         Seconds of a step if everything is saved.
     nodes : int
-        Limit of the nodes that the solver searches in an integer program.
+        Maximum number of nodes that the solver searches in an integer program.
     go_on : callable
-        Is called while a program is solved. An exception from `go_on` ends the search.
+        Called repeatedly while a program is solved. An exception from `go_on` ends the search.
     """
 
     def __init__(
@@ -93,18 +99,23 @@ class Rounding[P: RoundedOptions]:
     def bound(self, limit_bytes: int) -> Bound:
         """Return the best known lower bound on the cost of all options within a limit."""
         bound = self._program(limit_bytes)[1]
-        # A bound for a larger limit also holds for a smaller limit.
+        # A lower bound of the time for a larger limit also holds for a smaller limit.
         proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
-        return Bound(added_s=max(bound.added_s, proven_s), s_per_byte=bound.s_per_byte)
+        added_s = max(bound.added_s, proven_s)
+        return Bound(added_s=added_s * (1 - math.copysign(_ROUNDED, added_s)), s_per_byte=bound.s_per_byte)
 
     def gap(self, point: RoundedOptions, limit_bytes: int) -> float:
-        """Return by how much options may be slower than the best options within a limit, as a share of the step."""
+        """Return by which share of its step time `point` may be slower than the best options within a limit.
+
+        This is an upper bound, because the time of the best options is replaced by its lower bound.
+        """
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
     def is_near_bound(self, limit_bytes: int, gap: float) -> bool:
-        """Return whether the best known options within a limit are as close to the bound as `gap` or the solver's gap.
+        """Return whether the best known options within a limit are close enough to the bound to end the search.
 
-        Also return True if it is proven that no options are within the limit.
+        This holds if the difference is at most `gap`, as a share of the step time, or at most the solver's tolerance.
+        It also holds if it is proven that no options meet the limit.
         """
         known = self._known(limit_bytes)
         if known is None:
@@ -122,7 +133,9 @@ class Rounding[P: RoundedOptions]:
     # Search for options within a limit.
 
     def close_gap(self, limit_bytes: int, gap: float = 0.0) -> None:
-        """Search for options within a limit until the best known options are close to the bound, or the search ends.
+        """Search for options within a limit until the best known options are close to the bound.
+
+        The search also ends after `_SOLVINGS` programs.
 
         Parameters
         ----------
@@ -133,7 +146,7 @@ class Rounding[P: RoundedOptions]:
         pure, left = self._program(limit_bytes)[0], float(_SOLVINGS)
         if not self.is_near_bound(limit_bytes, gap):
             self._round(pure.fractions, limit_bytes)
-        # Solve with merged layers first: this program is far smaller, but choices from its solution may break rows.
+        # Solve with merged layers first. This program is far smaller, but its solution may violate the original rows.
         for folds in (True, False):
             under, to = pure, _LOOSELY
             if self.is_near_bound(limit_bytes, gap):
@@ -143,7 +156,7 @@ class Rounding[P: RoundedOptions]:
                 if found is None:
                     break
                 left -= 1.0 if found.limited else _SOLVED
-                # Record the bound only if all rows are valid for all choices.
+                # A row may be a guess that forbids good choices. Without guesses, the solver's bound holds.
                 if not under.has_guesses:
                     self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
                 if found.taken is None:
@@ -153,18 +166,18 @@ class Rounding[P: RoundedOptions]:
                     continue
                 if gap and self.is_near_bound(limit_bytes, gap):
                     return
-                # Solve again with the small gap, because a solution with the loose gap may contain needless choices.
+                # Solve again with the small tolerance: a solution with the loose one may recompute more than necessary.
                 if to > SOLVED_TO:
                     to = SOLVED_TO
                 elif folds or point.peak_bytes <= limit_bytes:
                     break
                 else:
-                    # The copy gets rows that may be invalid for some choices, so it proves no bound.
+                    # Add guesses only to a copy, because a program with guesses proves no bound.
                     under = under.copy()
                     self._correct(under, point, peaks, limit_bytes)
 
     def _round(self, x: NDArray[np.float64], limit_bytes: int) -> None:
-        """Evaluate integer choices from fractional ones: take the largest, and as few as the limit needs."""
+        """Evaluate the choices with the largest fractions in `x`. By bisection, find how many of them are necessary."""
         order = [number for number in np.argsort(-x, kind="stable").tolist() if x[number] > _NOTHING]
         low, high = sum(bool(x[number] > 1 - _NOTHING) for number in order), len(order)
         point, _ = self._evaluate(self._relaxation.options(order))
@@ -187,15 +200,18 @@ class Rounding[P: RoundedOptions]:
     # Learning from options that exceed a limit.
 
     def _learn(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
-        """Add rows that are valid for all options and that these options break. Return whether a row is new."""
+        """Add rows that the options of `point` violate and that all options within the limit satisfy.
+
+        Return whether at least one of the rows is new.
+        """
         places = _highest(peaks, limit_bytes)
         asked = [program.add_memory_row(place) for place in places]
         return program.add_presence_rows(point.options, places) or any(asked)
 
     def _correct(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
-        """Add rows as `_learn` does; if none is new, add rows that are valid only near these options.
+        """Add rows as `_learn` does. If no row is new, add guesses: rows that are exact only for options near `point`.
 
-        Rows that are valid for all options are also added to the program that proves the bound.
+        The rows of `_learn` are also added to the program that proves the bound.
         """
         pure = self._programs[limit_bytes][0]
         if program is not pure:
@@ -209,14 +225,15 @@ class Rounding[P: RoundedOptions]:
         for place in _highest(peaks, limit_bytes):
             freed = self._frees(place)
             if np.maximum(freed, 0) @ (1 - taken) + np.maximum(-freed, 0) @ taken < peaks[place] - limit_bytes:
-                # The row would not forbid these choices, whose interaction the program does not model.
+                # A row from `guess` would not exclude these choices, because it adds up the bytes that each choice
+                # frees alone. So exclude exactly this combination.
                 program.refuse(taken)
             else:
                 program.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))
 
 
 def _highest(peaks: NDArray[np.int64], limit_bytes: int) -> list[int]:
-    """Return the places that exceed a limit, highest first; at most `_PLACES_PER_ROUND`."""
+    """Return the positions that exceed a limit, highest first; at most `_PLACES_PER_ROUND`."""
     over = np.flatnonzero(peaks > limit_bytes)
     highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_PLACES_PER_ROUND].tolist()
     return highest

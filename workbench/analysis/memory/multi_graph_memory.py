@@ -1,8 +1,8 @@
-"""Memory of a program of several graphs: the timelines of its parts, and the storages that are alive between them.
+"""Predict the memory of a program of several graphs, from the plan of each part and from one recording of a step.
 
-Storages that are alive between parts were recorded once, with fake tensors; see `Event`. The plan of a part determines
-the storages inside of the part, and the storages that the part keeps for its backward. Therefore new choices need no
-new recording.
+A part is one graph of the program. The recording lists allocations, frees and runs of parts; see `RecordedStep`. It is
+made once, with fake tensors. It does not depend on the plans: the plan of a part determines only the storages inside of
+the part, and which storages the part holds for its backward. Therefore, new choices need no new recording.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.core.graph import Graph, ValueFlag
 
 @dataclasses.dataclass(frozen=True)
 class StorageAllocated:
-    """A storage is allocated between parts, is returned by a part, or exists from the start of the step."""
+    """A storage is allocated between parts, or is returned by a part, or exists when the step starts."""
 
     storage: int
     bytes: int
@@ -27,22 +27,22 @@ class StorageAllocated:
 
 @dataclasses.dataclass(frozen=True)
 class StorageFreed:
-    """A storage is no longer held by an object between the parts. A part may still hold the storage."""
+    """The last object outside of the parts releases a storage. A part may still hold the storage for its backward."""
 
     storage: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """A part runs.
+    """The forward of a part runs.
 
     Attributes
     ----------
     part : str
     call : int
-        Number of this run; each run of a part has a different number.
+        Number of this run. No two runs have the same number.
     arguments, outputs : tuple of int
-        Storage of each argument and output; -1 if it is no tensor.
+        Storage of each argument, and of each output; -1 for an argument or output that is not a tensor.
     """
 
     part: str
@@ -53,7 +53,7 @@ class Forward:
 
 @dataclasses.dataclass(frozen=True)
 class Backward:
-    """The backward of a part runs, and makes its gradients.
+    """The backward of a part runs, and returns gradients.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Backward:
     cotangents : tuple of int
         For each output, the storage of its gradient.
     gradients : tuple of int
-        For each argument, the storage of its gradient, which a later event allocates.
+        For each argument, the storage of its gradient. A later `StorageAllocated` allocates it.
     """
 
     call: int
@@ -83,15 +83,18 @@ class RecordedStep:
         Storages of parameters, buffers, inputs, and the state of optimizers.
     events : tuple of Event
     opaque : tuple of str
-        Names of parts that PyTorch runs without Thunder. Memory that their kernels use internally is not known.
+        Names of parts that PyTorch runs without Thunder. The memory that their kernels use internally is not known.
+    runs_between : bool
+        Whether operators run between the parts. Of their tensors, only those that a part receives are recorded.
     """
 
     baseline: tuple[StorageAllocated, ...]
     events: tuple[Event, ...]
     opaque: tuple[str, ...]
+    runs_between: bool = False
 
     def with_part_names(self, names: Mapping[str, str]) -> RecordedStep:
-        """Return the step with new names for the parts; `names` maps an old name to the new one."""
+        """Return the step with new names for the parts. `names` maps old names to new names."""
         events = (
             dataclasses.replace(event, part=names[event.part]) if isinstance(event, Forward) else event
             for event in self.events
@@ -106,12 +109,12 @@ class StepMemory:
     Attributes
     ----------
     live_bytes : (events,) int64
-        Most bytes alive at each event, inside of a part or between parts.
+        Most bytes alive during each event.
     where : tuple of str
         The part that runs at each event, as ``part2`` or ``part2 backward``; empty between parts.
     peak_bytes, baseline_bytes : int
     at_least : bool
-        Whether the figures are lower bounds, because opaque parts may use more memory internally.
+        Whether the figures are lower bounds, because opaque parts or operators between parts may use more memory.
     """
 
     live_bytes: NDArray[np.int64]
@@ -128,23 +131,28 @@ class StepMemory:
 
 @dataclasses.dataclass(frozen=True)
 class PartMemory:
-    """Data on the plan of a part from which the memory of the whole step is computed.
+    """Memory under the plan of a part, from which the memory of the complete step is computed.
+
+    Arguments, outputs, cotangents and gradients are in shared storages: these also exist outside of the part. A
+    cotangent is the gradient of an output.
 
     Attributes
     ----------
     first_backward : int
     live_bytes, peak_bytes : (statements,) int64
-        Bytes of storages that only the part uses: right after each statement, and at most during each statement.
+        Bytes of the storages that are not shared: those alive after each statement, and the most during each statement.
     saved_bytes : int
-        Bytes of such storages that are alive from the forward to the backward.
+        Bytes of the storages that are not shared and that the forward passes to the backward.
     after_bytes : int
         Bytes of autograd's copies of gradients after the backward.
     argument, output, cotangent, gradient : tuple of int
-        For each argument and output, its storage in the plan and the storage of its gradient; -1 if there is none.
+        Numbers that storages have in the plan: of each argument, of each output, of each output's gradient, and of each
+        argument's gradient; -1 if there is none.
     made : mapping of int to int
         Maps the storage of an output to the statement that makes it.
     dropped : mapping of int to int
-        Maps a shared storage that the part keeps for its backward to the last statement of the backward that uses it.
+        Maps each shared storage that the part holds for its backward to the last statement of the backward that uses
+        it.
     bytes : (storages,) int64
     """
 
@@ -163,7 +171,7 @@ class PartMemory:
 
 
 def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> PartMemory:
-    """Return the data on the plan of a part.
+    """Return the `PartMemory` of the plan of a part.
 
     Parameters
     ----------
@@ -217,7 +225,7 @@ def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Part
 
 
 def _last_backward_reads(graph: Graph, shared: Collection[int]) -> dict[int, int]:
-    """Return a map from each of `shared` that the part keeps for its backward to the last statement that uses it."""
+    """Map each `shared` storage that the part holds for its backward to the last statement that uses the storage."""
     statements, storage = graph.statements, graph.values.storage
     kept = set(graph.saved_storages(arguments=True).tolist())
     kept |= set(storage[(graph.values.flags & ValueFlag.COTANGENT) != 0].tolist())
@@ -239,7 +247,7 @@ def join_step_memory(recorded: RecordedStep, part_memories: Mapping[str, PartMem
     ----------
     recorded : RecordedStep
     part_memories : mapping of str to PartMemory
-        Maps the name of a part to the data on its plan. Parts that PyTorch runs are missing.
+        Maps the name of a part to the memory of its plan. It contains no opaque parts.
     """
     state = _LiveStorages(recorded, part_memories)
     for at, event in enumerate(recorded.events):
@@ -247,23 +255,24 @@ def join_step_memory(recorded: RecordedStep, part_memories: Mapping[str, PartMem
     live = np.asarray(state.most, np.int64)
     baseline = sum(made.bytes for made in recorded.baseline)
     peak = max(int(live.max(initial=0)), baseline)
-    return StepMemory(live, tuple(state.where), peak, baseline, bool(recorded.opaque))
+    return StepMemory(live, tuple(state.where), peak, baseline, bool(recorded.opaque) or recorded.runs_between)
 
 
 class _LiveStorages:
-    """Goes over the events of a step, and counts the storages that are alive."""
+    """Replays the events of a step, and counts the bytes of the storages that are alive."""
 
     def __init__(self, recorded: RecordedStep, part_memories: Mapping[str, PartMemory]) -> None:
         self.events, self.inside = recorded.events, part_memories
         self.bytes = {made.storage: made.bytes for made in recorded.baseline}
         self.outside = set(self.bytes)
         self.kept: dict[int, set[int]] = {}
-        """For each run of a part, the recorded storages that it keeps for its backward."""
+        """Maps each run of a part to the shared storages that the part holds for its backward."""
         self.hidden: dict[int, int] = {}
-        """For each run of a part, the `saved_bytes` that it keeps for its backward."""
+        """Maps each run of a part to the part's `saved_bytes`, until the backward of this run begins."""
         self.same: dict[int, int] = {}
-        """Maps a recorded storage to another one that is the same storage under the plan, such as a gradient that two
-        arguments share.
+        """Maps a storage of the recording to a second one if both are one storage under the plan.
+
+        For example, two arguments may share one gradient.
         """
         self.calls: dict[int, Forward] = {}
         self.most: list[int] = []
@@ -303,7 +312,7 @@ class _LiveStorages:
         places |= dict(zip(inside.argument, event.arguments, strict=False))
         self.kept[event.call] = {places[storage] for storage in inside.dropped if places.get(storage, -1) >= 0}
         for storage, place in places.items():
-            # Record only the sizes of outputs here, because a later event allocates the outputs.
+            # A later event allocates the outputs. Here, only their sizes are stored.
             if place >= 0:
                 self.bytes.setdefault(place, int(inside.bytes[storage]))
         self.hidden[event.call] = inside.saved_bytes
@@ -345,7 +354,7 @@ class _LiveStorages:
         return others + max(int(most), gradients - left + inside.after_bytes, 0)
 
     def _ownerless_storages(self, index: int) -> set[int]:
-        """Return the storages that are freed right after the event `index`, before the next part runs."""
+        """Return the live storages that are freed after event `index`, but before the next part runs."""
         found: set[int] = set()
         for event in self.events[index + 1 :]:
             if isinstance(event, Forward | Backward):

@@ -1,10 +1,12 @@
-"""Search for the order of statements with the least predicted peak, on a `Graph` alone.
+"""Search for the order of statements with the least predicted peak. The search needs only a `Graph`.
 
-The constraints of an order follow from the graph: a value is made before it is read, accesses of memory that is written
-keep their order, random draws keep their order, and no statement moves past a collective or an offload. The memory at
-any time depends only on the set of statements that have run, so the search goes over such sets. The search is exact if
-there are few sets. Otherwise it is a beam search that continues with the best sets of each size. The result never has a
-higher peak than the current order.
+The forward and the backward, the two sides of a graph, are ordered separately. An order must satisfy constraints that
+follow from the graph. A value is made before it is read. If memory is written, all accesses of it keep their order.
+Random draws keep their order. No statement moves past a collective or an offload.
+
+The live bytes after some statements depend only on the set of these statements, and not on their order. Therefore, the
+search examines sets. If there are few possible sets, the search is exact. If there are many, a beam search keeps only
+the best sets of each size. The result never has a higher peak than the current order.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from workbench.analysis.memory.liveness import timeline
 from workbench.core.graph import Graph, Kind, StatementFlag, ValueFlag
 
 EXACT_STATES = 4000
-"""Number of sets that the exact search examines before it gives up."""
+"""Largest number of sets that the exact search examines. With more sets, the beam search is used."""
 
 BEAM_STEPS = 400_000
-"""Approximate number of statements that a beam search evaluates, which takes about two seconds."""
+"""Approximate number of statements that a beam search evaluates. This many take about two seconds."""
 
 WIDEST_BEAM = 32
 
@@ -37,15 +39,15 @@ _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
 
 @dataclasses.dataclass(frozen=True)
 class StatementReads:
-    """The order constraints of a forward or backward. A statement is identified by its position in the current order.
+    """The order constraints of one side. A statement is identified by its position in the current order.
 
     Attributes
     ----------
     rows : (statements,) intp
         Row of each statement in the graph. Members of fusions are not included.
     before : tuple of int
-        For each statement, as a bit set, the statements that must come before it. Statements that follow from other
-        constraints may be missing.
+        For each statement, as a bit set, the statements that must come before it. The set need not contain statements
+        that must come before another statement of the set.
     clones : tuple of bool
         Whether each statement is a recomputation that a choice has inserted into the backward.
     """
@@ -61,7 +63,7 @@ class StatementReads:
 
     @cached_property
     def successors(self) -> tuple[list[int], ...]:
-        """For each statement, the statements that have it in `before`."""
+        """For each statement, the statements whose sets in `before` contain it."""
         found: tuple[list[int], ...] = tuple([] for _ in self.before)
         for statement, before in enumerate(self.predecessors):
             for one in before:
@@ -71,9 +73,9 @@ class StatementReads:
 
 @dataclasses.dataclass(frozen=True)
 class HalfStep(StatementReads):
-    """The order constraints of a forward or backward, and the effect of each statement on memory.
+    """The order constraints of one side, and the effect of each statement on memory.
 
-    Only storages that are made or freed in this half of the step are included, and are numbered.
+    Storages are numbered from 0. Only storages that this side allocates or frees are included.
 
     Attributes
     ----------
@@ -84,7 +86,7 @@ class HalfStep(StatementReads):
     bytes : tuple of int
         Bytes of each storage.
     made, freed : tuple of bool
-        Whether each storage is made in this half, and whether it is freed in this half.
+        Whether this side allocates each storage, and whether this side frees it.
     transient_bytes : tuple of int
         Transient bytes of each statement.
     start_bytes : int
@@ -100,9 +102,9 @@ class HalfStep(StatementReads):
     start_bytes: int
 
     def step(self, statement: int, done: int) -> tuple[int, int]:
-        """Return the bytes that a statement adds while it runs, and the change of live bytes after it.
+        """Return the bytes that a statement adds while it runs, and the change of the live bytes after the statement.
 
-        `done` is the set of statements that have run before, as a bit set.
+        `done` is the bit set of the statements that have run before.
         """
         inside, after = self.transient_bytes[statement], 0
         now = done | 1 << statement
@@ -116,7 +118,7 @@ class HalfStep(StatementReads):
         return inside, after
 
     def peak_bytes(self, order: Sequence[int]) -> int:
-        """Return the most bytes alive at once in an order; only storages that are made or freed in this half count."""
+        """Return the most bytes alive at once under an order. Only storages that this side allocates or frees count."""
         live = most = self.start_bytes
         done = 0
         for statement in order:
@@ -129,18 +131,18 @@ class HalfStep(StatementReads):
 
 @dataclasses.dataclass(frozen=True)
 class Ordered:
-    """An order of all statements of a graph that are no members of fusions.
+    """An order of all statements of a graph that are not members of fusions.
 
     Attributes
     ----------
     order : (statements,) intp
         Rows of the graph in their new order.
     stock_peak_bytes, peak_bytes : int
-        Predicted peaks of the whole step: in the graph's own order, and in the new order.
+        Predicted peaks of the complete step, in the graph's own order and in the new order.
     moved : int
         Smallest number of statements that must be moved to get the new order.
     refused : bool
-        Whether the requested order has a higher peak, so that `order` is the graph's own order.
+        True if the new order was not used because it has a higher peak. `order` is then the graph's own order.
     """
 
     order: NDArray[np.intp]
@@ -191,7 +193,7 @@ def half_step_of(graph: Graph, side: int) -> HalfStep:
 
 
 def _spans(graph: Graph, side: int, index: dict[int, int]) -> tuple[dict[int, bool], dict[int, bool], dict[int, bool]]:
-    """Return, for each storage, whether it is made on a side, freed on this side, and alive when the side begins."""
+    """Return three maps from storages: whether a side allocates the storage, frees it, and begins with it alive."""
     statements, values = graph.statements, graph.values
     top = statements.parent < 0
     producers: defaultdict[int, list[int]] = defaultdict(list)
@@ -239,7 +241,7 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
         for value in reads:
             if value in makers:
                 before[place] |= 1 << makers[value]
-        # An in-place statement may write any of its inputs, because the graph does not say which.
+        # The graph does not say which inputs an in-place statement writes. Assume that it writes all of them.
         memory = {storage[value] for value in reads} - {-1}
         for one in memory:
             if one in writer:
@@ -258,7 +260,7 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
         if barrier >= 0:
             before[place] |= 1 << barrier
         if fixed:
-            # This statement comes after all statements since the last such statement; earlier ones are implied.
+            # This statement is a barrier: it comes after the last barrier, and after all statements since then.
             before[place] |= bit - (1 << max(0, barrier))
             barrier = place
         for value in makes:
@@ -273,35 +275,38 @@ def unchanged_order(half: StatementReads) -> list[int]:
 
 
 def just_in_time(half: StatementReads) -> list[int]:
-    """Return the current order, but with each recomputed statement right before the first statement that needs it."""
+    """Return the current order, but run each recomputation right before the first statement that needs it."""
     return order_late(half, unchanged_order(half), {place for place, clone in enumerate(half.clones) if clone})
 
 
 def order_late(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
-    """Return the order `order`, but with each of `members` right before the first statement that needs it."""
+    """Return `order`, but run each statement in `members` right before the first statement that needs it."""
     return _pull_members(order[::-1], [len(after) for after in half.successors], half.predecessors, members)[::-1]
 
 
-def changes_order_late(half: StatementReads, members: Collection[int]) -> bool:
+def are_already_late(half: StatementReads, members: Collection[int]) -> bool:
     """Return whether `order_late` would leave the current order unchanged."""
     others = [0]
     for statement in range(len(half.rows)):
         others.append(others[-1] + (statement not in members))
-    # If another statement is between a member and the first statement that needs it, the order changes.
+    # The order changes if a statement outside of `members` is between a member and the first statement that needs it.
     if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.successors[m])):
         return False
     return order_late(half, unchanged_order(half), members) == unchanged_order(half)
 
 
 def order_early(half: StatementReads, order: Sequence[int], members: Collection[int]) -> list[int]:
-    """Return the order `order`, but with each of `members` right after the last statement that it needs."""
+    """Return `order`, but run each statement in `members` right after the last statement that it needs."""
     return _pull_members(order, [len(before) for before in half.predecessors], half.successors, members)
 
 
 def _pull_members(
     order: Sequence[int], missing: list[int], following: Sequence[list[int]], members: Collection[int]
 ) -> list[int]:
-    """Return the order `order`, but with each member right after the last statement that it needs.
+    """Return `order`, but run each statement in `members` right after the last statement that it needs.
+
+    With an order from last to first, and with `following` that contains the needed statements, each statement runs
+    right before the first statement that needs it.
 
     Parameters
     ----------
@@ -331,9 +336,9 @@ def _pull_members(
 
 
 def least_peak(half: HalfStep) -> list[int]:
-    """Return the order with the least peak that the search finds, or the current order if none is better.
+    """Search for the order with the least peak. Return the current order if no order with a lower peak is found.
 
-    If the exact search finishes, no order has a lower peak.
+    If there are few enough sets for the exact search, no order has a lower peak than the result.
     """
     stock = unchanged_order(half)
     known = half.peak_bytes(stock)
@@ -350,7 +355,7 @@ def least_peak(half: HalfStep) -> list[int]:
 def reorder_sides(
     graph: Graph, arrange: Callable[[HalfStep], list[int]], sides: Sequence[int], *, exceed: bool = False
 ) -> Ordered:
-    """Reorder the statements of a graph, each side separately.
+    """Reorder the statements of the forward, of the backward, or of both.
 
     Parameters
     ----------
@@ -361,12 +366,12 @@ def reorder_sides(
     sides : sequence of int
         The sides to reorder: `FORWARD`, `BACKWARD` or both.
     exceed : bool
-        Whether an order with a higher peak may be returned.
+        Whether to return the new order even if it has a higher peak.
 
     Returns
     -------
     Ordered
-        The new order. If its peak is higher than that of the current order and `exceed` is false, the current order.
+        The new order, or the current order if the new order has a higher peak and `exceed` is false.
     """
     stock_rows = top_rows(graph)
     stock_peak_bytes = timeline(graph).peak_bytes
@@ -397,10 +402,10 @@ def _bits(mask: int) -> list[int]:
 
 
 def _bound(half: HalfStep) -> int:
-    """Return a lower bound on the peak of any order.
+    """Return a lower bound on the peak that holds for every order.
 
-    It is the largest of the live bytes before the first and after the last statement, and of the bytes that each
-    statement needs by itself.
+    It is the maximum of three figures: the live bytes before the first statement, the live bytes after the last
+    statement, and the most bytes that a single statement needs.
     """
     least = half.start_bytes
     live = half.start_bytes + sum(
@@ -431,9 +436,9 @@ class _SearchState:
 
 
 def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
-    """Return the state after a statement, and after ready statements that increase neither peak nor live bytes.
+    """Run a statement, and then all ready statements that increase neither the peak nor the live bytes.
 
-    It is never worse to run such statements immediately.
+    Return the resulting state. To run such statements immediately is never worse than to run them later.
     """
     peak, live, done, way = state.peak, state.live, state.done, state.way
     ready = set(state.ready)
@@ -482,7 +487,7 @@ def _exact_order(half: HalfStep) -> list[int] | None:
 
 
 def _beam_search(half: HalfStep) -> list[int]:
-    """Return the best order that a beam search finds. `BEAM_STEPS` limits the width of the beam."""
+    """Return the best order that a beam search finds. The width of the beam follows from `BEAM_STEPS`."""
     count = len(half.rows)
     everything = (1 << count) - 1
     width = max(1, min(WIDEST_BEAM, BEAM_STEPS // (count * 20)))
@@ -495,7 +500,7 @@ def _beam_search(half: HalfStep) -> list[int]:
             for statement in state.ready:
                 inside, left = half.step(statement, state.done)
                 weighed.append((max(state.peak, state.live + inside), left, statement))
-            # Continue only with the ready statements that add the fewest bytes.
+            # Examine only the ready statements that lead to the lowest peaks.
             for _, _, statement in heapq.nsmallest(max(2, width // 4), weighed):
                 further = _run(half, state, statement)
                 there = by_size[further.done.bit_count()]
@@ -505,7 +510,7 @@ def _beam_search(half: HalfStep) -> list[int]:
 
 
 def _settle_ends(half: HalfStep, order: list[int]) -> list[int]:
-    """Return an order with no higher peak, in which as many first and last statements as possible do not move."""
+    """Undo moves of `order` at its beginning and at its end, as many as possible without a higher peak."""
     count, most = len(order), half.peak_bytes(order)
 
     def with_beginning(length: int) -> list[int]:

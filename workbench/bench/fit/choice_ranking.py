@@ -1,4 +1,4 @@
-"""`worth`: the gain of the whole plan from each option that is not chosen."""
+"""`worth`: predict how each option that is not chosen would change the plan's peak, saved bytes and step time."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ if TYPE_CHECKING:
 _TRANSFERS = (Kind.OFFLOAD, Kind.RELOAD, Kind.FENCE)
 _HEADS = ("peak", "saved", "step", "choice")
 _LEAST_S = 5e-7
-"""Change in seconds below which a step counts as unchanged."""
+"""If the step time changes by less than this, in seconds, it counts as unchanged."""
 _MOST_WEIGHED = 400
-"""Maximum number of choices evaluated for one ranking; each takes milliseconds."""
+"""Maximum number of choices that are evaluated for one ranking. Each evaluation takes milliseconds."""
 _NAMED = 3
-"""Number of storages alive at the peak that a text names."""
+"""Maximum number of storages that a text on the peak names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Change of the whole plan by one further choice: the new plan minus the current plan.
+    """Change of the plan's figures by further choices: the figures of the new plan minus those of the current plan.
 
     Attributes
     ----------
     choices : mapping of str to str
-        The chosen option of each site; several sites for identical layers.
+        The chosen option of each site. There are several sites if the same value is chosen in several layers.
     peak_bytes, saved_bytes : int
     step_s : float
-        Change of the step time, computed from a machine's rates. For an offload it is the part of the transfers' time
-        that does not overlap with compute, as in `fit`.
+        Change of the step time, computed from a machine's rates. As in `fit`, the time of transfers counts only if it
+        does not overlap with compute.
     estimated : bool
-        Whether the bytes are only an estimate: they come from arithmetic on the joint trace, and a plan may differ.
+        Whether `peak_bytes` and `saved_bytes` were computed on the joint trace, without a plan. The bytes of the plan
+        may then differ.
     why : str
-        Reason why the peak does not change, and the values alive at the peak; empty if the peak changes.
+        If the peak does not change: the reason, and the values that are alive at the peak. Otherwise empty.
     """
 
     choices: Mapping[str, str]
@@ -61,7 +62,7 @@ class Gain:
 
 
 class Gains(tuple[Gain, ...]):
-    """Gains, shown as a table."""
+    """A tuple of `Gain`. Its text and its HTML are tables."""
 
     def __repr__(self) -> str:
         return text_columns(_HEADS, self._rows())
@@ -92,7 +93,7 @@ class Gains(tuple[Gain, ...]):
 
 
 class Worth:
-    """Evaluates choices in addition to the current ones. Made by `Workbench.worth`, for one plan.
+    """Evaluates further choices by their effect on one plan. `Workbench.worth` returns an instance.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class Worth:
     def ranked(self, most: int = 10) -> Gains:
         """Return the best single choices, sorted by peak, then by saved bytes, then by time.
 
-        In very large programs only the choices for the largest storages are evaluated.
+        In very large programs, only the choices for the largest storages are evaluated.
 
         Parameters
         ----------
@@ -146,17 +147,17 @@ class Worth:
         return Gains(sorted(weighed, key=lambda gain: (gain.peak_bytes, gain.saved_bytes, gain.step_s))[:most])
 
     def quick(self, choices: Mapping[str, str]) -> Gain | None:
-        """Return the effect of choices, computed in milliseconds; None if only a plan can tell the effect."""
-        stage = self._captured.stage
+        """Return the effect of choices without a plan, in milliseconds. Return None if the effect needs a plan."""
+        context = self._captured.context
         check_choices(choices, self.plan.site_of)
-        if not stage.has_backward or any(id not in self._storage_of for id in choices):
+        if not context.has_backward or any(id not in self._storage_of for id in choices):
             return None
         chosen = {**self._options, **{self._storage_of[id]: option for id, option in choices.items()}}
         then, then_s = self._weigh(chosen)
         now, now_s = self._current_cost
         all_choices = {**self._in_force, **choices}
         exact = (
-            not stage.fuses
+            not context.fuses
             and self._captured.ranks is None
             and {lever_of(id) for id in all_choices} == {"saved"}
             and OFFLOAD not in chosen.values()
@@ -173,14 +174,14 @@ class Worth:
         )
 
     def exact(self, choices: Mapping[str, str]) -> Gain:
-        """Return the effect of choices by making a plan.
+        """Return the exact effect of `choices`, from the plan under the current choices and `choices`.
 
         Raises
         ------
         ChoiceError
             If a choice is refused.
         Superseded
-            If a newer request must be planned.
+            If the user makes another choice during planning.
         """
         check_choices(choices, self.plan.site_of)
         then = self._planned({**self._in_force, **choices})
@@ -199,24 +200,24 @@ class Worth:
     @cached_property
     def statement_s(self) -> NDArray[np.float64]:
         """Seconds of each statement of the plan's graph; 0 for members of fusions and for collectives."""
-        cost = costs(self.plan.graph, self.machine, self._ranks)
+        cost = costs(self.plan.graph, self.machine, self._captured.rank_count)
         return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
 
     @cached_property
     def _storage_of(self) -> dict[str, int]:
-        """For each site that controls a storage, the storage of the joint graph."""
-        stage, sites = self._captured.stage, {}
-        values = stage.graph.values
+        """Maps the id of each site of a storage to the index of the storage in the joint graph."""
+        context, sites = self._captured.context, {}
+        values = context.graph.values
         by_values = {site.values: site.id for site in self.plan.sites if site.lever == "saved" and site.values}
-        for storage in stage.recomputer.storages().tolist():
-            id = by_values.get(tuple(values.name[v] for v in stage.recomputer.values_on(storage)))
+        for storage in context.recomputer.storages().tolist():
+            id = by_values.get(tuple(values.name[v] for v in context.recomputer.values_on(storage)))
             if id is not None:
                 sites[id] = storage
         return sites
 
     @cached_property
     def _options(self) -> dict[int, str]:
-        """Option of each storage under the current choices."""
+        """Maps each storage to its option under the current choices."""
         known = self.plan.site_of
         return {storage: known[id].choice for id, storage in self._storage_of.items()}
 
@@ -229,26 +230,28 @@ class Worth:
         return self._step_s(self.plan)
 
     def _weigh(self, options: Mapping[int, str]) -> tuple[Prediction, float]:
-        """Return the memory of the joint graph and the seconds of a step, if each storage has the given option."""
-        stage, known = self._captured.stage, self.plan.site_of
+        """Return the memory and the seconds of a step, predicted on the joint graph, under options for storages."""
+        context, known = self._captured.context, self.plan.site_of
         again = [storage for storage, option in options.items() if option == RECOMPUTE]
         away = [storage for storage, option in options.items() if option == OFFLOAD]
-        change = stage.recomputer.edit(again, along=known["saved.inputs"].choice == "along", gather=stage.gathers_again)
-        schedule = change.schedule(stage.graph)
-        found = stage.predictor.predict(schedule, offloaded_storages=away, ahead=int(known["saved.ahead"].choice))
-        way_s = float(stage.graph.storages.bytes[away].sum()) / self._bytes_per_s
+        change = context.recomputer.edit(
+            again, along=known["saved.inputs"].choice == "along", gather=context.gathers_again
+        )
+        schedule = change.schedule(context.graph)
+        found = context.predictor.predict(schedule, offloaded_storages=away, ahead=int(known["saved.ahead"].choice))
+        way_s = float(context.graph.storages.bytes[away].sum()) / self._bytes_per_s
         return found, float(self._row_s[schedule.order[found.entries]].sum()) + exposed_s(way_s, self._hidden_s)
 
     @cached_property
     def _row_s(self) -> NDArray[np.float64]:
         """Seconds of each statement of the joint graph."""
-        cost = costs(self._captured.stage.graph, self.machine, self._ranks)
+        cost = costs(self._captured.context.graph, self.machine, self._captured.rank_count)
         return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
 
     @cached_property
     def _hidden_s(self) -> tuple[float, float]:
-        """Seconds of transfers that can overlap with compute, for each of the two directions."""
-        return hidden_s(self._captured.stage.graph, self._row_s, hides=self._on_gpu)
+        """Seconds of transfers that can overlap with compute: in the forward, and in the backward."""
+        return hidden_s(self._captured.context.graph, self._row_s, hides=self._on_gpu)
 
     @cached_property
     def _bytes_per_s(self) -> float:
@@ -256,29 +259,25 @@ class Worth:
 
         return copy_bandwidth(self._captured.program.device)
 
-    @property
-    def _ranks(self) -> int:
-        return self._captured.ranks.count if self._captured.ranks is not None else 1
-
     def _step_s(self, plan: Plan) -> float:
-        """Return the seconds of a plan's step; for ranks simulate how collectives overlap with compute."""
+        """Return the seconds of a plan's step. If the plan has collectives, their overlap with compute is simulated."""
         transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden_s)
         overlap = plan.overlap_on(self.machine)
         if overlap is not None:
             return overlap.simulation.step_s + transferred
-        cost = costs(plan.graph, self.machine, self._ranks)
+        cost = costs(plan.graph, self.machine, self._captured.rank_count)
         seconds = cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
         return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
-        """Describe why choices do not change the peak: the statement at the peak, and the values alive there."""
+        """Describe why choices do not change the peak, with the statement at the peak and the values alive there."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
         instead = f", with {', '.join(sorted(values & held))} still alive" if values & held else ""
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _reason(self, choices: Mapping[str, str], saved_bytes: int) -> str:
-        """Return the reason why choices do not change the peak, in a sentence or two."""
+        """Return only the reason why choices do not change the peak, in one or two sentences."""
         where, held, largest = self._peak
         values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()
         if not values:
@@ -291,7 +290,7 @@ class Worth:
 
     @cached_property
     def _peak(self) -> tuple[str, frozenset[str], str]:
-        """The statement at the plan's peak in words, the values alive there, and a description of the largest ones."""
+        """The plan's peak: its statement in words, the names of the values alive there, and a text on the largest."""
         graph, at = self.plan.graph, self.plan.timeline.peak_statement
         if at < 0:
             return "that of parameters and inputs alone", frozenset(), ""

@@ -1,4 +1,8 @@
-"""`cuts`: alternatives for the values that pass between fusions, and the number of compilations of each."""
+"""`cuts`: search for other cuts between fusions, and compare their compilations, memory and step time.
+
+A cut is the set of values that one fusion passes to another. The receiving fusion recomputes all other values that it
+needs. The choices of the levers `remat` and `sharing` determine the cuts, and which fusions are compiled.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ import numpy as np
 
 from workbench.analysis.cost.collective_overlap import costs
 from workbench.bench.fit.order_presets import may_share
-from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.graph import Kind, layer_of
 from workbench.errors import ChoiceError, PlanError
 from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
+from workbench.util.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from workbench.analysis.cost.machines import Machine
@@ -25,36 +29,34 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
 
 SHARED = {"sharing.identical": "shared"}
-"""Choice that compiles fusions of equal structure once."""
+"""The choice to compile fusions of equal structure only once."""
 BY_CUTS = ("remat.", "remat:", "sharing.")
-"""Prefixes of the site ids for which `cuts` makes choices."""
+"""Prefixes of the ids of the sites that `cuts` may set."""
 _AGAIN, _SAVE = "recompute", "save"
 _PERIODS = (1, 2, 4, 8, 16, 32)
 _PLANS = 160
 _TRIED = 3
-"""Maximum number of cuts under which a fit chooses storages."""
+"""Maximum number of sets of cuts that a fit tries. For each set, it searches for options of storages."""
 _PLANNED = 120_000
-"""Limit of the statements in all plans for one table. After this number, or after the maximum number of plans, the
-table is final.
-"""
+"""Limit of the total number of statements in all plans for one table. For a large program, fewer plans are made."""
 _HEADS = ("compilations", "largest", "peak", "saved", "step", "choices")
 _NUMBER = re.compile(r"\.\d+")
 _SHOWN = 5e-4
-"""Share of a step below which a change counts as zero."""
+"""A change of the step time by less than this share is shown as zero."""
 _NEAR = 1e-9
-"""Share of a step below which two durations count as equal."""
+"""Two step times that differ by less than this share count as equal."""
 
 type _Made = frozenset[tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Predicted figures of a plan with certain cuts between fusions.
+    """A set of choices that determines the cuts between fusions, with the predicted figures of its plan.
 
     Attributes
     ----------
     compilations : int
-        Fusions to compile.
+        Number of fusions to compile.
     fusions, largest : int
         Number of fusions, and number of operations in the largest fusion.
     peak_bytes, saved_bytes : int
@@ -74,24 +76,30 @@ class Cut:
 
     @property
     def label(self) -> str:
-        """The choices in words."""
+        """A description of the choices, such as a preset and the kinds of values that are saved."""
         return describe_cuts(self.choices) or "as Thunder cuts"
 
     @property
     def figures(self) -> tuple[float, ...]:
-        """The figures that a search minimizes."""
+        """The figures that a search minimizes, and by which `is_beaten` compares plans."""
         return self.compilations, self.peak_bytes, self.saved_bytes, self.step_s
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON."""
+        """Return the attributes as plain data for JSON."""
         return {**dataclasses.asdict(self), "choices": dict(self.choices), "label": self.label, "predicted": True}
 
 
 class Cuts(tuple[Cut, ...]):
-    """Table of the Pareto front of plans, with the figures compilations, peak, saved bytes and step."""
+    """Table of the plans on the Pareto front of compilations, peak, saved bytes and step time.
+
+    A plan is on the front if no other plan is better in one of these figures and not worse in the others.
+    """
 
     stock: Cut
-    """Thunder's plan for the program, except that identical fusions are compiled once, as in all plans of the table."""
+    """The plan with only the choices made by hand.
+
+    Like all plans of the table, it compiles identical fusions once, unless the user has set ``sharing.identical``.
+    """
     machine: str
     """Name of the machine model for the times."""
     planned: int
@@ -99,13 +107,13 @@ class Cuts(tuple[Cut, ...]):
 
     @classmethod
     def of(cls, cuts: Iterable[Cut], stock: Cut, machine: str, plan_count: int) -> Cuts:
-        """Return a table of cuts."""
+        """Return a table with the rows `cuts`."""
         made = cls(cuts)
         made.stock, made.machine, made.planned = stock, machine, plan_count
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON."""
+        """Return the attributes as plain data for JSON."""
         return {
             "machine": self.machine,
             "plans": self.planned,
@@ -119,12 +127,12 @@ class Cuts(tuple[Cut, ...]):
 
     @property
     def every(self) -> tuple[Cut, ...]:
-        """Thunder's plan, followed by the plans of the front."""
+        """`stock`, followed by the other plans of the front."""
         return (self.stock, *(cut for cut in self if cut is not self.stock))
 
     @property
     def best(self) -> str:
-        """Describe the least value of each figure; these values may belong to different plans."""
+        """The least value of each figure, as a text. The values may belong to different plans."""
         stock = self.stock
         peak = _byte_difference(min(cut.peak_bytes for cut in self), stock.peak_bytes)
         saved = _byte_difference(min(cut.saved_bytes for cut in self), stock.saved_bytes)
@@ -141,7 +149,11 @@ class Cuts(tuple[Cut, ...]):
         return html_columns(_HEADS, self.rows())
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the cells of `every`: the figures of Thunder's plan, and the other plans' differences from them."""
+        """Return the table's cells, one row for each plan in `every`.
+
+        The first row has the figures of `stock`. The peak, saved bytes and step of the other rows are differences from
+        the first row.
+        """
         stock = self.stock
 
         def row(cut: Cut) -> tuple[str, ...]:
@@ -159,18 +171,23 @@ class Cuts(tuple[Cut, ...]):
 
 
 def _byte_difference(nbytes: int, stock_bytes: int) -> str:
-    """Format a difference in bytes."""
+    """Format the difference from the bytes of the stock plan."""
     return human_bytes(nbytes - stock_bytes, signed=True) if nbytes != stock_bytes else "–"
 
 
 def time_difference(duration: float, stock_duration: float) -> str:
-    """Format a difference in time."""
+    """Format the difference from the step time of the stock plan."""
     by = duration / stock_duration - 1 if stock_duration else 0.0
     return "–" if abs(by) < _SHOWN else f"{by:+.1%}".replace("-", "−")
 
 
 def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
-    """Return the choices of a few rows, best first: with at most `most` compilations, else better than stock."""
+    """Return the choices of those rows of a table that a fit tries.
+
+    Rows are taken by turns: the fastest, the one with the lowest peak, the second fastest, and so on. If `most` is a
+    number, only rows with at most `most` compilations are taken. If it is None, only rows with a faster step or a lower
+    peak than `cuts.stock` are taken.
+    """
     stock = cuts.stock
     good = [
         cut
@@ -190,7 +207,9 @@ def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
 
 
 class CutSearch:
-    """Searches for cuts in addition to the choices made by hand, by making plans. The search changes no choice.
+    """Searches for cuts: computes plans with the choices made by hand and with further choices that determine cuts.
+
+    The search changes no choice of the bench.
 
     Parameters
     ----------
@@ -227,7 +246,7 @@ class CutSearch:
 
     @paused_gc()
     def table(self) -> Cuts:
-        """Return the Pareto front of all plans that were found; plans with the fewest compilations come first."""
+        """Search, and return the Pareto front of all computed plans. Plans with the fewest compilations come first."""
         first = self._weigh(frozenset())
         assert first is not None
         singles = (frozenset(made.items()) for made in (*self._presets, *self._kinds))
@@ -258,17 +277,17 @@ class CutSearch:
 
     @property
     def most(self) -> int:
-        """Number of plans after which no more combinations are tried; single choices are always evaluated."""
+        """Maximum number of plans. It is large enough to try each preset, and each single kind of value."""
         room = min(_PLANS, max(_PLANS // 8, _PLANNED // max(1, len(self.stock.graph.statements))))
         return max(room, 1 + len(self._presets) + len(self._kinds))
 
     @property
     def _may_plan(self) -> bool:
-        """Return whether another plan may be made."""
+        """Whether another plan may be made."""
         return len(self._weighed) < self.most
 
     def _front(self) -> dict[_Made, Cut]:
-        """Return the Pareto front; of plans with equal figures, it has the plan with the fewest choices."""
+        """Return the Pareto front. If several plans have equal figures, it contains the one with the fewest choices."""
         known = {key: cut for key, cut in self._weighed.items() if cut is not None}
         front: dict[_Made, Cut] = {}
         for key, cut in sorted(known.items(), key=lambda item: (len(item[0]), sorted(item[0]))):
@@ -306,12 +325,12 @@ def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
 
 
 def is_beaten(cut: Cut, rival: Cut) -> bool:
-    """Return whether `rival` is not worse than `cut` in any figure."""
+    """Return whether no figure of `rival` is worse than that of `cut`."""
     return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, rival.figures, strict=True))
 
 
 def _can_combine(first: _Made, second: _Made) -> bool:
-    """Return whether two sets of choices can be combined: two presets cannot."""
+    """Return whether two sets of choices can be combined. Two presets cannot be combined."""
     return not all(any(id.startswith("remat.") for id, _ in one) for one in (first, second))
 
 
@@ -321,13 +340,14 @@ _PRESETS: tuple[dict[str, str], ...] = (
     {"remat.weight": "0.0"},
     *({"remat.weight": "0.0", "remat.preset": f"every={k}"} for k in _PERIODS),
 )
-"""Choices of presets, each of which changes the cuts of the whole program."""
+"""Choices of presets. Each preset changes all cuts of the program."""
 
 
 def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
-    """Return choices that change the same kind of value in all layers at once, for each kind of value.
+    """Return one set of choices for each kind of value. A set changes the values of this kind in all layers.
 
-    A value that crosses between fusions is then recomputed; a recomputed value is then saved.
+    Values of one kind differ only in the number of their layer. If one fusion passes the values to another now, the
+    choices recompute them. If fusions recompute the values now, the choices save them.
     """
     of_kind: dict[tuple[str, str], dict[str, str]] = {}
     for site in sites:

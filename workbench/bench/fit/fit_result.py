@@ -1,4 +1,4 @@
-"""Result of a fit: the plan that was found, the gain of each choice, and the next steps."""
+"""Result of a fit: the choices that were found, the reason for each choice, and the cheapest next choices."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _OWN = ("why", "bound", *_STEPS)
 
 
 def gap_text(gap: float, other_choices: Mapping[str, str]) -> str:
-    """Return the gap in words, rounded up. Orders and cuts that differ from `other_choices` may allow a better plan."""
+    """Describe as a percentage, rounded up, how far a step time may be above its lower bound.
+
+    If `other_choices` is not empty, the text adds that the bound holds only for this order and these cuts.
+    """
     among = " for this order and these cuts" if other_choices else ""
     return f"optimal within {max(1, math.ceil(1e3 * gap)) / 10:.1f} %{among}"
 
 
 def moves_text(other_choices: Mapping[str, str]) -> str:
-    """Describe the orders and cuts that are chosen in addition to storages; empty if there are none."""
+    """Describe the choices of orders and cuts in `other_choices`; empty if there are none."""
     order = ", ".join(f"{id}={option}" for id, option in other_choices.items() if not id.startswith(BY_CUTS))
     cuts = describe_cuts(other_choices)
     parts = (f"in another order ({order})" if order else "", f"with other cuts ({cuts})" if cuts else "")
@@ -42,11 +45,12 @@ class UnsavedStorage:
     bytes : int
         Size of the storage.
     seconds : float
-        Time of the recomputed statements, or of the whole transfers.
+        Time to recompute this storage, or to offload and reload it without overlap.
     peak_bytes : int
-        Rise of the peak if this storage were saved; zero if the peak would rise only if others were saved, too.
+        Rise of the peak if only this storage were saved, too. Zero if the peak rises only if further storages are
+        saved.
     saves_s : float
-        Seconds that a step would be shorter if this storage were saved.
+        Decrease of the step time if only this storage were saved, too.
     """
 
     id: str
@@ -59,7 +63,7 @@ class UnsavedStorage:
 
     @property
     def reason(self) -> str:
-        """Describe the gain and the cost of the choice."""
+        """Describe what the choice gains in memory, and what it costs in time."""
         good = (
             f"without it the peak is {human_bytes(self.peak_bytes)} higher"
             if self.peak_bytes > 0
@@ -70,7 +74,7 @@ class UnsavedStorage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NextChoice:
-    """Effect of one additional choice, or of one choice less.
+    """A change of one storage's option that could follow a fit, with its effect.
 
     Attributes
     ----------
@@ -100,14 +104,14 @@ class NextChoice:
 
     @property
     def effect(self) -> str:
-        """The choice, and its effect on the step, in words."""
+        """The choice, and its effect on the step time, in words."""
         step = human_seconds(abs(self.step_s))
         return f"{self.id}={self.option}, step {'+' if self.step_s >= 0 else '−'}{step}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Choices that meet a peak. Memory is that of the plan; time is computed from a machine's rates.
+    """Choices that meet a limit, and the figures of their plan. All times are computed from a machine's rates.
 
     Attributes
     ----------
@@ -119,29 +123,35 @@ class Fit:
     why : tuple of UnsavedStorage
         Reason for each storage that is not saved, the most expensive storage first.
     step_s, added_s : float
-        Seconds of a step's compute before the fit, and the seconds that recomputation and offloading add.
+        Seconds of a step's compute before the fit, and the seconds that recomputation and offloading add to it.
     bound : Bound
-        Lower bound on the step for all sets of storage options within the limit, with the same fusions and order.
+        Lower bound on the step time of all plans within the limit that have the same order and cuts.
     machine : str
         Name of the machine model for the times.
     binding : str
-        The user's line at which the peak is after the fit; empty if unknown.
+        The line of the user's code that has the peak after the fit; empty if unknown.
     held : tuple of str
-        The largest values alive at this peak, with their lines, apart from parameters and inputs.
+        The largest values alive at this peak, except parameters and inputs. Each text contains the value's source line.
     looser, tighter : NextChoice or None
-        Cheapest next choice in each direction. `looser` saves the storage with the largest gain of time for its bytes;
-        `tighter` releases the storage with the lowest cost of time for its bytes.
+        The best single change that raises the peak, and the best single change that lowers it. `looser` saves the
+        storage that gains the most time per byte of the peak. `tighter` recomputes or offloads the storage that costs
+        the least time per byte of the peak.
     using : tuple of str
         Kinds of choices that the fit could use.
     beside : mapping of str to str
-        The entries of `choices` that move statements and collectives, or set cuts between fusions.
+        The entries of `choices` that do not concern storages: orders of statements, orders of collectives, and cuts
+        between fusions.
     beside_peak_bytes : int
-        Rise of the peak without the choices in `beside`.
+        Rise of the peak if the choices in `beside` were undone.
     before_waiting_s, waiting_s : float
-        Simulated seconds of a step in which compute waits for collectives or the host, before and after the fit. Zero
-        without collectives.
+        Simulated seconds of a step in which compute waits for collectives or for the host: before the fit, and after
+        it. Zero for a program without collectives.
     before_compilations, compilations : int
         Number of fusions to compile, before and after the fit.
+    limits_reserved : bool
+        Whether `limit_bytes` limits the predicted reserved memory, instead of the peak.
+    before_reserved_bytes, reserved_bytes : int, optional
+        Memory that PyTorch's allocator is predicted to reserve, before and after the fit; None on a CPU.
     """
 
     limit_bytes: int
@@ -165,19 +175,25 @@ class Fit:
     waiting_s: float = 0.0
     before_compilations: int = 0
     compilations: int = 0
+    limits_reserved: bool = False
+    reserved_bytes: int | None = None
+    before_reserved_bytes: int | None = None
 
     @property
     def gap(self) -> float:
-        """Distance of the step from `bound`, as a share: no plan with this order and cuts is faster by more."""
+        """Difference between the step time and its lower bound, as a share of the step time.
+
+        A plan with the same order and cuts can be faster by at most this share.
+        """
         return max(0.0, self.added_s - self.bound.added_s) / (self.step_s + self.added_s)
 
     @property
     def s_per_gib(self) -> float:
-        """Seconds added to a step for each further GiB by which the peak is lowered, at the bound."""
+        """Seconds added to a step for each further GiB by which the peak is lowered, from the slope of `bound`."""
         return self.bound.s_per_byte * 2**30
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON."""
+        """Return the attributes as plain data for JSON."""
         return {
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _OWN},
             **{name: dataclasses.asdict(step) if (step := getattr(self, name)) else None for name in _STEPS},
@@ -192,15 +208,24 @@ class Fit:
 
     @property
     def lines(self) -> list[str]:
-        """The result in words, without the next choices."""
+        """The result as lines of text, without `looser` and `tighter`."""
+        stated = f"limit {human_bytes(self.limit_bytes)}"
+        reserved = []
+        if self.reserved_bytes is not None and self.before_reserved_bytes is not None:
+            before, now = human_bytes(self.before_reserved_bytes), human_bytes(self.reserved_bytes)
+            limit = f" ({stated})" if self.limits_reserved else ""
+            reserved = [f"Reserved by the allocator {before} → {now}{limit}, simulated"]
         if not self.choices:
-            return [f"Nothing to change: peak {human_bytes(self.peak_bytes)}, limit {human_bytes(self.limit_bytes)}"]
+            limit = "" if self.limits_reserved else f", {stated}"
+            return [f"Nothing to change: peak {human_bytes(self.peak_bytes)}{limit}", *reserved]
+        limit = "" if self.limits_reserved else f" ({stated})"
         counts = {o: sum(c.option == o for c in self.why) for o in (RECOMPUTE, OFFLOAD, SAVE)}
         made = ", ".join(f"{count} to {option}" for option, count in counts.items() if count) or "all saved"
         at = f"; the peak is at {self.binding}" if self.binding else ""
         lines = [
-            f"Peak {human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)} (limit "
-            f"{human_bytes(self.limit_bytes)}), saved {human_bytes(self.saved_bytes)}{at}",
+            f"Peak {human_bytes(self.before_peak_bytes)} → {human_bytes(self.peak_bytes)}{limit}, saved "
+            f"{human_bytes(self.saved_bytes)}{at}",
+            *reserved,
             f"{made}: +{human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "
             f"rates), {gap_text(self.gap, self.beside)}{self._price_text}",
         ]

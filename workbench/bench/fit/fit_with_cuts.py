@@ -1,4 +1,8 @@
-"""`fit`: one fitter of storages for each of a few cuts between fusions, with the interface of a single fitter."""
+"""`fit`: find choices that meet a limit. `FitterWithCuts` runs a `Fitter` for each of a few sets of cuts.
+
+A cut is the set of values that one fusion passes to another. A result is a `PresetPlan`: options of storages, and
+choices of orders and cuts, with the figures of their plan.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,18 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from workbench.analysis.memory.peak_by_statement import OFFLOAD, RECOMPUTE
 from workbench.bench.fit import order_presets
 from workbench.bench.fit.cut_search import SHARED, Cuts, CutSearch, compute_s, worth_trying
 from workbench.bench.fit.fit_result import Fit
-from workbench.bench.fit.fitter import Fitter, fastest_first
-from workbench.bench.fit.infeasible import Unmet, too_few_compilations
+from workbench.bench.fit.fitter import Fitter, fastest_first, peak_of, reserved_of
+from workbench.bench.fit.infeasible import Unmet, peak_too_low, too_few_compilations
 from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.fit_request import (
     CUTS,
     STORAGES,
     check_compilations,
+    check_reserved,
     check_using,
     peak_bytes,
     step_seconds,
@@ -30,16 +36,17 @@ if TYPE_CHECKING:
 
 
 class FitterWithCuts:
-    """A fitter that also tries a few cuts between fusions. Without ``cuts``, it gives the results of `Fitter`.
+    """Like a `Fitter`, but also tries a few other sets of cuts between fusions.
 
-    The added seconds of all results are relative to the plan with only the choices made by hand.
+    If `using` does not contain ``cuts``, no other cuts are tried, and the results are those of `Fitter`. The added
+    seconds of a result are the difference from the plan with only the choices made by hand.
 
     Parameters
     ----------
-    bench, captured, machine, go_on, keep, using, compilations
+    bench, captured, machine, go_on, keep, using, compilations, reserved
         As in `Fitter`. With `compilations`, identical fusions are compiled once.
     reused : FitterWithCuts, optional
-        Instance for the same program, machine and choices made by hand. Its plans are reused.
+        An earlier instance for the same program, machine and choices made by hand. Its plans are reused.
 
     Raises
     ------
@@ -58,7 +65,9 @@ class FitterWithCuts:
         using: Sequence[str] = STORAGES,
         reused: FitterWithCuts | None = None,
         compilations: int | None = None,
+        reserved: bool = False,
     ) -> None:
+        self._reserved = reserved
         self._bench, self.machine, self.using, self._most = bench, machine, check_using(using), compilations
         self._go_on, self._keep, self._captured, self._followers = go_on, keep, captured, reused
         self.before = bench.plan_with(bench.pinned)
@@ -73,6 +82,29 @@ class FitterWithCuts:
             if self.table is None:
                 self.table = CutSearch(bench, machine, go_on, keep=keep).table()
             self._bases += [{**cut, **self._bases[0]} for cut in worth_trying(self.table, compilations)]
+
+    @property
+    def bench(self) -> Workbench:
+        """The bench of the program."""
+        return self._bench
+
+    @property
+    def limits_compilations(self) -> bool:
+        """Whether the number of compilations is limited, too."""
+        return self._most is not None
+
+    def without_offloading(self) -> FitterWithCuts:
+        """Return an instance that offloads nothing."""
+        return FitterWithCuts(
+            self._bench,
+            self._captured,
+            self.machine,
+            self._go_on,
+            keep=self._keep,
+            using=tuple(name for name in self.using if name != OFFLOAD),
+            compilations=self._most,
+            reserved=self._reserved,
+        )
 
     def _fitter(self, index: int) -> Fitter:
         if index not in self._fitters:
@@ -92,6 +124,7 @@ class FitterWithCuts:
                 known_points=known[0] if known else (),
                 base=base,
                 compilations=self._most,
+                reserved=self._reserved,
             )
         return self._fitters[index]
 
@@ -102,13 +135,13 @@ class FitterWithCuts:
         return fitter.step_s - self.step_s
 
     def _from_stock(self, fitter: Fitter, point: PresetPlan) -> PresetPlan:
-        """Return a fitter's result with its cuts, and with seconds relative to the plan before any fit."""
+        """Add the fitter's cuts to its result, and convert its seconds to a difference from `self.before`."""
         return dataclasses.replace(
             point, recompute_s=point.recompute_s + self._lead_s(fitter), beside={**fitter.base, **point.beside}
         )
 
     def _split_result(self, point: PresetPlan) -> tuple[Fitter, PresetPlan]:
-        """Return the fitter that made a result, and the result in the form in which that fitter returned it."""
+        """Undo `_from_stock`: return the fitter that found a result, and the result as this fitter has returned it."""
         fitter = max(
             (fitter for fitter in self._fitters.values() if fitter.base.items() <= point.beside.items()),
             key=lambda fitter: len(fitter.base),
@@ -117,17 +150,17 @@ class FitterWithCuts:
         return fitter, dataclasses.replace(point, recompute_s=point.recompute_s - self._lead_s(fitter), beside=beside)
 
     def choices(self, point: PresetPlan) -> dict[str, str]:
-        """Return a result's choices by site, for storages and for other sites."""
+        """Return the choices of a result, by site: options of storages, cuts, and orders."""
         fitter, own = self._split_result(point)
         return {**fitter.base, **fitter.choices(own)}
 
     def plan(self, point: PresetPlan) -> Plan:
-        """Return the plan of a result, together with the pinned choices."""
+        """Return the plan under the choices of a result and the pinned choices."""
         fitter, own = self._split_result(point)
         return fitter.plan(own)
 
     def bound(self, point: PresetPlan, limit_bytes: int) -> Bound:
-        """Return the bound on the step for all storage options within a limit, with the result's cuts and order."""
+        """Return a lower bound on the step time of every plan with the result's cuts and a peak within the limit."""
         fitter, _ = self._split_result(point)
         return self._bound(fitter, limit_bytes)
 
@@ -136,19 +169,19 @@ class FitterWithCuts:
         return dataclasses.replace(bound, added_s=bound.added_s + self._lead_s(fitter))
 
     def start(self) -> None:
-        """Make a plan that saves everything, for each of the cuts."""
+        """Compute the plan that saves every storage: with the present cuts, and with each set of cuts to try."""
         for fitter in self._all_fitters():
             fitter.plan(fitter.chooser.stock)
 
     def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest of all plans so far within a limit."""
+        """Return the fastest result within a limit among those with a plan so far; None if there is none."""
         found = ((fitter, fitter.fastest_planned(limit_bytes)) for fitter in self._fitters.values())
         return min(
             (self._from_stock(fitter, one) for fitter, one in found if one is not None), key=fastest_first, default=None
         )
 
     def lowest_peak(self) -> tuple[PresetPlan, Plan]:
-        """Return the result with the lowest peak that was found, whatever its time."""
+        """Search for the lowest peak, at any step time. Return the best result found, and its plan."""
         lowest = min(
             (self._from_stock(fitter, fitter.lowest_peak()[0]) for fitter in self._all_fitters()),
             key=lambda found: (found.planned_bytes, found.whole_s),
@@ -156,20 +189,20 @@ class FitterWithCuts:
         return lowest, self.plan(lowest)
 
     def fit_peak(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
-        """Return the fastest result found whose plan is within a limit.
+        """Search for the fastest result whose plan is within a limit. Return the best result found, and its plan.
 
         Raises
         ------
         PlanError
-            If no plan that was found is within the limit; the message has the least peak.
+            If no computed plan is within the limit. The message names the least peak.
         """
         first, best = self._fitter(0), None
 
         def hoped_s(fitter: Fitter) -> float:
             return self._lead_s(fitter) + fitter.chooser.hoped_s(limit_bytes)
 
-        # The fitter with the best prospect comes first. A fitter that cannot beat the best result so far is skipped, or
-        # stopped when this turns out.
+        # Start with the fitter that has the least estimated time. Skip a fitter whose lower bound is not below the time
+        # of the best result so far. With `below_s`, a fitter ends as soon as it cannot find a faster result.
         for fitter in sorted(self._all_fitters(), key=hoped_s):
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
@@ -182,12 +215,12 @@ class FitterWithCuts:
         return best, self.plan(best)
 
     def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
-        """Return the result with the lowest peak, of all plans whose step takes at most `step_s`.
+        """Search for the lowest peak with a step time of at most `step_s`. Return the best result found, and its plan.
 
         Raises
         ------
         PlanError
-            If the step of every plan that was found takes longer.
+            If the step of every computed plan takes longer.
         """
         return self._best(
             lambda fitter: fitter.fit_time(step_s)[0], lambda found: (found.planned_bytes, *fastest_first(found))
@@ -196,7 +229,10 @@ class FitterWithCuts:
     def _best(
         self, find: Callable[[Fitter], PresetPlan], key: Callable[[PresetPlan], tuple[float, ...]]
     ) -> tuple[PresetPlan, Plan]:
-        """Return the best result of all fitters; if all refuse, raise the error that is nearest to the request."""
+        """Return the best result of all fitters, and its plan.
+
+        If no fitter meets the limit, raise the error of the fitter whose result is nearest to the limit.
+        """
         found, refused = [], []
         for fitter in self._all_fitters():
             try:
@@ -209,12 +245,14 @@ class FitterWithCuts:
         return best, self.plan(best)
 
     def fastest_all_saved(self) -> tuple[PresetPlan, Plan]:
-        """Return the fastest plan with few enough compilations that saves everything, at any peak.
+        """Search for the fastest result within the maximum number of compilations. Return it, and its plan.
+
+        The peak is not limited, so only plans that save every storage are computed.
 
         Raises
         ------
         PlanError
-            If all plans that were found have more compilations; the message has the least number.
+            If all computed plans have more compilations. The message names the least number.
         """
         assert self._most is not None
         self.start()
@@ -227,25 +265,25 @@ class FitterWithCuts:
         return found, self.plan(found)
 
     def step_under(self, choices: Mapping[str, str]) -> float:
-        """Return the seconds of a step under choices for sites."""
+        """Return the seconds of a step under `choices`, a map from sites to options."""
         fitter, others = self._fitter_for(choices)
         own_s = fitter.plan_of_choices(others)[0].whole_s if fitter.before_waiting_s else fitter.point(others).added_s
         return fitter.step_s + own_s
 
     def plan_of_choices(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
-        """Return the cost of choices for sites, and the plan under these choices."""
+        """Return the result that consists of `choices`, a map from sites to options, and its plan."""
         fitter, others = self._fitter_for(choices)
         found, plan = fitter.plan_of_choices(others)
         return self._from_stock(fitter, found), plan
 
     def _fitter_for(self, choices: Mapping[str, str]) -> tuple[Fitter, dict[str, str]]:
-        """Return the fitter for the cuts that `choices` contain, and the remaining choices."""
+        """Return the fitter for the cuts in `choices`, and the remaining choices."""
         bases = [at for at, base in enumerate(self._bases) if base.items() <= choices.items()]
         fitter = self._fitter(max(bases, key=lambda at: len(self._bases[at]), default=0))
         return fitter, {id: option for id, option in choices.items() if id not in fitter.base}
 
     def explain(self, point: PresetPlan, plan: Plan, limit_bytes: int) -> Fit:
-        """Return a result in the form for users, with the reasons for its choices."""
+        """Convert a result to a `Fit`, which contains the reasons for its choices."""
         fitter, own = self._split_result(point)
         fit = fitter.explain(own, plan, limit_bytes)
         if not fitter.base:
@@ -256,6 +294,7 @@ class FitterWithCuts:
         return dataclasses.replace(
             fit,
             before_peak_bytes=self.before.peak_bytes,
+            before_reserved_bytes=self.before.reserved.reserved_bytes if self.before.reserved is not None else None,
             before_compilations=self.before.counts["compilations"],
             choices={**fitter.base, **fit.choices},
             beside=beside,
@@ -275,8 +314,10 @@ def fit(
     step_s: float | None = None,
     using: Sequence[str] = STORAGES,
     compilations: int | None = None,
+    *,
+    reserved: bool = False,
 ) -> Fit:
-    """Return the choices of a fit, in addition to the pinned choices. The fit does not make the choices.
+    """Find choices that meet a limit, in addition to the pinned choices. The bench does not change.
 
     Parameters
     ----------
@@ -284,25 +325,28 @@ def fit(
     captured : Capture
         The bench's program.
     machine : Machine
-        Machine model for the time of recomputation.
+        Machine model for the step time.
     peak : int or str, optional
-        A size, or a share of the stock peak.
+        Limit of the peak: a size, such as ``"4 GiB"``, or a share of the stock peak, such as ``"70%"``.
     step_s : float, optional
         Limit of the step time, instead of a peak.
     using : sequence of str
         As in `Fitter`.
     compilations : int, optional
-        Maximum number of fusions to compile, together with `peak` or `step_s`, or alone. Alone, the result is the
-        fastest plan within this number that saves everything.
+        Maximum number of fusions to compile. It may be combined with `peak` or `step_s`. If it is the only limit, the
+        result is the fastest plan that compiles no more fusions and saves every storage.
+    reserved : bool
+        Whether `peak` limits the predicted reserved memory. If `peak` is a share, it is one of the reserved memory of
+        the stock plan.
 
     Raises
     ------
     ChoiceError
-        If `peak` is not a size or share, or `step_s` is not a time; if both limits are given, or no limit is given; if
-        `using` has an unknown name; if `compilations` is not a valid number.
+        If an argument is invalid, if both `peak` and `step_s` are given, or if no limit is given. Also if `reserved` is
+        given without `peak`, or for a program whose reserved memory is not predicted.
     PlanError
-        If no plan that was found is within the limit (the message has the least possible value), or if the program has
-        no backward.
+        If no computed plan is within the limit; the message names the least value that was found. Also if the program
+        has no backward.
     """
     asked = (peak is not None) + (step_s is not None)
     if asked > 1 or (not asked and compilations is None):
@@ -314,9 +358,42 @@ def fit(
         compilations, using = check_compilations(compilations), (*check_using(using), CUTS)
     if step_s is not None:
         step_s = step_seconds(step_s)
-    limit_bytes = None if peak is None else peak_bytes(peak, lambda: bench.stock_plan.peak_bytes)
-    among = FitterWithCuts(bench, captured, machine, using=using, compilations=compilations)
+    if reserved:
+        check_reserved(peak, bench.program.device, bench.ranks)
+    limited_bytes = reserved_of if reserved else peak_of
+    limit_bytes = None if peak is None else peak_bytes(peak, lambda: limited_bytes(bench.stock_plan))
+    among = FitterWithCuts(bench, captured, machine, using=using, compilations=compilations, reserved=reserved)
+    if limit_bytes is not None and reserved:
+        return _fit_reserved(among, limit_bytes)
     if limit_bytes is not None:
         return among.explain(*among.fit_peak(limit_bytes), limit_bytes)
     found, plan = among.fastest_all_saved() if step_s is None else among.fit_time(step_s)
     return among.explain(found, plan, plan.peak_bytes)
+
+
+def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
+    """Return the fastest result within a limit of reserved memory, with offloading and without it.
+
+    The allocator gives a storage that comes back from the host a block of the copying stream, which no other storage
+    uses. Offloading may therefore raise the reserved memory while it lowers the peak.
+    """
+    tried = [among, *([among.without_offloading()] if {RECOMPUTE, OFFLOAD} <= {*among.using} else [])]
+    found: list[tuple[PresetPlan, Plan, FitterWithCuts]] = []
+    refused: list[Unmet] = []
+    for each in tried:
+        try:
+            found.append((*each.fit_peak(limit_bytes), each))
+        except Unmet as error:
+            refused.append(error)
+    if not found:
+        nearest = min(refused, key=lambda error: error.nearest)
+        if among.limits_compilations:
+            raise nearest
+        # The error names all that was used, and the least of all.
+        _, least = min((each.lowest_peak() for each in tried), key=lambda lowest: lowest[0].planned_bytes)
+        raise peak_too_low(among.bench, limit_bytes, among.before, least, among.using, reserved=True) from nearest
+    best, plan, its = min(found, key=lambda one: fastest_first(one[0]))
+    # The bound holds for all options, so also for those that only `among` may choose.
+    return dataclasses.replace(
+        its.explain(best, plan, limit_bytes), bound=among.bound(best, limit_bytes), using=among.using
+    )

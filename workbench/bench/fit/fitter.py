@@ -1,4 +1,7 @@
-"""`Fitter`: find the storages to save, recompute, offload and move for the least time under a peak."""
+"""`Fitter`: find the options of storages and the orders with the least step time within a limit of the peak.
+
+An option is to save, recompute or offload a storage. Orders are the order of statements and that of collectives.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ from workbench.bench.fit.infeasible import (
 )
 from workbench.bench.fit.order_presets import PresetPlan
 from workbench.bench.session.fit_request import ORDER, STORAGES, WAITS, check_using
-from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.lever import lever_of
 from workbench.errors import PlanError
+from workbench.util.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from workbench.analysis.cost.machines import Machine
@@ -42,10 +45,11 @@ if TYPE_CHECKING:
 
 _TRIES = 8
 _TRIES_BESIDE = 4
-"""Maximum number of plans to find the storages for one limit and one order of statements."""
+"""Maximum number of plans that are computed to find options of storages for one limit and one order."""
 _PLANNED_BESIDE = 4_000
-"""Limit of the statements in all plans that are made to lower the peak in one order. At least `_TRIES_BESIDE` plans are
-made in any case.
+"""Limit of the total number of statements in the plans that are computed to lower the peak under one order.
+
+At least `_TRIES_BESIDE` plans are computed even if they have more statements.
 """
 _HALVINGS = 12
 _TIGHTER = 16
@@ -58,9 +62,10 @@ class _How(TypedDict):
 
 
 class Fitter:
-    """Fits a program to one limit after another, and reuses the results for earlier limits.
+    """Finds choices for one limit after another, and reuses the results for earlier limits.
 
-    The choices in `bench.pinned` do not change. The fitter finds choices but does not make them.
+    A result is called a point: options of storages, choices for other sites, and their memory and time. The choices in
+    `bench.pinned` do not change. The fitter only finds choices: it does not add them to the bench.
 
     Parameters
     ----------
@@ -68,9 +73,9 @@ class Fitter:
     captured : Capture
         The bench's program.
     machine : Machine
-        Machine model for the time of recomputation.
+        Machine model for the step time.
     go_on : callable, optional
-        Called before long work; if it raises an exception, the work ends.
+        Called before each long computation. An exception from `go_on` ends the search.
     keep : bool
         Whether to cache the plans.
     using : sequence of str
@@ -78,9 +83,12 @@ class Fitter:
     known_points : iterable of PresetPlan
         Results of an earlier fitter for the same program, machine and choices made by hand.
     base : mapping of str to str
-        Choices of cuts between fusions, which do not change; see `workbench.bench.fit.fit_with_cuts`.
+        Choices of cuts between fusions. They are part of all plans; see `workbench.bench.fit.fit_with_cuts`.
     compilations : int, optional
         Maximum number of compilations of a plan.
+    reserved : bool
+        Whether limits are for the predicted reserved memory of a plan, instead of its peak. `PresetPlan.planned_bytes`
+        is then the reserved memory.
 
     Raises
     ------
@@ -101,13 +109,15 @@ class Fitter:
         known_points: Iterable[PresetPlan] = (),
         base: Mapping[str, str] = MappingProxyType({}),
         compilations: int | None = None,
+        reserved: bool = False,
     ) -> None:
-        stage = captured.stage
-        if not stage.has_backward:
+        context = captured.context
+        if not context.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, so there is nothing to save or recompute")
         from workbench.compiler.interop.devices import copy_bandwidth
 
-        self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on
+        self._bench, self._context, self.machine, self._go_on = bench, context, machine, go_on
+        self._limited_bytes, self._reserved = reserved_of if reserved else peak_of, reserved
         self._planned = functools.partial(bench.plan_with, keep=keep)
         self.using = check_using(using)
         self._options = (SAVE, *(option for option in STORAGES if option in self.using))
@@ -122,16 +132,16 @@ class Fitter:
         self._moves_waits = order_presets.may_move_waits(self.before, self.using, self.pinned)
         self._captured = captured
         self._site_of, free, fixed = self._sort_sites()
-        self._free, sizes = free, stage.graph.storages.bytes
+        self._free, sizes = free, context.graph.storages.bytes
         self._by_bytes = sorted(free, key=lambda storage: -int(sizes[storage]))
-        cost = costs(stage.graph, machine, bench.ranks)
+        cost = costs(context.graph, machine, bench.ranks)
         on_gpu = bench.program.device != "cpu"
         seconds = cost.compute_s + (0.0 if on_gpu else cost.host_s)
         again, least, remade = None, None, frozenset[int]()
-        if stage.fuses:
-            found = fusion_costs.storages_remade(stage.recomputer, self.before.graph)
+        if context.fuses:
+            found = fusion_costs.storages_remade(context.recomputer, self.before.graph)
             remade = frozenset(storage for storage in found if RECOMPUTE in free.get(storage, ()))
-            again, least = fusion_costs.recompute_costs(stage.recomputer, self.before.graph, machine, seconds, remade)
+            again, least = fusion_costs.recompute_costs(context.recomputer, self.before.graph, machine, seconds, remade)
         rates = OptionRates(
             seconds=seconds,
             offload_bytes_per_s=copy_bandwidth(bench.program.device),
@@ -140,11 +150,11 @@ class Fitter:
         )
         how = _How(
             along=self.before.site_of["saved.inputs"].choice == "along",
-            gather=stage.gathers_again,
+            gather=context.gathers_again,
             ahead=int(self.before.site_of["saved.ahead"].choice),
         )
-        self._places = PeakPositions(stage.recomputer, stage.predictor)
-        weigher = functools.partial(JointGraphMemory, stage.recomputer, stage.predictor, self._places)
+        self._places = PeakPositions(context.recomputer, context.predictor)
+        weigher = functools.partial(JointGraphMemory, context.recomputer, context.predictor, self._places)
         beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
         self._arithmetic = weigher(beside, **how)
 
@@ -155,7 +165,7 @@ class Fitter:
             fusing: FusedJointGraph | None = None,
             **settings: Any,
         ) -> Chooser:
-            given, by = (stage.recomputer, self._places, rates), weigher(fixed, **how)
+            given, by = (context.recomputer, self._places, rates), weigher(fixed, **how)
             if fusing is not None:
                 predictor = Predictor(fusing.work.graph)
                 places = PeakPositions(fusing.work, predictor)
@@ -171,7 +181,7 @@ class Fitter:
 
         def make_nearest_guide() -> Chooser:
             along, gather = how["along"], how["gather"]
-            fusing = FusedJointGraph(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
+            fusing = FusedJointGraph(context.recomputer, self.before.graph, free, remade, along=along, gather=gather)
             return make_chooser(
                 fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.joint_options
             )
@@ -188,7 +198,7 @@ class Fitter:
 
         self.chooser = (
             Chooser(
-                stage.recomputer,
+                context.recomputer,
                 self._places,
                 dataclasses.replace(rates, least=least),
                 self._plan_memory,
@@ -196,26 +206,33 @@ class Fitter:
                 fixed,
                 quick=False,
                 go_on=go_on,
-                # The first guide is closest to a plan, but the last guide reaches lower peaks.
+                # The first guide predicts the figures of plans most exactly. The last guide reaches lower peaks.
                 guides=(make_nearest_guide, make_nearer_guide, make_further_guide)
                 if remade
-                else (make_nearest_guide, make_further_guide),
+                else (make_nearest_guide, make_further_guide)
+                if context.fuses
+                else (make_further_guide,),
                 remade=remade,
                 **how,
             )
-            if stage.fuses
+            # Only a plan knows what fusions need, and in which order the allocator gives and takes blocks.
+            if context.fuses or reserved
             else make_chooser(free, fixed, how)
         )
 
     def _sort_sites(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
-        """Return three maps from storages: to sites; to legal options, if free; to the fixed option, if unsaved."""
-        stage, sites = self._stage, {}
+        """Return three dicts whose keys are storages.
+
+        The first contains the sites. The second contains the legal options of the storages that the fit may change. The
+        third contains the option of each storage that the fit may not change and that is not saved.
+        """
+        context, sites = self._context, {}
         free: dict[int, tuple[str, ...]] = {}
         fixed: dict[int, str] = {}
         known = {site.values: site for site in self.before.sites if site.lever == "saved" and site.values}
-        names = stage.graph.values.name
-        for storage in stage.recomputer.storages().tolist():
-            site = known.get(tuple(names[v] for v in stage.recomputer.values_on(storage)))
+        names = context.graph.values.name
+        for storage in context.recomputer.storages().tolist():
+            site = known.get(tuple(names[v] for v in context.recomputer.values_on(storage)))
             if site is None:
                 continue
             sites[storage] = site
@@ -227,15 +244,15 @@ class Fitter:
 
     @property
     def points(self) -> tuple[PresetPlan, ...]:
-        """All points for which a plan was made so far."""
+        """All points whose plan was computed so far, including `known_points`."""
         return tuple(self._found.values())
 
     def choices(self, point: OptionCost) -> dict[str, str]:
-        """Return a point's choices by site, for storages and for other sites."""
+        """Return the choices of a point: a map from sites, those of storages and others, to options."""
         return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_other_choices(point)}
 
     def plan(self, point: OptionCost) -> Plan:
-        """Return the plan of a point, together with the pinned choices."""
+        """Return the plan under the choices of a point and the pinned choices."""
         self._go_on()
         return self._planned_point(point)[1]
 
@@ -243,7 +260,8 @@ class Fitter:
         made = self.choices(point)
         plan = self._planned({**self.pinned, **made}) if made else self.before
         compilations = plan.counts["compilations"]
-        return self._keep(point, _other_choices(point), plan.peak_bytes, self._waiting_s(plan), compilations), plan
+        planned_bytes = self._limited_bytes(plan)
+        return self._keep(point, _other_choices(point), planned_bytes, self._waiting_s(plan), compilations), plan
 
     def _keep(
         self,
@@ -264,9 +282,9 @@ class Fitter:
         return found
 
     def _may_choose(self, point: PresetPlan) -> bool:
-        """Return whether this fitter may choose all options of a point.
+        """Return whether all options of a point are among the options that this fitter may choose.
 
-        If not, the point is evaluated, but it is no candidate for a result.
+        If not, the point can be evaluated, but a fit never returns it.
         """
         levers = {ORDER, WAITS}.intersection(self.using)
         return all(option in self._free.get(storage, ()) for storage, option in point.options.items()) and all(
@@ -282,7 +300,7 @@ class Fitter:
 
     @paused_gc()
     def lowest_peak(self) -> tuple[PresetPlan, Plan]:
-        """Return the point with the lowest peak that was found, whatever its time."""
+        """Search for the lowest peak, at any step time. Return the best point found, and its plan."""
         if self._least is None:
             self._least = self.chooser.least()
             self.plan(self._least)
@@ -292,7 +310,7 @@ class Fitter:
         return lowest, self.plan(lowest)
 
     def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest point within a limit, of all points planned so far; None if there is none."""
+        """Return the fastest point within a limit among the points with a plan so far; None if there is none."""
         within = (
             found
             for found in self._found.values()
@@ -304,7 +322,11 @@ class Fitter:
         return self._most is None or point.compilations <= self._most
 
     def _plan_in_order(self, point: OptionCost, order: Mapping[str, str]) -> PresetPlan:
-        """Plan a point in an order of statements, with several orders of collectives; return that of lowest peak."""
+        """Compute the plan of a point under an order of statements, and return the point with this order.
+
+        If the fit may move collectives, compute a plan for each preset order of collectives. Return the point with the
+        lowest peak.
+        """
         key = _key(point.options, order)
         if key not in self._found:
             self.plan(_with_other_choices(point, order))
@@ -318,7 +340,10 @@ class Fitter:
         return min(found, key=lambda one: (one.planned_bytes, one.whole_s))
 
     def _try_orders(self, limit_bytes: int) -> None:
-        """Look for faster plans within a limit in other orders, with storages that exceed it in the present order."""
+        """Search for faster plans within a limit under other orders of statements.
+
+        Options of storages that exceed the limit under the present order may be within the limit under another order.
+        """
         for order in self._orders:
             self._plan_in_order(self.chooser.stock, order)
             gained = (found.peak_bytes - found.planned_bytes for found in self.points if found.beside == order)
@@ -337,15 +362,18 @@ class Fitter:
                     break
 
     def _lower_peak(self, order: Mapping[str, str]) -> None:
-        """Look for a lower peak in an order: release storages one by one, first those that free bytes at the peak."""
+        """Search for a lower peak under an order: recompute or offload one further storage at a time.
+
+        Storages that free bytes at the peak are tried first.
+        """
         assert self._least is not None
         starts = (self._plan_in_order(point, order) for point in (self._least, self.chooser.stock))
         lowest = min(starts, key=lambda found: found.planned_bytes)
         tries_left = max(_TRIES_BESIDE, _PLANNED_BESIDE // max(1, self._places.count))
         while True:
             start, at = lowest, int(np.argmax(self._peaks(self.plan(lowest))))
-            # Storages that free no bytes at the peak of the original order may do so in this order. Try the largest
-            # first.
+            # Storages that free no bytes at the peak under the original order may free bytes under this order. Try them
+            # afterwards, the largest first.
             others = ((s, o) for s in self._by_bytes for o in self._free[s] if o != SAVE and s not in start.options)
             turns = dict.fromkeys((*self.chooser.helpful_choices(start, at), *others))
             for storage, option in [*turns][: max(0, tries_left)]:
@@ -356,13 +384,13 @@ class Fitter:
                 break
 
     def point(self, choices: Mapping[str, str]) -> OptionCost:
-        """Return the cost of choices for storage sites; choices for other sites are ignored."""
+        """Return the options of storages in `choices` as a point. Choices for other sites are ignored."""
         storages = {site.id: storage for storage, site in self._site_of.items()}
         options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
 
     def plan_of_choices(self, choices: Mapping[str, str]) -> tuple[PresetPlan, Plan]:
-        """Return the point of choices for storages, orders and collectives, and its plan; ignore other choices."""
+        """Return the choices for storages and orders as a point, and the plan of this point. Ignore other choices."""
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
         self._go_on()
@@ -376,46 +404,53 @@ class Fitter:
         self._go_on()
         made = {self._site_of[storage].id: option for storage, option in options.items()}
         plan = self._planned({**self.pinned, **made}) if made else self.before
+        unused_bytes = self._limited_bytes(plan) - plan.peak_bytes
         return ExactMemory(
-            peak_bytes=plan.peak_bytes,
+            peak_bytes=plan.peak_bytes + unused_bytes,
             saved_bytes=plan.saved_bytes,
-            peaks=self._peaks(plan),
+            peaks=self._peaks(plan) + unused_bytes,
             compute_s=self._compute_s(plan),
         )
 
     def _peaks(self, plan: Plan) -> NDArray[np.int64]:
         line = plan.timeline
-        return self._places.peaks_of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
+        return self._places.peaks_of_plan(self._context.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
 
     def fit_peak(self, limit_bytes: int) -> tuple[PresetPlan, Plan]:
-        """Return the fastest point found whose plan is within a limit.
+        """Search for the fastest point whose plan is within a limit. Return the best point found, and its plan.
 
         Raises
         ------
         Unmet
-            If no plan that was found is within the limit; the message has the least peak.
+            If no computed plan is within the limit. The message names the least peak.
         """
         found = self.find(limit_bytes)
         if found is None:
             within = [found.compilations for found in self.points if found.planned_bytes <= limit_bytes]
             if self._most is not None and within:
                 raise too_few_compilations(self._bench, self._most, limit_bytes, min(within))
-            raise peak_too_low(self._bench, limit_bytes, self.before, self.lowest_peak()[1], self.using)
+            least = self.lowest_peak()[1]
+            raise peak_too_low(self._bench, limit_bytes, self.before, least, self.using, reserved=self._reserved)
         return found, self.plan(found)
 
     @paused_gc()
     def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> PresetPlan | None:
-        """Return the fastest point found within a limit; None if no point was found.
+        """Search for the fastest point within a limit. Return the best point found; None if none is within the limit.
 
-        Only with `hard`, a search for the least peak follows if no point was found at first. The search ignores options
-        that add `below_s` or more; see `Chooser.fit`.
+        Parameters
+        ----------
+        limit_bytes : int
+        hard : bool
+            Whether to search for the least peak if the first search finds no point.
+        below_s : float
+            The caller needs only points that add fewer seconds; see `Chooser.fit`.
         """
         if not self._moves_waits:
             for order in self._orders:
                 self._plan_in_order(self.chooser.stock, order)
             found = self.fastest_planned(limit_bytes)
-            if found is not None and not found.options and self.before.peak_bytes > limit_bytes:
-                return found  # nothing is faster than a point that adds no time
+            if found is not None and not found.options and self._limited_bytes(self.before) > limit_bytes:
+                return found  # no point is faster than one that adds no time
         aim = limit_bytes
         for _ in range(_TRIES):
             point = self.chooser.fit(aim, below_s=below_s)
@@ -423,11 +458,11 @@ class Fitter:
                 if hard:
                     self.lowest_peak()
                 break
-            plan = self.plan(point)
-            if plan.peak_bytes <= limit_bytes:
+            over_bytes = self._limited_bytes(self.plan(point)) - limit_bytes
+            if over_bytes <= 0:
                 break
-            # The plan's peak may exceed the computed peak a little, so aim lower.
-            aim -= plan.peak_bytes - limit_bytes
+            # The plan's peak is a little higher than the peak that the chooser has computed. So lower the limit.
+            aim -= over_bytes
         self._try_orders(limit_bytes)
         found = self.fastest_planned(limit_bytes) or self._fastest_uniform(limit_bytes)
         if found is None:
@@ -437,7 +472,11 @@ class Fitter:
         return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
     def _fastest_uniform(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest point with few enough compilations, after recomputing values in all layers alike."""
+        """Return the fastest point within a limit and within the maximum number of compilations; None if there is none.
+
+        If a known point recomputes a value in only some layers, first compute the plan that recomputes it in all
+        layers. Then all layers have equal fusions, which are compiled only once.
+        """
         if self._most is None:
             return None
         of_kind: dict[str, list[int]] = {}
@@ -454,19 +493,19 @@ class Fitter:
 
     @paused_gc()
     def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
-        """Return the point with the least peak, of all points found whose step takes at most `step_s`.
+        """Search for the lowest peak with a step time of at most `step_s`. Return the best point found, and its plan.
 
         Raises
         ------
         PlanError
-            If the step of every plan that was found takes longer.
+            If the step of every computed plan takes longer.
         """
         self.plan(self.chooser.stock)
         for order in self._orders:
             self._plan_in_order(self.chooser.stock, order)
         saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
-        # With fusions, a plan that does not save everything may be faster than the plan that does.
-        if step_s < saved_s and not self._stage.fuses:
+        # With fusions, a plan that recomputes storages may be faster than the plan that saves all of them.
+        if step_s < saved_s and not self._context.fuses:
             raise step_too_short(self._bench, step_s, saved_s, self.machine)
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
         for _ in range(_HALVINGS):
@@ -492,7 +531,7 @@ class Fitter:
 
     @paused_gc()
     def explain(self, point: OptionCost, plan: Plan, limit_bytes: int) -> Fit:
-        """Return a point in the form for users, with the reasons for its choices."""
+        """Convert a point to a `Fit`, which contains the reasons for its choices."""
         beside = _other_choices(point)
         still = {id: option for id, option in self.choices(point).items() if id not in beside}
         higher_bytes = self._planned({**self.pinned, **still}).peak_bytes - plan.peak_bytes if beside else 0
@@ -502,6 +541,9 @@ class Fitter:
             peak_bytes=plan.peak_bytes,
             saved_bytes=plan.saved_bytes,
             before_peak_bytes=self.before.peak_bytes,
+            limits_reserved=self._reserved,
+            reserved_bytes=plan.reserved.reserved_bytes if plan.reserved is not None else None,
+            before_reserved_bytes=self.before.reserved.reserved_bytes if self.before.reserved is not None else None,
             choices=self.choices(point),
             why=tuple(why),
             step_s=self.step_s,
@@ -530,7 +572,7 @@ class Fitter:
                 id=site.id,
                 option=option,
                 source=site.source,
-                bytes=int(self._stage.graph.storages.bytes[storage]),
+                bytes=int(self._context.graph.storages.bytes[storage]),
                 seconds=self.chooser.alone_s(storage, option),
                 peak_bytes=self._arithmetic_peak(without) - peak_bytes,
                 saves_s=self.chooser.added_s(point.options) - self.chooser.added_s(without),
@@ -554,22 +596,36 @@ class Fitter:
         )
 
     def _best_to_save(self, point: OptionCost) -> NextChoice | None:
-        """Return the unsaved storage whose saving gains the most time for its bytes; with fusions, plans decide."""
+        """Find the storage that gains the most time per byte of the peak if it is saved, too.
+
+        If statements are fused, a plan is computed to check the gain. Return None if no storage gains time.
+        """
         steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
         gains = [storage for storage, step in steps.items() if step.step_s < 0]
         gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
-        for storage in gains if not self._stage.fuses else gains[:_TRIES_BESIDE]:
+        for storage in gains if not self._context.fuses else gains[:_TRIES_BESIDE]:
             planned = self.chooser.point({s: o for s, o in point.options.items() if s != storage})
             if planned.added_s < point.added_s:
                 return steps[storage]
         return None
 
     def _best_to_release(self, point: OptionCost) -> NextChoice | None:
-        """Return the saved storage whose release lowers the peak at the lowest cost of time."""
+        """Find the storage that costs the least time per byte of the peak if it is recomputed or offloaded, too."""
         at = int(np.argmax(self._predict_memory(point.options).peaks))
         steps = [self._step(point, *tried) for tried in self.chooser.helpful_choices(point, at)[:_TIGHTER]]
         lower = [step for step in steps if step.peak_bytes < 0]
         return min(lower, key=lambda step: (step.step_s / -step.peak_bytes, step.peak_bytes), default=None)
+
+
+def peak_of(plan: Plan) -> int:
+    """Return the predicted peak of a plan."""
+    return plan.peak_bytes
+
+
+def reserved_of(plan: Plan) -> int:
+    """Return the predicted reserved memory of a plan for a GPU."""
+    assert plan.reserved is not None, "the fit is for a GPU"
+    return plan.reserved.reserved_bytes
 
 
 type _Key = tuple[frozenset[tuple[int, str]], frozenset[tuple[str, str]]]
@@ -584,7 +640,7 @@ def _other_choices(point: OptionCost) -> Mapping[str, str]:
 
 
 def _with_other_choices(point: OptionCost, other_choices: Mapping[str, str]) -> PresetPlan:
-    """Return a point with choices for sites other than storages; no plan is made for it."""
+    """Return a point with choices for sites other than storages. No plan is computed."""
     of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(OptionCost)}
     return PresetPlan(**of_point, beside=other_choices)
 

@@ -1,4 +1,4 @@
-"""Errors for fit requests that no plan meets, with the values that are alive at the peak."""
+"""Errors for requests to `fit` that no computed plan meets. The messages name the values that are alive at the peak."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _HELD = 3
 
 
 class Unmet(PlanError):
-    """Error: no plan that was found meets the request.
+    """No computed plan meets the request.
 
     Attributes
     ----------
     nearest : tuple of int and float
-        Sort key for several such errors, the nearest to the request first. It begins with 0 if only the number of
-        compilations is too large, and with 1 for a peak or a step. The least possible value follows.
+        Sort key that puts the least severe of several errors first. The first number is 0 if only the number of
+        compilations is too large, and 1 if the peak or the step time is too large. The second number is the least value
+        that was found.
     """
 
     def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:
@@ -34,14 +35,14 @@ class Unmet(PlanError):
 
 
 def largest_at_peak(plan: Plan) -> Iterator[str]:
-    """Describe the largest values alive at the peak, apart from parameters and inputs."""
+    """Yield a text for each of the largest values alive at the peak, except parameters and inputs."""
     made = [one for one in plan.alive_at_peak() if one["statement"] >= 0]
     for one in made[:_HELD]:
         yield f"{human_bytes(one['bytes'])} {one['name'] or one['value']} {one['source']}".rstrip()
 
 
 def peak_line(plan: Plan) -> str:
-    """Return the user's line at the peak; empty if unknown."""
+    """Return the line of the user's code that has the peak; empty if unknown."""
     graph, at = plan.graph, plan.timeline.peak_statement
     origin = int(graph.statements.origin[at]) if 0 <= at < len(graph.statements) else -1
     if origin < 0 or not graph.origins[origin].line:
@@ -59,16 +60,26 @@ def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Mac
     return Unmet(message, (1, saved_s))
 
 
-def peak_too_low(bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, using: Sequence[str]) -> Unmet:
-    """Return the error that every plan's peak is above the limit, with the least peak and the values alive there."""
-    least_bytes = min(stock.peak_bytes, least.peak_bytes)
+def peak_too_low(
+    bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, using: Sequence[str], *, reserved: bool = False
+) -> Unmet:
+    """Return the error that every plan's peak is above the limit.
+
+    The message names the least peak that was found, and the values alive at this peak. With `reserved`, the limit is
+    about reserved memory.
+    """
+    known = [plan.reserved.reserved_bytes for plan in (stock, least) if reserved and plan.reserved is not None]
+    least_bytes = min(known or (stock.peak_bytes, least.peak_bytes))
     stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
     if stated == human_bytes(least_bytes):
         stated += f" ({limit_bytes} bytes)"
+    what, which = ("reserved memory", "least reserved memory") if reserved else ("a peak", "least peak")
     message = (
-        f"no plan of {bench.program.name} with a peak of {stated} or less was found using {', '.join(using)}; "
-        f"the least peak is {can}"
+        f"no plan of {bench.program.name} with {what} of {stated} or less was found using {', '.join(using)}; "
+        f"the {which} is {can}"
     )
+    if reserved:
+        message += f", with a peak of {human_bytes(least.peak_bytes)}"
     pinned = sum(id in bench.pinned for id in least.site_of)
     if pinned:
         message += f" (keeping {pinned} choice{'s' * (pinned > 1)} made by hand)"
@@ -81,7 +92,7 @@ def peak_too_low(bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, u
 
 
 def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> Advice | None:
-    """Return advice to use more kinds of choices; None if the request already uses all kinds that could help."""
+    """Return the advice to allow more kinds of choices; None if the request allows all kinds that could help."""
     none = {WAITS: stock.overlap is None, CUTS: not stock.census.count, OFFLOAD: bench.program.device == "cpu"}
     others = [name for name in USING if name not in using and not none.get(name)]
     if not others:
@@ -94,7 +105,7 @@ def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> A
 
 
 def too_few_compilations(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
-    """Return the error that every plan has more fusions to compile than requested, with the least number."""
+    """Return the error that every plan has too many fusions to compile. The message names the least number."""
     within = "" if limit_bytes is None else f" and a peak of {human_bytes(limit_bytes)} or less"
     message = f"no plan of {bench.program.name} with {compilations} compilations or less{within} was found"
     by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)

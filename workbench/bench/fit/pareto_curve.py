@@ -1,4 +1,4 @@
-"""`Curve`: step time against peak, from the plan that saves everything to the plan with the least peak."""
+"""`Curve`: the least step time for each limit of the peak, from the peak without a fit to the least peak."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 POINTS = 24
 POINTS_FUSED = 8
-"""Number of points if each point needs a plan that takes seconds, because arithmetic does not suffice."""
+"""Default number of points for a program with fusions: each point needs plans, and a plan takes seconds."""
 _BETWEEN_S = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """The fastest plan found under one limit; predicted.
+    """The fastest plan found under one limit. All figures are predicted.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class CurvePoint:
     step_s : float
         Step time by a machine's rates.
     gap : float
-        Distance of the step from its lower bound, as a share of the step.
+        Difference between the step time and its lower bound, as a share of the step time.
     s_per_gib : float
         Seconds added to a step for each further GiB by which the peak is lowered.
     choices : mapping of str to str
@@ -48,7 +48,8 @@ class CurvePoint:
     recomputed, offloaded : int
         Number of recomputed storages, and of offloaded storages.
     beside : mapping of str to str
-        The entries of `choices` that move statements and collectives, or set cuts between fusions.
+        The entries of `choices` that do not concern storages: orders of statements, orders of collectives, and cuts
+        between fusions.
     """
 
     peak_bytes: int
@@ -62,7 +63,7 @@ class CurvePoint:
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON."""
+        """Return the attributes as plain data for JSON."""
         return {**dataclasses.asdict(self), "predicted": True}
 
     def __str__(self) -> str:
@@ -73,21 +74,21 @@ class CurvePoint:
 
     @property
     def moves_text(self) -> str:
-        """Describe the point's order and cuts, to append to a description of recomputation and offloading."""
+        """Describe the point's orders and cuts. The text can follow a description of recomputation and offloading."""
         words = moves_text(self.beside)
         return f", {words}" if words else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FractionalCurve:
-    """One line of a curve: its points use only some kinds of choices.
+    """One line of a curve. Its points use only the kinds of choices in `using`.
 
     Attributes
     ----------
     using : tuple of str
         The allowed kinds of choices.
     points : tuple of CurvePoint
-        Lowest peak first; no point is beaten by another in both peak and time.
+        Lowest peak first. A point with a higher peak always has a shorter step.
     """
 
     using: tuple[str, ...]
@@ -95,18 +96,19 @@ class FractionalCurve:
 
     @property
     def name(self) -> str:
-        """Kind of choices that this line has in addition to the previous line."""
+        """The kind of choices that this line allows, but the previous line does not."""
         return f"{'with ' if len(self.using) > 1 else ''}{self.using[-1]}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON."""
+        """Return the attributes as plain data for JSON."""
         return {"using": list(self.using), "points": [point.to_json() for point in self.points]}
 
 
 class Curve(Background):
-    """Fastest plans for limits from the stock peak down to the least peak. `Workbench.curve` returns one.
+    """The fastest plans for limits from the peak without a fit down to the least peak. `Workbench.curve` returns it.
 
-    A thread computes the points, in an order that fills the curve evenly.
+    A thread computes the points. It begins with the highest and the lowest limit. Then it always takes the middle of
+    the widest gap between limits.
 
     Parameters
     ----------
@@ -118,14 +120,15 @@ class Curve(Background):
     using : sequence of str
         Allowed kinds of choices; see `Workbench.fit`.
     by_lever : bool
-        Whether to compute a line for each kind of choices, with this kind and the previous kinds.
+        Whether to compute several lines: the first line uses the first kind of `using`, the second line the first two
+        kinds, and so on.
 
     Attributes
     ----------
     machine : Machine
     using : tuple of str
     pinned : dict of str to str
-        Choices made by hand, to which the points are added.
+        The choices made by hand. They are part of all plans of the curve.
     count : int
         Number of limits to try, over all lines.
     """
@@ -142,7 +145,7 @@ class Curve(Background):
     ) -> None:
         super().__init__()
         if points is None:
-            points = POINTS_FUSED if captured.stage.fuses else POINTS
+            points = POINTS_FUSED if captured.context.fuses else POINTS
         points = check_points(points)
         self.machine, self.using, self._each_of = machine, check_using(using), points
         self._sets = [self.using[: n + 1] for n in range(len(self.using))] if by_lever else [self.using]
@@ -153,7 +156,7 @@ class Curve(Background):
         self._done = 0
         self._fitter: FitterWithCuts | None = None
         self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
-        if not captured.stage.has_backward:
+        if not captured.context.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, so there is nothing to save or recompute")
         self._bench, self.pinned = bench, bench.pinned
         self._start("workbench-curve", functools.partial(self._work, captured), self._prepared.set)
@@ -176,7 +179,7 @@ class Curve(Background):
         return self._done
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain data for JSON."""
+        """Return the attributes as plain data for JSON."""
         return {
             "machine": self.machine.name,
             "pinned": dict(self.pinned),
@@ -208,14 +211,14 @@ class Curve(Background):
             self._find(fitter, tried)
 
     def fit(self, peak: int | str) -> Fit:
-        """Return choices for a peak, reusing the plans that the curve already has. This does not make the choices.
+        """Find choices for a limit of the peak, and reuse the plans that the curve already has.
 
-        `Workbench.choose_found` makes them.
+        The choices are not added to the bench; `Workbench.choose_found` does this.
 
         Raises
         ------
         ChoiceError, PlanError
-            As `workbench.bench.fit.fit_with_cuts.fit`.
+            As in `workbench.bench.fit.fit_with_cuts.fit`.
         """
         check_peak(peak)
         with self._turn_with_fitter() as fitter:
@@ -223,7 +226,7 @@ class Curve(Background):
             return fitter.explain(*fitter.fit_peak(limit_bytes), limit_bytes)
 
     def explain(self, choices: Mapping[str, str]) -> Fit:
-        """Return the reasons for choices, such as those of a point, in addition to the pinned choices."""
+        """Return choices, such as those of a point of the curve, as a `Fit`, which contains the reasons for them."""
         with self._turn_with_fitter() as fitter:
             point, plan = fitter.plan_of_choices(choices)
             return fitter.explain(point, plan, plan.peak_bytes)
@@ -235,7 +238,7 @@ class Curve(Background):
 
     @contextlib.contextmanager
     def _turn_with_fitter(self) -> Iterator[FitterWithCuts]:
-        """Provide the fitter while the curve's thread pauses between two limits."""
+        """Yield the fitter while the curve's thread does not use it: the thread waits between two limits."""
         self._prepared.wait()
         if self._fitter is None:
             raise self.error or PlanError("the curve was cancelled before its first point was found: request it again")
@@ -247,7 +250,7 @@ class Curve(Background):
             self._waiting -= 1
 
     def _find(self, fitter: FitterWithCuts, tried_limits: list[int]) -> None:
-        """Compute one line. `tried_limits` has the limits of earlier lines; add the limits of this line."""
+        """Compute one line, and append its limits to `tried_limits`, which contains the limits of earlier lines."""
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.lowest_peak()
         fitter.start()
         for part in _bisecting_shares(self._each_of):
@@ -261,7 +264,7 @@ class Curve(Background):
             self._keep(fitter, tried_limits)
 
     def _keep(self, fitter: FitterWithCuts, tried_limits: Iterable[int]) -> None:
-        """Store the line's points so far: for each tried limit, the fastest plan that is now known."""
+        """Store the line's points so far: for each tried limit, the fastest plan known now."""
         front: list[CurvePoint] = []
         for limit_bytes in sorted(tried_limits):
             found = fitter.fastest_planned(limit_bytes)
@@ -294,7 +297,7 @@ class Curve(Background):
 
 
 def _bisecting_shares(count: int) -> list[float]:
-    """Return `count` shares from 0 to 1: both ends first, then always the middle of the widest gap."""
+    """Return `count` shares from 0 to 1: first 0 and 1, then always the middle of the widest gap."""
     shares = [i / (count - 1) for i in range(count)]
     order, gaps = [0, count - 1], [(0, count - 1)]
     while gaps:

@@ -1,4 +1,4 @@
-"""Validation of a fit's arguments: a peak, a step, points of a curve, and kinds of choices. Runs without PyTorch."""
+"""Checks of a fit's arguments: a peak, a step, points of a curve, and kinds of choices. PyTorch is not imported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORAGES = (RECOMPUTE, OFFLOAD)
 """Kinds of choices that are options of storages; see `default_using`."""
 _UNITS = {"": 1, "b": 1, **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
 _UNITS |= {f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
-"""Bytes of each unit. Units are read in any case and are listed in lower case; a small b also means bytes, not bits."""
+"""Bytes of each unit, by the unit in lower case. Users may write units in any case; a lower-case b also means bytes."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
@@ -28,7 +28,7 @@ def check_peak(peak: int | str) -> int | str:
     Raises
     ------
     ChoiceError
-        If `peak` is neither a size above zero nor a share of the stock peak above zero.
+        If `peak` is neither a size nor a share of the stock peak, or if it is not above zero.
     """
     if _percent(peak) is None:
         size_bytes(peak)
@@ -36,7 +36,7 @@ def check_peak(peak: int | str) -> int | str:
 
 
 def peak_bytes(peak: int | str, stock_bytes: Callable[[], int]) -> int:
-    """Return the bytes of a peak.
+    """Convert a peak to bytes.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def _percent(peak: object) -> float | None:
 
 
 def size_bytes(size: int | str) -> int:
-    """Return the bytes of a size: a number, or a text such as ``24 GiB``.
+    """Convert a size to bytes. The size is a number of bytes, or a text such as ``24 GiB``.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def size_bytes(size: int | str) -> int:
 
 
 def step_seconds(value: object) -> float:
-    """Return the seconds of a step time: a number, or a text with a number.
+    """Convert a step time to a number of seconds. `value` is a number, or a text with a number.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def check_points(points: object) -> int:
     Raises
     ------
     ChoiceError
-        If `points` is not an integer of at least two; a curve has two ends.
+        If `points` is not an integer of at least two. A curve needs its two ends.
     """
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise ChoiceError(f"a curve has at least 2 points; given {short_repr(points)}")
@@ -127,10 +127,35 @@ def check_compilations(compilations: object) -> int:
     return compilations
 
 
+def check_reserved(peak: object, device: str, ranks: int) -> None:
+    """Check that a fit can limit the predicted reserved memory.
+
+    Raises
+    ------
+    ChoiceError
+        If no peak is given, or the reserved memory of the program is not predicted: on a CPU, and on several ranks.
+    """
+    if peak is None:
+        raise ChoiceError(
+            "a fit of reserved memory needs a limit, such as '24 GiB'; a step time or a number of compilations alone "
+            "limits no memory"
+        )
+    if device == "cpu":
+        raise ChoiceError(
+            "reserved memory is that of PyTorch's allocator on a GPU; on the device cpu PyTorch reserves nothing: open "
+            "the program on the device planned or cuda"
+        )
+    if ranks > 1:
+        raise ChoiceError(
+            f"reserved memory is not predicted for a program on {ranks} ranks: collectives keep blocks on streams of "
+            "their own, and the simulation of the allocator leaves these out; fit the peak instead"
+        )
+
+
 def default_using(device: str) -> tuple[str, ...]:
     """Return the kinds of choices that a fit uses by default.
 
-    On a CPU, offloading is left out: it only imitates offloading from a GPU, and frees no memory of the machine.
+    On a CPU, offloading is left out: it only imitates offloading from a GPU, and does not free the host's memory.
     """
     return (RECOMPUTE,) if device == "cpu" else STORAGES
 

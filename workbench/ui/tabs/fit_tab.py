@@ -1,4 +1,4 @@
-"""The Fit tab: a fit to a stated peak, and a plot of step time against peak, with a line for each kind of choices."""
+"""The Fit tab: a fit to a stated peak, and a plot of step time against peak. Each line adds one kind of choices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import bokeh
 import traitlets
 from bokeh.embed import json_item
-from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter, HoverTool, Range1d, TapTool
-from bokeh.plotting import figure
+from bokeh.models import AdaptiveTicker, CustomJSTickFormatter, HoverTool, TapTool
 
 from workbench.analysis.memory.peak_by_statement import OFFLOAD
 from workbench.bench.fit.fit_result import gap_text
@@ -19,7 +18,7 @@ from workbench.bench.session.fit_request import CUTS, USING, WAITS, default_usin
 from workbench.errors import WorkbenchError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.widgets.panel import Panel, esm
-from workbench.ui.widgets.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
+from workbench.ui.widgets.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, empty_plot, paint
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -30,7 +29,7 @@ _LABEL = "plans"
 _ROOM = 0.12
 """Free space around the points, as a share of the axis' range."""
 _NEAR = 3.0
-"""Measured steps longer than this multiple of the longest predicted step are outside of the axis."""
+"""A measured step that is more than this many times the longest predicted step does not extend the axis."""
 _COLUMNS = "x y label why"
 _ADDING = {
     "recompute": ("start", "2 3"),
@@ -38,11 +37,11 @@ _ADDING = {
     "cuts": ("start", "10 4"),
     "order": ("measured", "solid"),
 }
-"""Colour and dashes of the lines other than the complete line, by the kind of choices that each line adds."""
+"""Colour and dashes of each line but the last, by the kind of choices that the line adds to the line before it."""
 
 
 class FitTab:
-    """A clickable plot, and a field for the peak with the result.
+    """The two widgets of the tab: a clickable plot, and a form for the peak with the result of a fit.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ class FitTab:
     ----------
     plot : CurvePlot
     panel : Panel
-        Content: ``state done count machine error least_bytes stock_bytes peak_bytes fit each``.
+        The keys of its content are ``state done count error least_bytes stock_bytes peak_bytes fit each``.
     """
 
     def __init__(
@@ -71,7 +70,9 @@ class FitTab:
         self._bench, self._in_background, self._say, self._on_message = bench, in_background, say, on_message
         self._curve: Curve | None = None
         self._former: Curve | None = None
-        """The last curve with points under the same choices by hand; shown if a newer curve ends without points."""
+        """The previous curve. It is shown if the current curve failed or was cancelled before it had points. It is not
+        shown if the choices made by hand have changed since then.
+        """
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
         self._error = ""
@@ -81,7 +82,7 @@ class FitTab:
         self.panel.layout.flex, self.panel.layout.min_width, self.panel.layout.width = "3 1 480px", "0", "auto"
 
     def look(self, is_open: bool) -> None:
-        """Record whether the tab is open. While it is closed, no curve is computed."""
+        """Begin a curve when the tab is opened. Cancel an unfinished curve when the tab is closed."""
         curve = self._curve
         if not is_open and curve is not None and curve.state == "working":
             curve.cancel()
@@ -155,7 +156,7 @@ class FitTab:
             self._in_background("fitting", lambda: self._choose(lambda curve: curve.explain(choices)))
 
     def _choose(self, find: Callable[[Curve], Fit]) -> None:
-        """Find a plan and make its choices."""
+        """Find a fit with the shown curve, and make its choices."""
         if self._shown_curve is None:
             self._begin()
         curve = self._shown_curve
@@ -168,7 +169,7 @@ class FitTab:
         self._show()
 
     def _show(self) -> None:
-        """Draw the current data. The caller must not hold the app's lock, because this may wait for the curve."""
+        """Draw the current data. The caller must not hold the app's lock, because the method can wait for the curve."""
         curve = self._shown_curve
         if curve is None:
             return
@@ -223,7 +224,7 @@ def fit_content(fit: Fit) -> dict[str, Any]:
 
 
 class FitPanel(Panel):
-    """The part of the tab with the field, the slider, the progress and the reasons."""
+    """The part of the tab with the field and the slider for the peak, the progress, and the result of a fit."""
 
     _esm = esm("fit_tab")
 
@@ -264,9 +265,10 @@ class CurvePlot(Panel):
         machine: str,
         stock_bytes: int,
     ) -> None:
-        """Draw the lines, of which the last is for all kinds of choices; the current plan; and measured runs.
+        """Draw the lines of a curve, the current plan, and measured runs.
 
-        Without any of these, the axis of the peak ends at the stock peak, and the axis of the step has no numbers.
+        The last line allows all kinds of choices. If there is nothing to draw, the axis of the peak ends at the stock
+        peak, and the axis of the step has no numbers.
         """
         below = {line.using[-1]: _points(line.points) for line in lines[:-1]}
         sources: dict[str, dict[str, list[Any]]] = {
@@ -277,7 +279,7 @@ class CurvePlot(Panel):
         }
         found = [(x, y) for name in sources if name != "measured" for x, y in _pairs(sources[name])]
         runs = _pairs(sources["measured"])
-        # Leave out runs on a busy machine. They take many times as long, and would flatten the curve.
+        # Ignore much longer measured steps, which may come from a busy machine: they would flatten the curve.
         near = [(x, y) for x, y in runs if not found or y <= _NEAR * max(step for _, step in found)]
         every = [*found, *near]
         above = len(runs) - len(near)
@@ -341,7 +343,7 @@ def _range(values: Sequence[float]) -> Mapping[str, float]:
 def _measured_runs(bench: Workbench) -> list[tuple[str, int, float]]:
     """Return name, peak and step time of the runs that measured peak and step time."""
     found = []
-    for run in bench.runs:
+    for run in bench.own_runs:
         peak, step_s = run.memory["measured_peak_bytes"], run.step_s
         if peak and step_s is not None:
             found.append((run.name or run.run_dir.name, int(peak), step_s))
@@ -352,21 +354,10 @@ def _measured_runs(bench: Workbench) -> list[tuple[str, int, float]]:
 def _plot(*, dark: bool) -> dict[str, Any]:
     """Return the plot without data, in the colours of a theme. Models that change later have names.
 
-    The plot is made once for all apps of a process, because Bokeh takes longer to make it than a choice takes.
+    The plot is made once for all apps of a process, because making it takes longer than planning a choice.
     """
     colors = DARK if dark else LIGHT
-    plot: Any = figure(
-        height=300,
-        sizing_mode="stretch_width",
-        tools="xpan,xwheel_zoom,xbox_zoom,reset",
-        active_scroll=None,
-        x_range=Range1d(name="peak", start=0, end=1),
-        y_range=Range1d(name="step", start=0, end=1),
-    )
-    sources = {
-        name: ColumnDataSource({column: [] for column in _COLUMNS.split()}, name=name)
-        for name in (*_ADDING, "points", "now", "measured")
-    }
+    plot, sources = empty_plot("peak", "step", dict.fromkeys((*_ADDING, "points", "now", "measured"), _COLUMNS))
     plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=4, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
