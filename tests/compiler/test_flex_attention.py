@@ -1,4 +1,4 @@
-"""`flex_attention` is replaced by the operators that it stands for, or is a part that PyTorch runs."""
+"""`flex_attention` is replaced by equivalent operators. If this is impossible, PyTorch runs it as an opaque part."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, fle
 from torch.utils.checkpoint import checkpoint
 
 import workbench
+from tests.trial_counts import beyond, combined
 from workbench.errors import ProgramError
 
 
@@ -28,8 +29,10 @@ def near(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
     return score + (query - key) * 0.1
 
 
-@pytest.mark.parametrize("capture", ["auto", "parts"])
-@pytest.mark.parametrize("options", [{}, {"scale": 0.5}, {"enable_gqa": True}], ids=["plain", "scaled", "grouped"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "capture"), combined([{}, {"scale": 0.5}, {"enable_gqa": True}], ["auto", "parts"])
+)
 def test_flex_attention_without_a_mask_or_score_function_becomes_attention(
     options: dict[str, Any], capture: str
 ) -> None:
@@ -82,19 +85,23 @@ def gradients(program: Callable[..., Any], *more: torch.Tensor) -> tuple[torch.T
     return torch.autograd.grad(program(*arguments).sum(), (*arguments, *more))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize(
     "options",
-    [
-        {"score_mod": near},
-        {"score_mod": near, "scale": 0.5},
-        {"score_mod": near, "enable_gqa": True},
-        {"score_mod": sloped},
-        {"score_mod": late},
-        {"block_mask": of(causal)},
-        {"block_mask": of(same_document), "score_mod": near},
-        {"block_mask": of(late_queries)},
-    ],
+    beyond(
+        4,
+        [
+            {"score_mod": near},
+            {"score_mod": near, "scale": 0.5},
+            {"score_mod": near, "enable_gqa": True},
+            {"score_mod": sloped},
+            {"score_mod": late},
+            {"block_mask": of(causal)},
+            {"block_mask": of(same_document), "score_mod": near},
+            {"block_mask": of(late_queries)},
+        ],
+    ),
     ids=["near", "scaled", "grouped", "sloped", "late", "causal", "documents", "late queries"],
 )
 def test_flex_attention_with_masks_and_score_functions_becomes_operators(
@@ -114,6 +121,7 @@ def test_flex_attention_with_masks_and_score_functions_becomes_operators(
     torch.testing.assert_close(gradients(compiled), gradients(program))
 
 
+@pytest.mark.slow
 def test_tensors_that_a_score_function_reads_get_gradients() -> None:
     def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flex_attention(q, k, v, score_mod=learned)
@@ -127,6 +135,7 @@ def test_tensors_that_a_score_function_reads_get_gradients() -> None:
     torch.testing.assert_close(gradients(bench.config.jit(program), BIAS, BY), gradients(by_hand, BIAS, BY))
 
 
+@pytest.mark.slow
 def test_a_checkpointed_flex_attention_becomes_operators() -> None:
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         return flex_attention(q * 2, k, v, score_mod=near)
@@ -139,6 +148,7 @@ def test_a_checkpointed_flex_attention_becomes_operators() -> None:
     torch.testing.assert_close(gradients(bench.config.jit(program)), gradients(attend))
 
 
+@pytest.mark.slow
 def test_layers_with_different_score_functions_give_the_results_of_eager() -> None:
     class Layer(torch.nn.Module):
         def __init__(self, score: Any) -> None:
@@ -157,6 +167,7 @@ def mean(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
     return score - score.mean()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("options", [{"score_mod": mean}, {"return_aux": AuxRequest(lse=True)}], ids=["mean", "sums"])
 def test_a_flex_attention_that_cannot_become_operators_is_a_part(options: dict[str, Any]) -> None:

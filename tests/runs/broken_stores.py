@@ -1,4 +1,4 @@
-"""Damage stores of runs in many ways, and check that the workbench reads intact runs and changes no other file."""
+"""Damage folders of runs in many ways. Check that the workbench reads intact runs and changes no other file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Any
 from workbench.errors import WorkbenchError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import memory_snapshot, statement_times
-from workbench.runs.process import follow_run, request, run_store, worker_process
+from workbench.runs.process import follow_run, request, run_store, start_run, worker_process
 from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
 from workbench.runs.sweep import compare, sweep
@@ -65,6 +65,15 @@ EVENTS = (
     events.VariantTimes(
         t_s=0.9, name="stock", samples_s=[0.02] * 12, step_s=0.02, ratio=2.0, ratio_low=1.9, ratio_high=2.1
     ),
+    events.PartTimes(
+        t_s=0.95,
+        names=["part1", "part2"],
+        opaque=[False, True],
+        forward_s=[0.1, 0.2],
+        backward_s=[0.3, 0.0],
+        step_s=0.8,
+        planned_share=0.5,
+    ),
     events.StatementTimes(
         t_s=1.0,
         names=["add", "tanh"],
@@ -92,13 +101,13 @@ EVENTS = (
     events.RankEnded(t_s=1.3, rank=0, compile_s=0.3),
     events.Finished(t_s=1.4),
 )
-"""One event of each type except the other terminal ones."""
+"""One event of each type, except that `Finished` is the only event that ends a log."""
 
 assert {type(event) for event in EVENTS} >= set(events.TYPES.values()) - set(events.FINAL)
 
 
 class Built:
-    """The parts of a program that the Experiments tab reads."""
+    """A stand-in for a program. It has only the attributes that the Experiments tab reads."""
 
     name = "mlp"
 
@@ -138,7 +147,7 @@ def stuffed(path: Path, draw: random.Random) -> None:
 
 
 def _odd(value: Any, draw: random.Random) -> Any:
-    """Return a JSON value in which one part was replaced, removed or added."""
+    """Return a JSON value in which one random part is replaced, removed or added."""
     if isinstance(value, dict) and value and draw.random() < 0.9:
         key = draw.choice(list(value))
         rest = {k: v for k, v in value.items() if k != key}
@@ -154,7 +163,7 @@ def _odd(value: Any, draw: random.Random) -> Any:
 
 
 def mistyped(path: Path, draw: random.Random) -> None:
-    """Give some records values of other types, or remove values."""
+    """Replace, remove or add values in some of a file's JSON records."""
     lines = path.read_text().splitlines()
     whole = path.suffix == ".json"
     if whole:
@@ -245,12 +254,12 @@ def make_run(root: Path, name: str, *, log: bool = True, ranks: int = 1, options
 
 
 def break_store(root: Path, draw: random.Random, bystander: int) -> None:
-    """Make a store with two intact runs and one that is broken in one to three places."""
+    """Make a folder of runs: two intact runs, and one run that is damaged in one to three places."""
     (root.parent / "thesis.tex").write_text("all of it\n")
     make_run(root, "whole-1")
     make_run(root, "whole-2")
     on_ranks = draw.random() < 0.2
-    # Any process exceeds these limits, so a process that is mistaken for the worker would be killed.
+    # All processes exceed these limits. If the workbench mistook another process for the worker, it would kill it.
     limits = RunOptions(timeout_s=0.0, memory_limit_bytes=1)
     run_dir = make_run(root, "broken", log=not on_ranks, ranks=2 if on_ranks else 1, options=limits)
     executed = EXECUTES.format(path=str(root.parent / "executed"))
@@ -278,7 +287,7 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
             with contextlib.suppress(ValueError, RecursionError):
                 draw.choice(WAYS)(path, draw)
     for log in run_dir.glob(f"rank*/{event_log.LOG_FILE}"):
-        # Ranks with such an old log do not count as running, and are not followed.
+        # Make the log so old that its rank does not count as running. Then no thread follows it.
         os.utime(log, (0, 0), follow_symlinks=False)
     if draw.random() < 0.1:
         run_dir.rename(root / draw.choice(["new\nline", "\x1b[31m", os.fsdecode(b"\xff\xfe"), "b" * 250]))
@@ -288,7 +297,7 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
 
 
 def state_of(folder: Path) -> dict[str, str]:
-    """Return digests of all files in a folder."""
+    """Return a digest of each file in a folder and its subfolders, by relative path."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -297,7 +306,10 @@ def state_of(folder: Path) -> dict[str, str]:
 
 
 def exercise_store(root: Path, target: Path) -> tuple[int, int]:
-    """Use a store in every way that the workbench does; return the numbers of readable and unreadable runs."""
+    """Use a folder of runs as the workbench uses it. Return the numbers of readable and unreadable runs.
+
+    Assert that this leaves intact runs unchanged.
+    """
     before = {name: state_of(root / name) for name in ("whole-1", "whole-2")}
     runs, unreadable = run_store.listing(root)
     names = {run.run_dir.name for run in runs}
@@ -325,7 +337,7 @@ def exercise_store(root: Path, target: Path) -> tuple[int, int]:
             lambda folder=folder: run_store.pin(folder),
             lambda folder=folder: run_store.pin(folder, False),
             lambda folder=folder: run_store.rename(folder, "renamed"),
-            lambda folder=folder: follow_run.start(folder) if was_run(folder) else None,
+            lambda folder=folder: start_run.start(folder) if was_run(folder) else None,
         ):
             with contextlib.suppress(WorkbenchError):
                 act()
@@ -334,12 +346,12 @@ def exercise_store(root: Path, target: Path) -> tuple[int, int]:
 
 
 def was_run(folder: Path) -> bool:
-    """Return whether the folder was run before, so that starting it again must be refused."""
+    """Return whether a run was started in the folder before. Then a second start must be refused."""
     return (folder / event_log.LOG_FILE).exists()
 
 
 def use(run: Run, other: Run, target: Path) -> None:
-    """Read all results of a run, as the command line and the tabs do."""
+    """Read all results of a run in the ways of the command line and of the app's tabs."""
     written = json.dumps(run.to_json(), allow_nan=False)
     assert isinstance(written, str)
     assert run.state in (*follow_run.FINAL_STATES, "starting", "compiling", "running")
@@ -369,7 +381,7 @@ def use(run: Run, other: Run, target: Path) -> None:
 
 
 def exercise_sweep(folder: Path, draw: random.Random) -> None:
-    """Run a sweep without points in a folder with damaged files."""
+    """Run a sweep without points in a folder, damage one of its files, and run the sweep again."""
     folder.mkdir()
     wanted = sweep.Sweep(program="residual_chain", settings={"layers": []})
     sweep.run(wanted, folder)
@@ -387,12 +399,12 @@ def exercise_sweep(folder: Path, draw: random.Random) -> None:
 
 
 class TooLong(BaseException):
-    """A block took too long."""
+    """The block of `within` took too long. Code that catches `Exception` does not catch this."""
 
 
 @contextlib.contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raise `TooLong` if the block takes longer than `seconds`. It works only in the main thread."""
+    """Raise `TooLong` if the block takes longer than `seconds`. Use this only in the main thread: it sets a signal."""
 
     def ring(*_: Any) -> None:
         raise TooLong
@@ -407,14 +419,14 @@ def within(seconds: int) -> Iterator[None]:
 
 
 def held() -> tuple[int, int]:
-    """Return the numbers of this process's descriptors and of threads that follow runs."""
+    """Return the number of this process's open file descriptors, and the number of threads that follow runs."""
     following = [thread for thread in threading.enumerate() if thread.name.startswith(("follow-", "output-"))]
     return len(os.listdir("/proc/self/fd")), len(following)
 
 
 @dataclasses.dataclass
 class Found:
-    """Totals over broken stores."""
+    """Counts and faults of all damaged folders of runs."""
 
     stores: int = 0
     readable: int = 0
@@ -423,7 +435,7 @@ class Found:
 
 
 def break_stores(folder: Path, count: int, first_seed: int, set_root: Callable[[Path], None]) -> Found:
-    """Break stores, use them, and report faults."""
+    """Damage one folder of runs for each seed, and use it. Return the counts and the faults."""
     found = Found()
     with subprocess.Popen(["sleep", "36000"], start_new_session=True) as bystander:
         try:

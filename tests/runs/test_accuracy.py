@@ -1,4 +1,4 @@
-"""The accuracy check accepts right programs and finds wrong programs, tensor by tensor."""
+"""The accuracy check of a compiled program accepts right results, and names each wrong tensor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
 
 
 def outcome(build: Callable[[], Parts], change: Callable[[Any], Any] = lambda callable_: callable_) -> Accuracy:
-    """Build a program, apply `change` to it, and check the result as if a compiler had produced it."""
+    """Build a program, change it with `change`, and check the changed program as if it were the compiled one."""
     original, args, kwargs = build()
     recorded = accuracy.first_step(Stepper(original, args, kwargs, change(original)), 0)
     return accuracy.check_first_step(recorded, build)
@@ -59,14 +60,14 @@ class Doubled(torch.autograd.Function):
 
 
 def rows(*given: dict[int, float]) -> torch.Tensor:
-    """Return a sparse matrix with the given rows; a row that is given twice is the sum of both."""
+    """Return a sparse matrix with the given rows. If a row is given twice, the matrix has the sum of both."""
     at = torch.tensor([[row for each in given for row in each]], dtype=torch.int64)
     held = torch.tensor([[value] * 2 for each in given for value in each.values()]).reshape(-1, 2)
     return torch.sparse_coo_tensor(at, held, (5, 2))
 
 
 class Rows(nn.Module):
-    """A module with a sparse gradient."""
+    """A module with an embedding whose gradient is sparse."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ def test_a_right_program_agrees_with_thunder_and_eager() -> None:
     assert checked.ok
     assert checked.against == "thunder.jit and eager"
     assert {tensor.name for tensor in checked.tensors} == {"output", "grad(args[0])", "grad(kwargs['y'])"}
-    # A notebook prints the accuracy in one line, for any number of tensors.
+    # A notebook prints the accuracy in one line, without its list of tensors.
     assert "max_error=" in repr(checked)
     assert "TensorError" not in repr(checked)
 
@@ -100,6 +101,7 @@ def test_a_wrong_gradient_is_caught_though_the_output_is_right() -> None:
     assert [tensor.name for tensor in checked.tensors if not tensor.ok] == ["grad(args[0])"] * 3
 
 
+@pytest.mark.slow
 def test_double_precision_measures_the_error_of_single_precision() -> None:
     checked = outcome(module(lambda: nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))))
     assert checked.ok
@@ -117,6 +119,7 @@ class Losses:
     parts: dict[str, torch.Tensor]
 
 
+@pytest.mark.slow
 def test_all_fields_of_a_dataclass_are_compared_and_differentiated() -> None:
     def losses(x: torch.Tensor) -> Losses:
         return Losses(x.sin().sum(), {"cosine": x.cos()})
@@ -137,6 +140,31 @@ def test_all_fields_of_a_dataclass_are_compared_and_differentiated() -> None:
     assert {tensor.name for tensor in right.tensors} == {"output.loss", "output.parts['cosine']", "grad(args[0])"}
     wrong = recorded(off)
     assert {tensor.name for tensor in wrong.tensors if not tensor.ok} == {"grad(args[0])"}
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_the_interpreter_is_no_reference_for_a_program_in_parts(random: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thunder's interpreter refuses programs with graph breaks: one program after 8 minutes."""
+    tried: list[str] = []
+    compile_it = accuracy.compile_unmodified
+
+    def recorded(program: Callable[..., Any], variant: str) -> Callable[..., Any]:
+        tried.append(variant)
+        return compile_it(program, variant)
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return (torch.nn.functional.dropout(x) if random else x.sin()).sum()
+
+    def build() -> Parts:
+        return cut, (torch.ones(4, requires_grad=True),), {}
+
+    monkeypatch.setattr(accuracy, "compile_unmodified", recorded)
+    config = workbench.open(cut, *build()[1], device="cpu", executor="torch").config
+    assert config.capture == "parts"
+    stepper = Stepper(cut, *build()[1:], config.jit(cut))
+    assert accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture="parts").ok
+    assert tried == ([] if random else ["thunderfx"])
 
 
 def test_a_program_with_only_integer_outputs_has_no_backward_and_passes() -> None:
@@ -186,7 +214,7 @@ def test_a_deviation_no_larger_than_that_of_eager_from_float64_is_not_an_error(s
 def test_if_single_precision_is_unstable_only_the_bits_of_the_reference_are_right(
     monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:
-    """Here no float32 result is close to the float64 result, as in a deep model with random weights."""
+    """Simulate a program for which all float32 results, even right ones, are far from the float64 result."""
     w, x = torch.randn(8, 8), torch.randn(8, 8)
     function = lambda x, w: torch.tanh(x @ w)  # noqa: E731
     build = lambda: (function, (x, w), {})  # noqa: E731
@@ -201,6 +229,29 @@ def test_if_single_precision_is_unstable_only_the_bits_of_the_reference_are_righ
     assert found.unstable is same
     assert found.ok is same
     assert ("float32 itself is unstable here" in found.words) is same
+
+
+def test_a_result_of_rounding_errors_alone_is_called_unstable() -> None:
+    """The checked step has the bits of unmodified Thunder, but not of eager PyTorch. All are far from float64."""
+
+    def build() -> Parts:
+        x = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        return (lambda x: torch.nn.functional.batch_norm(x.mean((2, 3)) * 1e3, None, None, training=True)), (x,), {}
+
+    module, args, kwargs = build()
+    stepper = Stepper(module, args, kwargs, thunder.jit(module))
+    checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, kernels={})
+    assert checked.ok
+    assert checked.worst_float64 is not None
+    assert checked.worst_float64.max_rel_error > 0.01
+    assert checked.unstable
+    assert checked.words.endswith("float32 itself is unstable here: eager PyTorch is as far from double precision")
+
+
+def test_a_stable_program_is_not_called_unstable() -> None:
+    checked = outcome(lambda: (lambda x: torch.tanh(x @ x.t()), (torch.randn(8, 8, requires_grad=True),), {}))
+    assert checked.ok
+    assert not checked.unstable
 
 
 def test_a_program_that_cannot_run_in_double_precision_is_checked_without_it() -> None:
@@ -240,7 +291,7 @@ def test_a_random_program_is_compared_with_thunder_only() -> None:
 
 
 def planned(build: Callable[[], Parts], draws_differ: tuple[str, ...] = ()) -> Accuracy:
-    """Check a step of the stock plan."""
+    """Run one step of the stock plan; return its accuracy."""
     original, args, kwargs = build()
     bench = workbench.open(original, *args, **kwargs, device="cpu", executor="torch")
     original, args, kwargs = build()
@@ -256,12 +307,14 @@ def cubed() -> Parts:
     return (lambda z: (z * z * z).abs().sum()), (z,), {}
 
 
+@pytest.mark.slow
 def test_if_unmodified_thunder_is_wrong_eager_is_the_reference_and_the_reason_is_given() -> None:
     checked = planned(cubed)
     assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
     assert "thunderfx is wrong here: grad(args[0]) is off by" in checked.why
     assert checked.words == f"compared with PyTorch eager, as {checked.why}"
-    # If the checked step has the same error as Thunder, Thunder stays a reference, and the step fails against eager.
+    # If the checked step has the same error as unmodified Thunder, Thunder remains a reference, and the step fails the
+    # comparison with eager PyTorch.
     wrong = outcome(cubed, thunder.jit)
     assert (wrong.ok, wrong.against, wrong.bitwise) == (False, "thunder.jit and eager", True)
 
@@ -285,19 +338,29 @@ def test_a_program_that_dynamo_traces_is_compared_with_thunderfx(make: Callable[
     assert checked.why == ""
 
 
+def raise_in_thunder(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(
+        stock_thunder, "thunder_api", SimpleNamespace(jit=lambda _: compiled, thunderfx=lambda _: compiled)
+    )
+
+
 def test_a_program_that_thunder_refuses_is_compared_with_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(program: Any) -> Any:
-        raise NotImplementedError(f"no {type(program).__name__}")
-
-    class Refuses:
-        SEAM = None
-        jit = thunderfx = staticmethod(lambda program: lambda *args, **kwargs: refuses(program))
-
-    monkeypatch.setattr(stock_thunder, "thunder_api", Refuses)
+    raise_in_thunder(monkeypatch, NotImplementedError("no function"))
     checked = outcome(product)
     assert (checked.ok, checked.against, checked.bitwise) == (True, "PyTorch eager", None)
     words = "refuses it (NotImplementedError: no function)"
     assert checked.why == f"thunder.jit {words}; thunderfx {words}"
+
+
+def test_memory_that_runs_out_inside_thunder_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RuntimeError("compilation failed")
+    error.__cause__ = MemoryError()
+    raise_in_thunder(monkeypatch, error)
+    with pytest.raises(RuntimeError, match="compilation failed"):
+        outcome(product)
 
 
 @pytest.mark.slow
@@ -489,7 +552,7 @@ def test_a_signed_zero_is_an_error_if_every_bit_counts() -> None:
 
 
 def stepped(run: Callable[..., Any], build: Callable[[], Parts]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the results of a compiled program, and the kernels that it ran."""
+    """Compile a program with `run` and run one step. Return the results, and the kernels that ran."""
     original, args, kwargs = build()
     compiled = run(original)
     return accuracy.first_step(Stepper(original, args, kwargs, compiled), 0), kernel_identity.kernels_of(compiled)

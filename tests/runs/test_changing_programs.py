@@ -1,4 +1,4 @@
-"""Programs that change in each call: they run and are measured, but their statements are not timed."""
+"""Programs that must be compiled again for each call. Runs measure them, but do not time their statements."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class TakesTurns(torch.nn.Module):
         return self.linear(x).sin() if self.odd else self.linear(x).exp().cos()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [Counts, Grows, TakesTurns])
 def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(program: type[torch.nn.Module]) -> None:
     module, x = program(), torch.randn(2, 4)
@@ -70,8 +71,9 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
         clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
 
 
+@pytest.mark.slow
 def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
-    """For Dynamo, both programs have the same code. Calls of the other program come before and after."""
+    """Dynamo may confuse the programs, which share a code object. Calls of the other program come before and after."""
     x = torch.randn(2, 4)
     module, other = Counts(), Grows()
     counting, growing = (
@@ -80,7 +82,7 @@ def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
     for jitted in (growing, counting, growing):
         for _ in range(4):
             jitted(x)
-    # The last call was captured because the count had changed since the call before it.
+    # The last call was captured again, because `calls` had changed since the call before.
     change = counting._last_change()
     assert change.endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} no longer holds")
     assert "len(program.before)" in growing._last_change()

@@ -1,7 +1,8 @@
-"""The event log: written events are read back, whatever happened to the writer."""
+"""The event log: all completely written events can be read, even if the writer was killed or the file damaged."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -91,6 +92,25 @@ def test_a_line_without_end_is_skipped_and_not_buffered(tmp_path: Path, monkeypa
         log.write(b"x\n" + event_log.encode(Finished(t_s=1.0)))
     assert tail.read() == [Finished(t_s=1.0)]
     assert tail.skipped == 1
+
+
+def test_if_other_code_disables_the_garbage_collector_while_a_log_is_read_it_stays_disabled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "_CHUNK_BYTES", 10)
+    log, decode = EventLog(tmp_path / event_log.LOG_FILE), event_log.decode
+    log.write(Finished(t_s=1.0))
+
+    def decode_and_disable(line: bytes) -> events.Event | None:
+        gc.disable()
+        return decode(line)
+
+    monkeypatch.setattr(event_log, "decode", decode_and_disable)
+    try:
+        assert event_log.read_events(tmp_path) == [Finished(t_s=1.0)]
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def fifo(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A fault at any time gives one failed run with a reason and all earlier events, and leaves nothing behind."""
+"""After a fault at any time, the run is failed, with one reason and all earlier events. No process or file is left."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_a_program_that_never_releases_the_interpreter_lock_is_ended_in_time(tmp
 
 
 def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
-    """Kill workers at random moments, several workers at once; return the number of killed workers for each phase.
+    """Start workers in groups of `together`, and kill each at a random moment. Return the number of kills by phase.
 
-    The first workers live until their steps are timed, so that the usual lifetime on this machine is known. Each worker
+    The first group lives until all its runs time steps. This time is the range of the random moments. Each worker
     compiles for at least 2 s, so that some are killed during compilation.
     """
     draw = random.Random(0)
@@ -109,7 +109,8 @@ def kill(run: Run) -> None:
     assert run.state == "failed"
     assert run.error is not None
     assert run.error.startswith("the worker was killed by SIGKILL")
-    # All complete lines are read, even if the kill cut off the last line. Two threads wrote the lines, each in order.
+    # All complete lines are read, even if the kill cut off the last line. One thread of the worker writes samples, and
+    # another writes all other events. Each writes in order of time.
     *lived, end = run_store.open(run.run_dir).events
     assert isinstance(end, events.Failed)
     for wrote in (True, False):
@@ -118,5 +119,6 @@ def kill(run: Run) -> None:
     assert_nothing_left(run)
 
 
+@pytest.mark.long
 def test_workers_killed_at_random_times_leave_readable_runs(tmp_path: Path) -> None:
     assert kill_at_random(tmp_path, 4, together=2)["time"] >= 2

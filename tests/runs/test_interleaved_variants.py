@@ -1,4 +1,4 @@
-"""A run interleaved with other variants of the same program, and a step's allocations as a snapshot for memory_viz."""
+"""A run whose steps are interleaved with those of other variants, and a snapshot of a step's allocations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.errors import ChoiceError, RunError
 from workbench.runs.log import event_log, events
 from workbench.runs.measure import cuda_graph, memory_snapshot
 from workbench.runs.measure.memory_meter import Allocation, MemoryEvent
-from workbench.runs.process import follow_run, request
+from workbench.runs.process import request, start_run
 from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
 from workbench.runs.worker import worker
@@ -52,7 +52,7 @@ def test_each_variant_is_timed_interleaved_with_the_run(run: Run) -> None:
     assert own is not None
     for event in run.events:
         if isinstance(event, events.VariantTimes):
-            # Samples with the same index were taken in the same turn.
+            # Each turn times one step of each variant, so all variants have the same number of samples.
             assert len(event.samples_s) == len(own.samples_s) == 5
             found = run.against[event.name]
             assert found["low"] <= found["ratio"] <= found["high"]
@@ -61,7 +61,7 @@ def test_each_variant_is_timed_interleaved_with_the_run(run: Run) -> None:
 
 
 class Seen:
-    """A record of the phases of a run, and of whether fusions are cached or shared in each phase."""
+    """A record of a run's phases. For each phase, it has whether compiled fusions are cached (`kept`) or shared."""
 
     def __init__(self) -> None:
         self.phases: dict[str, str] = {}
@@ -84,6 +84,7 @@ class Seen:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_compilations_of_a_run_are_reused_for_references_and_variants(
     bench: wb.Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +106,7 @@ def test_compilations_of_a_run_are_reused_for_references_and_variants(
     monkeypatch.setattr(worker, "_phase", seen.phase)
     monkeypatch.setattr(worker, "fusions_of", lambda device: seen)
     worker.run_program(run.run_dir, event_log.EventLog(tmp_path / "events.jsonl"))
-    # No fusions are shared while compilation is measured. Steps are timed without caching and sharing.
+    # While compilation is measured, fusions are cached and not shared. While steps are timed, neither.
     assert seen.phases == {"build": "", "compile": "kept", "warmup": "", "time": "", "accuracy": ""}
     assert compiled_for == ["shared", "shared"]
 
@@ -146,7 +147,7 @@ def test_a_variant_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> N
         variants={"theirs": "exit(5)"},
         options=RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2),
     )
-    run = follow_run.start(folder).wait(120)
+    run = start_run.start(folder).wait(120)
     assert run.state == "failed"
     assert (run.error or "").startswith("theirs, to be timed interleaved with the run: theirs:1: contains code")
 
@@ -158,7 +159,7 @@ def test_live_values_are_reported_for_prediction_and_measurement(run: Run) -> No
     assert sum(each["bytes"] for each in predicted) <= memory["predicted_peak_bytes"]
     in_all = memory["baseline_bytes"] + sum(each["bytes"] for each in measured)
     assert in_all == memory["measured_peak_bytes"]
-    # A value in both lists has the same size. Names differ if a storage has several values.
+    # A value in both lists has the same size. Not all are in both: the lists may name different values of a storage.
     sizes = {each["value"]: each["bytes"] for each in predicted}
     both = [each for each in measured if each["value"] in sizes]
     assert len(both) > len(measured) / 2
@@ -177,9 +178,9 @@ def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, 
     assert memory["baseline_bytes"] is not None
     assert memory["baseline_bytes"] + most == memory["measured_peak_bytes"]
     held = [segment for segment in snap["segments"] if segment["blocks"][0]["frames"][0]["name"].startswith("blocks.")]
-    assert len(held) == 4  # two linear layers with biases
+    assert len(held) == 4  # the weights and biases of two linear layers
     assert any(frame["filename"] == "mlp.py" for entry in snap["device_traces"][0] for frame in entry["frames"])
-    # PyTorch's own tool renders the snapshot.
+    # PyTorch's own viewer accepts the snapshot.
     assert "<script" in _memory_viz.trace_plot(snap)
 
 
@@ -204,7 +205,7 @@ def test_a_step_on_the_cpu_cannot_be_a_cuda_graph() -> None:
 
 
 def test_a_failed_capture_reports_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a capture raises an error of its own. On a GPU that error once hid the cause."""
+    """After an error, ending the CUDA graph's capture raises a second error, which once hid the first one on a GPU."""
     captured: dict[str, Any] = {}
 
     class Ending:

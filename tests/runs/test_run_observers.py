@@ -1,4 +1,4 @@
-"""A run is followed to its end, and harms nothing, whatever happens. The worker is simulated."""
+"""In all cases, a run is followed to its end, and no other process or file is harmed. The worker is simulated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from workbench.errors import RunError
 from workbench.runs.log import event_log, events, untrusted_files
 from workbench.runs.log.events import Event, Failed, Finished, Phase
-from workbench.runs.process import follow_run, reaper, request, run_store, worker_process
+from workbench.runs.process import follow_run, reaper, request, run_store, start_run, worker_process
 from workbench.runs.process.follow_run import Run
 from workbench.runs.process.request import RunOptions
 
@@ -28,14 +28,14 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 
 class Nothing:
-    """A program that is never built."""
+    """A program that has only a description, because these tests never build it."""
 
     def dump(self, folder: Path) -> dict[str, Any]:
         return {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
 
 
 class Acted:
-    """A simulated worker, which ends when the test ends it."""
+    """A simulated worker. It ends when the test sets `ended`."""
 
     pid = os.getpid()
     is_child = True
@@ -67,9 +67,9 @@ def prepared(folder: Path, *log: Event, options: RunOptions | None = None) -> Pa
 
 
 def live(run_dir: Path, status: int | None = 0) -> tuple[Run, Acted]:
-    """Return a run that is followed, and its worker."""
+    """Return a run that a thread follows, and the run's simulated worker."""
     run, worker = Run(run_dir), Acted(status)
-    run._attach(worker)  # type: ignore[arg-type]
+    follow_run.follow_worker(run, worker)  # type: ignore[arg-type]
     return run, worker
 
 
@@ -111,7 +111,7 @@ def test_a_temporary_lack_of_descriptors_does_not_end_a_run(tmp_path: Path, monk
     run, worker = Run(run_dir), Acted()
     with monkeypatch.context() as patched:
         patched.setattr(event_log.untrusted_files, "open_regular", none_left)
-        run._attach(worker)  # type: ignore[arg-type]
+        follow_run.follow_worker(run, worker)  # type: ignore[arg-type]
         until(lambda: run._unreadable != "")
     until(lambda: run.phase == "build")
     tell(run, Finished(t_s=1.0))
@@ -193,7 +193,7 @@ def test_an_observer_that_waits_for_the_run_does_not_block_it(tmp_path: Path) ->
 
 
 def test_observers_are_called_without_a_lock_of_the_run(tmp_path: Path) -> None:
-    """An app holds its own lock while it starts to observe. Its callback takes the same lock."""
+    """An app holds its lock while it calls `observe`, and its callback takes the same lock. This must not deadlock."""
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
     apps, called = threading.RLock(), threading.Event()
 
@@ -205,7 +205,7 @@ def test_observers_are_called_without_a_lock_of_the_run(tmp_path: Path) -> None:
     def refresh() -> None:
         with apps:
             run.observe(on_event)
-            # Meanwhile another thread calls the callback with the first event, and needs the lock.
+            # Meanwhile, another thread calls the callback, which waits for the app's lock.
             tell(run, Phase(t_s=0.5, phase="compile"))
             called.wait(120)
             run.observe(lambda event: None)
@@ -245,11 +245,11 @@ def test_a_followed_run_knows_its_new_name(tmp_path: Path) -> None:
 
 
 def test_a_passive_follower_gets_the_reason_written_by_the_starter(tmp_path: Path) -> None:
-    """The runs panel is another process than the kernel. It may notice the worker's end before the kernel does."""
+    """A kernel started the run. The runs panel, another process, may notice the worker's end before the kernel."""
     run_dir = prepared(tmp_path)
     run, worker = Run(run_dir), Acted(None)
     worker.is_child = False
-    run._attach(worker)  # type: ignore[arg-type]
+    follow_run.follow_worker(run, worker)  # type: ignore[arg-type]
     worker.ended.set()
     time.sleep(10 * follow_run.FOLLOW_INTERVAL_S)
     tell(run, Failed(t_s=1.0, reason="the worker was killed by SIGKILL"))
@@ -373,7 +373,9 @@ def test_a_finished_run_holds_no_descriptor(tmp_path: Path) -> None:
         pipe = subprocess.PIPE
         child = subprocess.Popen([sys.executable, "-c", ""], stdin=pipe, stdout=pipe, start_new_session=True)
         run = Run(run_dir)
-        run._attach(worker_process.Worker(run_dir, child.pid, worker_process.new_mark(run_dir), child))
+        follow_run.follow_worker(
+            run, worker_process.Worker(run_dir, child.pid, worker_process.new_mark(run_dir), child)
+        )
         assert run.wait(120).state == "done"
         held.append(run)
     until(lambda: descriptors() == before)
@@ -389,7 +391,7 @@ def test_a_worker_that_cannot_be_followed_is_ended(tmp_path: Path, monkeypatch: 
     run_dir = prepared(tmp_path)
     monkeypatch.setattr(os, "pidfd_open", none_left)
     with pytest.raises(RunError, match=r"cannot be followed: .*Too many open files"):
-        follow_run.start(run_dir)
+        start_run.start(run_dir)
     assert not Path(f"/proc/{started[0]}").exists()
     assert descriptors() == before
 
@@ -418,7 +420,7 @@ def test_a_full_disk_at_the_start_gives_one_clear_error_and_leaves_no_process(
     monkeypatch.setattr(untrusted_files, "write", full)
     before = descriptors()
     with pytest.raises(RunError, match="cannot be written: No space left on device"):
-        follow_run.start(run_dir)
+        start_run.start(run_dir)
     assert reaper.marked_processes(marks[0]) == []
     assert not (run_dir / request.SCRATCH).exists()
     until(lambda: descriptors() == before)

@@ -1,4 +1,4 @@
-"""The reference of a program, a step of unmodified Thunder, is made once; each run is compared with it."""
+"""The reference results of a program, a step of unmodified Thunder, are computed once and saved for later runs."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def test_a_wrong_step_differs_from_a_saved_reference(run_dir: Path) -> None:
     assert {error.against for error in wrong.tensors if not error.ok} >= {"thunder.jit", "eager"}
 
 
+@pytest.mark.slow
 def test_another_program_capture_or_source_needs_another_reference(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_damaged_reference_is_made_again(run_dir: Path) -> None:
     assert check(run_dir, build()).is_saved
 
 
+@pytest.mark.slow
 def test_no_reference_is_saved_if_saving_is_off_or_it_is_too_large_or_the_disk_is_full(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Runs on disk: listed, found, named, pinned and deleted."""
+"""Listing, finding, naming, pinning and deleting the runs in the folder of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.runs.process import follow_run, request, run_store, worker_proces
 
 
 class Nothing:
-    """A program that is never built."""
+    """A program that has only a description, because these tests never build it."""
 
     def dump(self, folder: Path) -> dict[str, Any]:
         return {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
@@ -138,10 +138,10 @@ def test_a_run_that_never_began_has_failed() -> None:
 def test_temporary_files_of_an_abandoned_run_are_removed() -> None:
     folder = make("a", events.Phase(t_s=1.0, phase="compile"))
     worker_process.Note.of(os.getpid(), worker_process.new_mark(folder)).write(folder)
-    (folder / follow_run.SCRATCH).mkdir()
-    (folder / follow_run.SCRATCH / "left").touch()
+    (folder / request.SCRATCH).mkdir()
+    (folder / request.SCRATCH / "left").touch()
     run_store.open(folder)
-    assert not (folder / follow_run.SCRATCH).exists()
+    assert not (folder / request.SCRATCH).exists()
 
 
 WHOLE = {
@@ -201,7 +201,7 @@ def test_a_run_of_another_user_is_marked_and_hides_no_other_run() -> None:
     good, bad = make("a", DONE), make("b", DONE)
     child = os.fork()
     if child == 0:
-        # This user may not read the folder.
+        # Become a user without permission to read the folder.
         bad.chmod(0o700)
         for folder in (good, *good.parents):
             if folder.is_relative_to(Path("/tmp")) and folder != Path("/tmp"):

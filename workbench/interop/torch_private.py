@@ -1,4 +1,4 @@
-"""Table of PyTorch's private names that the workbench uses. A name is checked at its first use; see `PrivateApi`."""
+"""Table of PyTorch's private names that the workbench uses; see `PrivateApi`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.interop.private_api import PrivateApi
 
 if TYPE_CHECKING:
-    # A type checker knows only these types, and treats all other names as Any.
+    # Type checkers know only these two types. All other names of this module have the type Any.
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
@@ -26,12 +26,15 @@ SEAM = PrivateApi(
         "InstructionTranslator": "torch._dynamo.symbolic_convert:InstructionTranslator",
         "InliningInstructionTranslator": "torch._dynamo.symbolic_convert:InliningInstructionTranslator",
         "LazyVariableTracker": "torch._dynamo.variables.lazy:LazyVariableTracker",
+        "LocalGeneratorObjectVariable": "torch._dynamo.variables.functions:LocalGeneratorObjectVariable",
         "CustomOpDef": "torch._library.custom_ops:CustomOpDef",
         "OPDEFS": "torch._library.custom_ops:OPDEFS",
         "OpOverload": "torch._ops:OpOverload",
         "OpOverloadPacket": "torch._ops:OpOverloadPacket",
         "SideEffects": "torch._dynamo.side_effects:SideEffects",
         "TensorVariable": "torch._dynamo.variables.tensor:TensorVariable",
+        "TorchRuntimeError": "torch._dynamo.exc:TorchRuntimeError",
+        "Unsupported": "torch._dynamo.exc:Unsupported",
         "TorchDynamoException": "torch._dynamo.exc:TorchDynamoException",
         "TorchInGraphFunctionVariable": "torch._dynamo.variables.torch:TorchInGraphFunctionVariable",
         "TupleVariable": "torch._dynamo.variables.lists:TupleVariable",
@@ -65,9 +68,11 @@ SEAM = PrivateApi(
         "_attention_for_cpu_backward": "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
         "_snapshot": "torch.cuda.memory:_snapshot",
         "dynamo_config": "torch._dynamo.config",
+        "compile_lock": "torch._dynamo.convert_frame:compile_lock",
         "eval_frame": "torch._dynamo.eval_frame",
         "handle_traced_output": "torch._dynamo.variables.builder:handle_traced_output",
         "register_bytecode_hook": "torch._dynamo.convert_frame:register_bytecode_hook",
+        "dynamo_builder": "torch._dynamo.variables.builder",
         "dynamo_utils": "torch._dynamo.utils",
         "no_dispatch": "torch.utils._mode_utils:no_dispatch",
         "numpy_operator_wrapper": "torch._dynamo.utils:numpy_operator_wrapper",
@@ -80,6 +85,7 @@ SEAM = PrivateApi(
         "InstructionTranslator": ("current_tx",),
         "InstructionTranslatorBase": ("maybe_has_backedge",),
         "InliningInstructionTranslator": ("get_globals_source_and_value",),
+        "LocalGeneratorObjectVariable": ("reconstruct",),
         "ConstantVariable": ("create",),
         "VariableTracker": (
             "build",
@@ -93,6 +99,7 @@ SEAM = PrivateApi(
             "set_nn_module_stack_source",
             "var_getattr",
         ),
+        "compile_lock": ("_is_owned", "acquire", "release"),
         "OPDEFS": ("get",),
         "_C": ("_ensureCUDADeviceGuardSet",),
         "_EventType": ("Allocation",),
@@ -106,7 +113,9 @@ SEAM = PrivateApi(
             "patch",
             "recompile_limit",
             "run_gc_after_compile",
+            "suppress_errors",
         ),
+        "dynamo_builder": ("get_fake_value",),
         "eval_frame": (
             "DynamoStance",
             "OptimizeContext",

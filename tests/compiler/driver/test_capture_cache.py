@@ -1,4 +1,4 @@
-"""A program that is opened again is read from disk if nothing that tracing reads has changed. Its plan is the same."""
+"""If nothing that tracing reads has changed, an opened program comes from the cache on disk, and has an equal plan."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from torch import nn
 
 import workbench
 from tests.models import zoo
+from tests.trial_counts import beyond
 from workbench.compiler.driver import capture_cache, open_cached
 from workbench.compiler.frontend import interpreter_checks
 from workbench.compiler.trace.bsym_memo import structure_of
@@ -104,7 +105,7 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kept_of_source(edited: Path) -> Path:
-    """Open the model of `SOURCE` once; return the cache folder."""
+    """Open the model of `SOURCE`, so that it is cached. Return the cache's folder."""
     folder = edited.with_name("kept")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CAPTURES.variable, str(folder))
@@ -119,7 +120,10 @@ def described(bench: Any) -> Any:
 
 
 def chosen_alike(first: Any, second: Any, seed: int) -> int:
-    """Make random choices in both benches; assert that plans and refusals are equal; return how many were legal."""
+    """Make the same random choices in both benches. Assert that plans and refusals are equal.
+
+    Return how many of the four sets of choices were accepted.
+    """
     draw, legal = random.Random(seed), 0
     able = [site for site in first.sites() if len(site.options) > len(site.illegal)]
     for _ in range(4):
@@ -188,23 +192,24 @@ print(bench.on_disk, bench.plan.peak_bytes)
 """
 
 
-def test_another_process_finds_the_cached_program(folder: Path, tmp_path: Path) -> None:
-    """The key of an unchanged program, and the digests of its functions, are the same in another process.
+@pytest.mark.parametrize("of_library", beyond(1, [False, True]), ids=["own", "of a library"])
+def test_another_process_finds_the_cached_program(of_library: bool, folder: Path, tmp_path: Path) -> None:
+    """In another process, an unchanged program has the same cache key, and its functions have the same digests.
 
-    This process opened another model before. Decorators and registries of the library therefore contain more here.
+    In the case "of a library", this process first opens another model of the library, so that the library's decorators
+    and registries have more entries here than in the other process.
     """
     model = tmp_path / "model.py"
     model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
-    code = (
-        OPENED.format(given=repr(f"{model}:program"))
-        + "from tests.models import zoo\nmodule, args, kwargs = zoo.build('qwen3')"
-        + OPENED.format(given="module, *args, device='cpu', **kwargs")
-    )
-    before, args, kwargs = zoo.build("gemma")
-    assert workbench.open(before, *args, device="cpu", **kwargs).on_disk == "kept on disk"
-    module, args, kwargs = zoo.build("qwen3")
-    first = [workbench.open(f"{model}:program"), workbench.open(module, *args, device="cpu", **kwargs)]
-    assert [bench.on_disk for bench in first] == ["kept on disk"] * 2
+    code, first = OPENED.format(given=repr(f"{model}:program")), [workbench.open(f"{model}:program")]
+    if of_library:
+        before, args, kwargs = zoo.build("gemma")
+        assert workbench.open(before, *args, device="cpu", **kwargs).on_disk == "kept on disk"
+        code += "from tests.models import zoo\nmodule, args, kwargs = zoo.build('qwen3')"
+        code += OPENED.format(given="module, *args, device='cpu', **kwargs")
+        module, args, kwargs = zoo.build("qwen3")
+        first.append(workbench.open(module, *args, device="cpu", **kwargs))
+    assert {bench.on_disk for bench in first} == {"kept on disk"}
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     again = workbench_process(code, {**os.environ, "PYTHONHASHSEED": seed, CAPTURES.variable: str(folder)})
     assert again.splitlines() == [f"from disk {bench.plan.peak_bytes}" for bench in first]
@@ -218,7 +223,7 @@ def workbench_process(code: str, environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def written(edited: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Return a function that writes a source file and imports it, each time under the same module name."""
+    """Return a function that writes a source text to `edited` and imports it, always under the same module name."""
 
     return functools.partial(imported_as_edited, path=edited, patch=monkeypatch)
 
@@ -254,7 +259,7 @@ CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("what", beyond(6, CHANGES))
 def test_after_a_change_of_what_tracing_reads_a_program_is_not_read_from_disk(
     what: str, folder: Path, kept_of_source: Path, written: Any
 ) -> None:
@@ -273,7 +278,7 @@ def test_after_a_change_of_what_tracing_reads_a_program_is_not_read_from_disk(
         ("return 3.0", "return 4.0"),
         ("SCALE = 2.0", "SCALE = 2.5"),
         ("return function(*args)", "return function(*args) * 2"),
-        ("def helper(x):", "\ndef helper(x):"),  # descriptions of sites name lines
+        ("def helper(x):", "\ndef helper(x):"),  # the cached sites have line numbers
     ],
 )
 def test_a_program_in_an_edited_file_is_traced_again(
@@ -310,6 +315,7 @@ def test_values_in_a_closure_are_part_of_the_program(folder: Path) -> None:
     assert workbench.open(made(3.0), x).on_disk == "kept on disk"
 
 
+@pytest.mark.long
 def test_a_librarys_class_registry_counts_only_for_the_programs_own_classes(folder: Path) -> None:
     from transformers.utils import output_capturing
 
@@ -366,13 +372,13 @@ class Model(nn.Module):
 
 
 def test_a_frozen_function_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
-    """Servers freeze all objects after their imports. Python does not report the referrers of frozen objects."""
+    """For frozen objects, Python reports no referrers. Servers freeze objects by `gc.freeze` after their imports."""
     module = written(SOURCE.replace("@kept", ""))
     gc.freeze()
     try:
         opened = workbench.open(module.Model(), torch.ones(2, 3))
     finally:
-        gc.unfreeze()  # Python reports referrers again
+        gc.unfreeze()  # let Python report referrers again
     assert opened.on_disk == "kept on disk"
 
 
@@ -417,7 +423,7 @@ def test_if_a_cached_file_is_not_a_pickle_the_program_is_traced_and_this_is_repo
 
 
 def test_a_cached_file_that_others_may_write_is_not_read(folder: Path) -> None:
-    """Reading a pickle can run code that the file contains."""
+    """A cached file is a pickle, and reading a pickle can run code from the file."""
     mask = os.umask(0o002)
     try:
         workbench.open("mlp", layers=1)
@@ -468,7 +474,7 @@ def test_the_cache_can_be_read_from_a_read_only_disk(folder: Path, monkeypatch: 
 def test_an_edited_file_of_thunder_or_the_workbench_counts_as_another_version(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version number of a package in development does not identify its contents."""
+    """A package in development may change without a new version number, so files of the package are compared."""
     source, real = Path(str(sys.modules[package].__file__)).parent / "__init__.py", Path.stat
     there = source.stat()
 
@@ -486,7 +492,7 @@ AT_ONCE = """
 import os
 import thunder
 import workbench
-from tests.waits.forked import be_ranks
+from tests.levers.waits.forked import be_ranks
 
 def be(rank):
     bench = workbench.open("mlp", layers=2)
@@ -497,6 +503,7 @@ be(2)
 """
 
 
+@pytest.mark.long
 def test_two_processes_may_open_a_program_at_the_same_time(folder: Path) -> None:
     environment = {**os.environ, CAPTURES.variable: str(folder), "OMP_NUM_THREADS": "1"}
     *both, after = workbench_process(AT_ONCE, environment).splitlines()
@@ -611,13 +618,13 @@ def test_data_for_choices_is_computed_once_at_the_first_choice(folder: Path, mon
 def test_isomorphic_layers_are_recognized_after_reading_from_disk(folder: Path) -> None:
     opened = [workbench.open("llama", layers=7) for _ in range(2)]
     assert opened[1].on_disk == "from disk"
-    alike = [_numbered(map(structure_of, bench._captured.stage.claimed.bound_symbols)) for bench in opened]
+    alike = [_numbered(map(structure_of, bench._captured.context.claimed.bound_symbols)) for bench in opened]
     assert alike[0] == alike[1]
     assert len(set(alike[1])) < 0.75 * len(alike[1])
 
 
 def _numbered(objects: Iterable[object]) -> list[int]:
-    """Return a number for each object; the same object has the same number."""
+    """Return a number for each object. Equal numbers mean the same object."""
     first: dict[int, int] = {}
     return [first.setdefault(id(each), len(first)) for each in objects]
 

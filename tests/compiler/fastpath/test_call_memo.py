@@ -1,4 +1,4 @@
-"""A call that is replayed from the memo has the statements and names of a traced call, and gives the same plans."""
+"""A call whose statements come from the memo has the statements and names of a traced call, and gives equal plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import workbench
 from tests.compiler.frontend import test_module_reuse as layers
 from tests.strategies import RandomProgram, choices_for, programs
-from tests.trial_counts import amount
+from tests.trial_counts import amount, beyond
 from workbench.bench import Workbench
 from workbench.compiler.fastpath import call_memo
 from workbench.compiler.frontend import dynamo
@@ -27,7 +27,7 @@ from workbench.core.config import Config
 
 @contextlib.contextmanager
 def all_made() -> Iterator[None]:
-    """Trace each layer and each operation inside the `with` block, without the memo."""
+    """Inside the block, use no memo, so that each layer and each operation is traced."""
 
     def made(
         trace: Any, scope: Any, of: Any, args: Any, kwargs: Any, make: Callable[[], Any], places: Any = None
@@ -42,10 +42,10 @@ def all_made() -> Iterator[None]:
 
 
 def as_text(bench: Workbench) -> list[str]:
-    """Return everything in a plan as text, including names and figures."""
-    stage, plan = bench._captured.stage, bench.plan
-    traces = [str(trace) for trace in (stage.program, stage.joint, stage.claimed)]
-    # The printed number of a constant depends on what was printed before.
+    """Return all traces, names and figures of a bench's plan as text."""
+    context, plan = bench._captured.context, bench.plan
+    traces = [str(trace) for trace in (context.program, context.joint, context.claimed)]
+    # Remove the numbers of printed constants, which depend on constants that were printed before.
     printed = [re.sub(r"\b(_[a-z]\w*)_\d+\b", r"\1", text) for text in (*traces, plan.text())]
     return [
         *(re.sub(r"took \d+ \w+", "", text) for text in printed),
@@ -68,11 +68,11 @@ def test_random_programs_that_repeat_calls_are_captured_as_without_the_memo(
 
     def opened() -> list[str]:
         try:
-            # Compare also the programs that Thunder gets wrong.
+            # Compare also programs that Thunder computes wrongly. Ignore the warning that they cause.
             with warnings.catch_warnings(action="ignore", category=workbench.ProgramWarning):
                 return as_text(workbench.open(twice, *inputs, device="cpu", executor="torch", capture=capture))
         except workbench.ProgramError as error:
-            # Leave out the source, which is a line of this file without the memo.
+            # Leave out the error's source line, because without the memo it is a line of this file.
             return [str(error).rpartition(": ")[2]]
 
     with all_made():
@@ -96,7 +96,7 @@ def twice_in_less_precision(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x.sum()
 
 
-@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("capture", beyond(1, ["dynamo", "interpreter"], pytest.mark.slow))
 @pytest.mark.parametrize("program", [twice_without_gradients, twice_in_less_precision])
 def test_a_call_under_no_grad_or_autocast_gives_the_results_of_eager_each_time(
     program: Callable[..., Any], capture: str
@@ -114,7 +114,7 @@ def test_a_call_under_no_grad_or_autocast_gives_the_results_of_eager_each_time(
 
 
 def told(bench: Workbench, choices: dict[str, str]) -> str:
-    """Make choices; return the message if they are refused, or an empty string."""
+    """Make choices. If they are refused, return the message; otherwise return an empty string."""
     try:
         bench.choose(choices)
     except workbench.ChoiceError as error:
@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Any, tuple[Callable[[layers.Stack], None], ...]]] = {
 }
 TRIED = list(CASES)[: amount(1, len(CASES), len(CASES))]
 SETS = amount(2, 4, 80)
-"""Number of random sets of choices for each program. A search tries more than 500 sets in total."""
+"""Number of random sets of choices for each program. The profile ``full`` tries more than 500 sets in total."""
 
 
 @pytest.mark.drawn
@@ -184,7 +184,8 @@ def test_an_operation_is_recorded_once_for_equal_arguments() -> None:
         return x.sum()
 
     x = torch.randn(3, 3, requires_grad=True)
-    # Opening a program for the first time also traces operations to find facts about them once per process.
+    # The first opening also traces operations to find their memory effects, which are kept for the process. So open the
+    # program once before counting.
     workbench.open(function, x, 2, device="cpu", executor="torch")
     with (
         mock.patch.object(call_memo, "record_or_replay", count(asked, call_memo.record_or_replay)),

@@ -1,4 +1,4 @@
-"""The workbench's fast versions of Thunder's functions give the results of Thunder as shipped, with less work."""
+"""The workbench's fast versions of Thunder's functions give the results of the shipped versions with less work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thunder.core import interpreter, pytree, symbol, transform_common
 
 import workbench
 from tests.strategies import RandomProgram, programs
-from tests.trial_counts import amount
+from tests.trial_counts import amount, beyond
 from workbench.compiler.fastpath import install, passes, symbols, wait_sorting
 from workbench.compiler.interop.thunder_api import (
     IntegerProxy,
@@ -63,19 +63,19 @@ def traced(function: Callable[..., Any], *args: Any) -> list[str]:
 
 
 def renumbered(texts: list[str]) -> list[str]:
-    """Renumber tensor names in the order of their first appearance: Thunder skips the numbers of discarded names."""
+    """Return texts with tensor names renumbered by first appearance, because Thunder's numbers have gaps."""
     numbers: dict[str, str] = {}
     name = re.compile(r"(?<![a-zA-Z0-9])[fit]\d+(?![a-zA-Z0-9])")
-    # Line breaks depend on the length of names.
+    # Remove line breaks, whose places depend on the length of names.
     whole = [re.sub(r"\\(\\?n|\n) *", "", text) for text in texts]
     named = [name.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text) for text in whole]
-    # Sets are printed in the order of their names.
+    # Thunder prints the names in a set sorted. After renumbering, sort them again.
     return [re.sub(r"\{([#\w, ]+)\}", lambda found: str(sorted(found[1].split(", "))), text) for text in named]
 
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the name of each function that Thunder interprets, once for each call."""
+    """Return a list to which each call that Thunder interprets adds the name of the called function."""
     found: list[str] = []
     stock = interpreter._run_frame
 
@@ -88,7 +88,7 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def by_rows(x: torch.Tensor) -> torch.Tensor:
-    """Compute each row from the rows before it, as gated delta rules do; then write through a view of all rows."""
+    """Compute each row from the rows before it, as gated delta rules do. Then write through a view of all rows."""
     made = x * 1.0
     for row in range(1, 5):
         before = made[:row, :row].clone()
@@ -99,12 +99,12 @@ def by_rows(x: torch.Tensor) -> torch.Tensor:
 
 
 class InOrder(set[Any]):
-    """A set whose intersections have the order of names in a trace. In Thunder, their order depends on hashes.
+    """A set whose `intersection` is sorted by the places of names in a trace. In Thunder, the order depends on hashes.
 
     Attributes
     ----------
     place : dict of str to int
-        Position of each name.
+        Position of each name in the trace.
     """
 
     place: ClassVar[dict[str, int]] = {}
@@ -118,7 +118,7 @@ class InOrder(set[Any]):
 
 @contextlib.contextmanager
 def shipped_in_order() -> Iterator[None]:
-    """Run Thunder as shipped inside the `with` block, with views named in the order of their first appearance."""
+    """Inside the block, use shipped Thunder, except that it numbers views in the order of their first appearance."""
     stock = update_aliases.replace_args_with_alias_map
 
     def noted(trace: Any, indices: Any) -> Any:
@@ -238,7 +238,7 @@ def _written(x: torch.Tensor) -> Any:
     return torch.nn.functional.dropout(y[:1].expand(2, 4), 0.0), y.to(torch.float64), y.contiguous()
 
 
-@pytest.mark.parametrize("function", [_given_back, _without_gradients, _in_half, _written])
+@pytest.mark.parametrize("function", beyond(1, [_given_back, _without_gradients, _in_half, _written], pytest.mark.slow))
 def test_statements_are_recorded_as_in_shipped_thunder(function: Callable[..., Any]) -> None:
     x = torch.randn(2, 4, requires_grad=True)
     with shipped_in_order():
@@ -451,14 +451,14 @@ def test_duplicate_numbers_are_removed_as_in_shipped_thunder_without_copying_oth
         theirs = transform_common.remove_duplicate_number_proxies(bsyms)
     assert [repr(bsym.output) for bsym in ours] == [repr(bsym.output) for bsym in theirs]
     assert [type(bsym.output) for bsym in ours] == [type(bsym.output) for bsym in theirs]
-    # Shipped Thunder copies every statement. The fast pass copies a statement only if its outputs change.
+    # Shipped Thunder copies all statements. The fast pass copies only statements whose outputs change.
     before = {identity(bsym): repr(bsym.output) for bsym in bsyms}
     copies = [bsym for bsym in ours if identity(bsym) not in before]
     assert all(repr(bsym.output) == before[identity(bsym)] for bsym in ours if bsym not in copies)
     assert len(copies) == sum(repr(bsym.output) not in before.values() for bsym in theirs)
 
 
-@pytest.mark.parametrize("parallel", ["fsdp", "fsdp_zero3", "ddp"])
+@pytest.mark.parametrize("parallel", beyond(1, ["fsdp", "fsdp_zero3", "ddp"], pytest.mark.slow))
 def test_waits_are_sorted_as_in_shipped_thunder(parallel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sorted_by: list[tuple[list[int], list[int]]] = []
 
@@ -522,7 +522,7 @@ def test_values_are_swapped_as_in_shipped_thunder() -> None:
 
 
 def _swapped_by(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
-    """Swap values in a statement; return its parts, with values as object ids, or the error."""
+    """Swap values in a statement. Return its parts, with an object id for each value; or the error."""
 
     def told(made: Any) -> Any:
         parts = pytree.tree_flatten((made.args, made.kwargs, made.output))[0]

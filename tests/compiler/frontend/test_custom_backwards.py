@@ -1,4 +1,4 @@
-"""`torch.autograd.Function`: a backward that writes a tensor, and results that are marked as not differentiable."""
+"""A `torch.autograd.Function` whose backward writes a tensor, or whose results are marked as not differentiable."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.errors import ProgramError
 
 
 def function(
     backward: Callable[[Any, torch.Tensor], torch.Tensor], *, save_buffer: bool = False
 ) -> type[torch.autograd.Function]:
-    """Return a function that doubles its first argument and has a buffer in its context."""
+    """Return a `torch.autograd.Function` that doubles its first argument and keeps a buffer in its context."""
 
     class Doubles(torch.autograd.Function):
         @staticmethod
@@ -80,8 +81,11 @@ class Model(nn.Module):
         return self.function.apply(x * self.weight, self.buffer).sin().sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "made", [*(function(each) for each in SEEN.values()), function(averages, save_buffer=True)], ids=[*SEEN, "averages"]
+    "made",
+    beyond(2, [*(function(each) for each in SEEN.values()), function(averages, save_buffer=True)]),
+    ids=[*SEEN, "averages"],
 )
 def test_a_backward_that_writes_a_shared_tensor_is_refused_as_one_graph_and_runs_in_parts(made: Any) -> None:
     x = torch.randn(4, 6)
@@ -108,7 +112,7 @@ def test_a_backward_may_write_its_own_tensors() -> None:
 
 
 def marked(*places: int, count: int = 2) -> type[torch.autograd.Function]:
-    """Return a function with several results, some marked as not differentiable."""
+    """Return a `torch.autograd.Function` with `count` results. Those at `places` are marked as not differentiable."""
 
     class Marked(torch.autograd.Function):
         @staticmethod
@@ -125,7 +129,10 @@ def marked(*places: int, count: int = 2) -> type[torch.autograd.Function]:
 
 
 @pytest.mark.parametrize(
-    ("places", "count"), [((), 2), ((0,), 2), ((1,), 2), ((0, 1), 2), ((2,), 3), ((1, 2), 3), ((0,), 1)]
+    ("places", "count"),
+    beyond(
+        2, [((), 2), ((2,), 3), ((0,), 2), ((1,), 2), ((0, 1), 2), ((1, 2), 3), ((0,), 1)], pytest.mark.slow, rows=True
+    ),
 )
 def test_no_gradient_flows_through_marked_results(places: tuple[int, ...], count: int) -> None:
     made = marked(*places, count=count)

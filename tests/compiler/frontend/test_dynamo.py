@@ -1,4 +1,4 @@
-"""Capture by Dynamo gives the statements and ids of Thunder's interpreter. Compiled modules act like the modules."""
+"""Capture by Dynamo gives the statements and ids of capture by the interpreter. Compiled modules act as modules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torch.distributed import ProcessGroup
 
 import workbench
 from tests.strategies import NAMESPACE, RandomProgram, programs
-from tests.trial_counts import amount
+from tests.trial_counts import amount, beyond
 from workbench.bench import Workbench
 from workbench.compiler.driver.jit import proofs_of
 from workbench.compiler.frontend import dynamo, dynamo_session, fx_to_thunder
@@ -51,24 +51,25 @@ BUILTIN = [
 
 
 def constant(leaf: Any) -> str:
-    """Return a constant as text that is the same for both front ends. Each opening makes its own process group."""
-    # Thunder marks a weak type by an underscore. The front ends differ in which types are weak.
+    """Return a constant as text that is the same for both front ends."""
+    # Two openings have different process groups, so leave these out. Thunder marks a weak type by a last underscore.
+    # The front ends differ in which types are weak, so remove the underscore.
     return "the ranks" if isinstance(leaf, ProcessGroup) else re.sub(r"^(thunder\.dtypes\.\w+?)_$", r"\1", repr(leaf))
 
 
 def statements(bench: Workbench) -> list[tuple[str, ...]]:
-    """Return the statements of the joint trace. Values are numbered by appearance; gradients are sorted."""
+    """Return the statements of the joint trace as text. Values are numbered by first use, and gradients are sorted."""
     numbers: dict[str, int] = {}
 
     def text(leaf: Any) -> str:
         return f"%{numbers.setdefault(leaf.name, len(numbers))}" if isinstance(leaf, Proxy) else constant(leaf)
 
-    joint = bench._captured.stage.joint
+    joint = bench._captured.context.joint
     told: list[tuple[str, ...]] = []
     for bsym in filter(is_statement, joint.bound_symbols):
         leaves = tree_flatten((bsym.args, bsym.kwargs, bsym.output))[0]
         if bsym.sym.id is PrimIDs.UPDATE_ALIASES:
-            # The pairs of a value before and after the statement have no order, so they are sorted by their inputs.
+            # The statement's pairs of input and output have no fixed order, so sort them by their inputs.
             pairs = sorted(zip(bsym.flat_proxy_args, bsym.flat_proxy_outs, strict=True), key=lambda pair: text(pair[0]))
             leaves = [leaf for pair in pairs for leaf in pair]
         told.append((bsym.sym.name, *map(text, leaves)))
@@ -79,8 +80,8 @@ def statements(bench: Workbench) -> list[tuple[str, ...]]:
 
 
 def terms(bench: Workbench) -> list[str]:
-    """Return the terms that the joint trace computes, sorted: Thunder orders some terms of a backward by a set."""
-    joint = bench._captured.stage.joint
+    """Return the terms that the joint trace computes. Sort them, because Thunder orders some by iterating a set."""
+    joint = bench._captured.context.joint
     known: dict[str, str] = {}
     told: list[str] = []
 
@@ -90,7 +91,7 @@ def terms(bench: Workbench) -> list[str]:
     for bsym in filter(is_statement, joint.bound_symbols):
         given = [text(leaf) for leaf in tree_flatten((bsym.args, bsym.kwargs))[0]]
         if bsym.sym.id is PrimIDs.UPDATE_ALIASES:
-            # Each result is the value of its input after the statement.
+            # Each output is the value of the matching input after the statement.
             known.update(
                 (out.name, f"after {text(arg)}")
                 for arg, out in zip(bsym.flat_proxy_args, bsym.flat_proxy_outs, strict=True)
@@ -110,7 +111,7 @@ def unnumbered(text: str) -> str:
 def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
     found = {}
     for site in bench.sites():
-        # Some reasons name values. Thunder numbers values in the order in which it creates them.
+        # Some reasons name values, whose numbers depend on the front end. Remove the numbers.
         why = {option: unnumbered(reason) for option, reason in site.illegal.items()}
         found[site.id] = (unnumbered(site.label), site.source, site.options, why)
     return found
@@ -118,17 +119,17 @@ def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
 
 def assert_same(one: Workbench, other: Workbench) -> None:
     assert (one.capture, other.capture) == ("dynamo", "interpreter")
-    # The order of some statements depends on the hashes of names in each process.
+    # Compare terms first: the order of some statements depends on hashes, so it may differ.
     if terms(one) != terms(other):
         assert statements(one) == statements(other)
-    assert one._captured.stage.origins == other._captured.stage.origins
+    assert one._captured.context.origins == other._captured.context.origins
     assert sites(one) == sites(other)
     assert one.config.fingerprint == other.config.fingerprint
     assert one.plan.peak_bytes == other.plan.peak_bytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "given"), BUILTIN)
+@pytest.mark.parametrize(("name", "given"), beyond(5, BUILTIN, rows=True))
 def test_both_front_ends_give_the_same_program(name: str, given: dict[str, Any]) -> None:
     assert_same(*(workbench.open(name, device="cpu", settings=given, capture=way) for way in ("dynamo", "interpreter")))
 
@@ -142,8 +143,8 @@ def test_both_front_ends_give_the_same_program(name: str, given: dict[str, Any])
 )
 @given(programs(random=True))
 def test_both_front_ends_give_the_same_random_program(program: RandomProgram) -> None:
-    # If a program returns an input, Dynamo's graph does not contain this output. With Thunder's interpreter, the trace
-    # contains it and requests its gradient.
+    # An input that the program returns is not in Dynamo's graph. With the interpreter, the trace returns it and
+    # requests its gradient. So skip such programs.
     assume(not any(input.name in program.returned for input in program.inputs))
     assume(comparable(program))
     benches = []
@@ -158,15 +159,15 @@ def test_both_front_ends_give_the_same_random_program(program: RandomProgram) ->
 
 
 MENDED = ("clamp", "detach", "lerp")
-"""Operations for which the front ends write different statements, as they do for in-place writes and 0-d values."""
+"""Operations for which the two front ends give different statements."""
 
 
 def comparable(program: RandomProgram) -> bool:
     """Return whether both front ends give the same statements for a program.
 
-    Dynamo's front end corrects errors of Thunder, such as errors with mixed precision; the interpreter only warns of
-    them. Dynamo has one input for an argument that is passed twice, and has no node for an index that nothing reads.
-    `test_uncommon_operators.py` compares the results of programs for which the statements differ.
+    The Dynamo front end corrects errors of Thunder, for example with mixed precision. The interpreter only warns of
+    them. Dynamo has one input for an argument that is passed twice, and no node for an index that nothing reads. For
+    programs with different statements, `test_uncommon_operators.py` compares results.
     """
     precisions = set(re.findall(r"\bb?float\d+\b", repr(program)))
     if program.shared or len(precisions) > 1 or any(name in line for line in program.lines for name in MENDED):
@@ -179,7 +180,7 @@ def comparable(program: RandomProgram) -> bool:
 
 
 class Tower(nn.Module):
-    """A module that writes buffers in place, has a region without gradients, and returns an input and a string."""
+    """A module. It writes buffers in place, computes a region without gradients, and returns an input and a string."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,7 +325,7 @@ def logged_in_parts(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor,
     return (*logged(x, scale), torch.exp(torch.complex(x, x)).abs().sin())
 
 
-@pytest.mark.parametrize("program", [logged, logged_in_parts])
+@pytest.mark.parametrize("program", beyond(1, [logged, logged_in_parts], pytest.mark.slow))
 def test_outputs_require_gradients_as_in_eager(program: Callable[..., Any]) -> None:
     arguments = torch.randn(4, requires_grad=True), torch.randn(4)
     bench = workbench.open(program, *arguments, device="cpu", executor="torch")
@@ -429,7 +430,7 @@ def test_compiled_code_is_freed_with_its_callable(capture: str) -> None:
 
 
 def test_a_function_of_main_reads_the_globals_of_its_own_module() -> None:
-    """The module of a script or notebook is `__main__`. In the process of a run, `__main__` is another module."""
+    """Functions of a script or notebook are in `__main__`. In the process of a run, `__main__` is another module."""
     source = """
 def within(x):
     return torch.sin(x) * scale
@@ -465,13 +466,13 @@ def test_if_pytorch_cannot_log_its_settings_opening_gives_no_message(
     noted: list[str] = []
 
     def note() -> str:
-        # PyTorch 2.11 does this: its list of ignored settings lacks the current name.
+        # PyTorch 2.11 does this: its list of settings to ignore has an outdated name for this setting, so JSON fails.
         sets = {"ignore_logging_functions": dynamo_session.dynamo_config.ignore_logger_methods}
         noted.append(json.dumps({name: sorted(value) for name, value in sets.items()}))
         return noted[-1]
 
     monkeypatch.setattr(torch._dynamo.utils, "_get_dynamo_config_for_logging", note)
-    # PyTorch's loggers do not propagate by default.
+    # By default, PyTorch's loggers do not propagate, so the test would see no message.
     monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
     logger = logging.getLogger("tried")
 
@@ -507,7 +508,7 @@ def test_calls_that_fit_compiled_code_do_not_touch_dynamos_settings(monkeypatch:
 
 
 class _Held(nn.Module):
-    """Has a parameter, a frozen parameter and a buffer; returns two results, of which one is an argument."""
+    """A module with a frozen parameter, other parameters, and a buffer. One of its two results is an argument."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -526,7 +527,7 @@ def test_the_trace_for_a_plan_equals_the_trace_by_thunders_interpreter(monkeypat
         computation, epilogue = found.computation_trace, found.epilogue_trace
         arguments = [vars(proxy) | {"history": None} for proxy in computation.args]
         signature = (str(computation.siginfo()), computation.name_ctr, set(computation.names))
-        # Leave out the location of the only statement in the stand-in.
+        # Leave out lines with ``<graph>``: they have the source of a statement, which differs between the two traces.
         text = [line for line in str(computation).splitlines() if "<graph>" not in line and line]
         told.append((text, arguments, signature, str(epilogue)))
         return traced(source, found)
@@ -543,7 +544,7 @@ def test_the_trace_for_a_plan_equals_the_trace_by_thunders_interpreter(monkeypat
 
 @pytest.fixture
 def said(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Set a stance of `torch.compile`, as a user may do; return it."""
+    """Set a stance of `torch.compile`, as a user may do. Yield the stance, and reset it."""
     torch.compiler.set_stance(**request.param)
     yield request.param
     torch.compiler.set_stance("default")
@@ -551,12 +552,14 @@ def said(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize(
     "said",
-    [{"stance": "force_eager"}, {"stance": "fail_on_recompile"}, {"force_backend": "eager"}],
+    beyond(
+        1, [{"stance": "force_eager"}, {"stance": "fail_on_recompile"}, {"force_backend": "eager"}], pytest.mark.slow
+    ),
     ids=["eager", "fails", "another backend"],
     indirect=True,
 )
 def test_a_users_stance_of_torch_compile_does_not_reach_thunder(said: dict[str, str]) -> None:
-    """Opening and running ignore the user's stance, which stays in force for functions that the user compiles."""
+    """Opening and running ignore the stance. For functions that the user compiles, the stance still applies."""
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), torch.randn(3, 4)
     bench = workbench.open(model, x, device="cpu", executor="torch")
     assert (bench.capture, bench.capture_reason) == ("dynamo", "Dynamo gives the whole program as one graph")

@@ -1,4 +1,4 @@
-"""Programs with empty tensors, with numbers read from tensors, and with Python around a single graph."""
+"""Programs with empty tensors, with numbers that are read from tensors, or with Python code around a single graph."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import workbench
+from tests.trial_counts import combined
 from workbench.compiler.frontend.dynamo import DynamoCompiled
 from workbench.errors import ProgramError
 from workbench.programs import pickling
@@ -74,11 +75,11 @@ def test_a_convolution_of_an_empty_batch_has_weight_gradients(kind: type[nn.Conv
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-@pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
-@pytest.mark.parametrize(("given", "made", "bias"), [(4, 0, True), (0, 4, True), (4, 0, False), (0, 0, True)])
-def test_a_layer_without_width_gives_pytorchs_results(
-    shape: tuple[int, ...], given: int, made: int, bias: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("widths", "shape"), combined([(4, 0, True), (0, 4, True), (4, 0, False), (0, 0, True)], [(3,), (2, 3), ()])
+)
+def test_a_layer_without_width_gives_pytorchs_results(widths: tuple[int, int, bool], shape: tuple[int, ...]) -> None:
+    given, made, bias = widths
     module, x = nn.Linear(given, made, bias=bias), torch.randn(*shape, given)
     replayed = workbench.open(module, x, device="cpu", executor="torch").config.jit(module)
     assert same(stepped(replayed, x, *module.parameters()), stepped(module, x, *module.parameters()))
@@ -204,7 +205,7 @@ def test_a_step_with_a_fused_optimizer_opens_with_the_loss_as_its_only_part(kind
 
 
 class Around(torch.optim.Optimizer):
-    """Wraps another optimizer, as a user's class may do, and scales gradients before each step."""
+    """An optimizer of a user. It wraps another optimizer, and scales gradients before each step."""
 
     def __init__(self, parameters: Iterable[torch.Tensor], short: float) -> None:
         super().__init__(parameters, {"lr": 0.1})
@@ -246,7 +247,8 @@ def test_an_optimizer_of_a_users_class_steps_as_in_eager_also_after_pickling() -
         expected = eager(x)
         torch.testing.assert_close(replayed(x), expected)
         with warnings.catch_warnings():
-            # The schedule warns: its wrapper of the optimizer's `step`, which counts steps, is not pickled.
+            # The schedule has wrapped the optimizer's `step` to count steps. Pickling drops the wrapper, which causes a
+            # warning.
             warnings.simplefilter("ignore")
             torch.testing.assert_close(sent_step(x), expected)
     for parameter, *same_ones in zip(other.parameters(), model.parameters(), sent.parameters(), strict=True):
@@ -285,7 +287,7 @@ def test_a_program_that_is_captured_again_in_each_call_is_refused_with_the_reaso
 
 
 class Normalized(nn.Module):
-    """Has a batch norm inside or outside of the checkpointed region."""
+    """A module with a checkpointed region and a batch norm, which is inside or outside of the region."""
 
     def __init__(self, *, inside: bool) -> None:
         super().__init__()
@@ -312,15 +314,26 @@ def test_a_plan_warns_that_a_write_in_a_checkpointed_region_is_made_only_once(ca
         assert inside or not warned
 
 
-def test_a_step_whose_optimizer_reads_values_is_refused_with_a_remedy() -> None:
+def test_a_step_whose_optimizer_reads_values_is_refused_for_a_planned_gpu_only() -> None:
+    torch.manual_seed(0)
     linear = nn.Linear(4, 4)
     optimizer = torch.optim.Adafactor(linear.parameters())
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
         loss: torch.Tensor = linear(x).square().mean()
         loss.backward()
-        optimizer.step()
         return loss
 
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = optimizer.step(lambda: loss_of(x))
+        assert loss is not None
+        return loss.detach()
+
+    x = torch.randn(2, 4)
     with pytest.raises(ProgramError, match="Adafactor reads values in its step: open the part that returns the loss"):
-        workbench.open(step, torch.randn(2, 4), device="cpu")
+        workbench.open(step, x, device="planned")
+    bench = workbench.open(step, x, device="cpu")
+    eager, before = copy.deepcopy(linear), linear.weight.clone()
+    torch.testing.assert_close(bench.config.jit(step)(x), eager(x).square().mean().detach())
+    assert not torch.equal(linear.weight, before)

@@ -1,14 +1,16 @@
-"""Programs of several graphs: each part has a plan and choices, one config covers all, and training equals eager."""
+"""Programs of several graphs: each part has a plan and choices, one config has all choices, training equals eager."""
 
 from __future__ import annotations
 
 import copy
 import gc
 import re
+import time
 import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -17,9 +19,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.bench import OpaquePart, Part, PartsBench
+from workbench.compiler.frontend.graph_breaks import GraphSplitter, parts_of
+from workbench.compiler.planner.kernel_identity import kernels_of
 from workbench.errors import ChoiceError, ConfigError, ConfigWarning, PlanError, ProgramError
-from workbench.runs.measure import accuracy
+from workbench.interop.torch_private import eval_frame
+from workbench.runs.measure import accuracy, part_times
 from workbench.runs.process.request import RunOptions
 from workbench.ui.app.parts_selector import PartsApp
 
@@ -29,7 +35,7 @@ ELSEWHERE = ("part1:saved:forward/tanh", "part2:saved:forward/sin")
 
 
 class Speaks(nn.Module):
-    """A module that a `print` splits into two parts."""
+    """A module with a `print`, at which the program is split into two parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +56,7 @@ class Quiet:
 
 LIBRARY = torch.library.Library("tests_parts", "DEF")
 LIBRARY.define("mystery(Tensor x) -> Tensor[]")
-# The operator returns a list, which cannot be the result of a statement.
+# Thunder cannot express this operator, because a statement cannot have a list as its result.
 LIBRARY.impl("mystery", lambda x: [x * 2], "CompositeImplicitAutograd")
 
 
@@ -64,7 +70,7 @@ class Layer(nn.Module):
 
 
 class Mysterious(nn.Module):
-    """A module of one graph, which an operator unknown to Thunder splits twice."""
+    """A module of one Dynamo graph. Each of its two layers calls an operator that Thunder lacks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +162,7 @@ def test_one_config_has_the_choices_of_all_parts_and_trains_as_eager(speaks: Par
     with warnings.catch_warnings(action="error", category=ConfigWarning):
         compiled = assert_trains_as_eager(config, Speaks)
         again = workbench.open(built(Speaks), batch(), config=config)
-    assert len(compiled._workbench_proofs) == len(compiled._workbench_jitted) == 4  # two parts, two shapes
+    assert len(compiled._workbench_proofs) == len(compiled._workbench_jitted) == 4  # two parts for two shapes each
     assert all(proof.proven for proof in compiled._workbench_proofs)
     assert again.choices == speaks.choices
     while speaks.can_undo:
@@ -219,7 +225,7 @@ def test_a_module_in_parts_obeys_modes_and_allows_several_forwards_before_a_back
     ours, theirs = built(Mysterious), built(Mysterious)
     compiled = mysterious.config.jit(ours)
     for module in (compiled, theirs):
-        # Several forwards before the first backward.
+        # Run several forwards before the first backward.
         for loss in [module(batch(size)) for size in (4, 7, 4)]:
             loss.backward()
     torch.testing.assert_close(
@@ -245,6 +251,7 @@ def test_code_compiled_in_parts_is_freed_with_its_callable() -> None:
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_parts_are_planned_for_an_absent_gpu(speaks: PartsBench) -> None:
     planned = workbench.open(built(Speaks), batch(), device="planned", executor="torch")
     assert isinstance(planned, PartsBench)
@@ -259,7 +266,7 @@ def test_a_run_covers_all_parts(tmp_path: Path) -> None:
     speaks = workbench.open(built(Speaks), batch())
     assert isinstance(speaks, PartsBench)
     options = RunOptions(samples=3, sampling_s=1.0)
-    # A run of one part runs the whole program.
+    # The bench of a part also runs the whole program.
     run = speaks.benches[1].run(wait=True, folder=tmp_path / "run", options=options, against={"stock": {}})
     assert run.state == "done", run.error
     assert run.accuracy is not None
@@ -269,6 +276,43 @@ def test_a_run_covers_all_parts(tmp_path: Path) -> None:
     assert run.memory["predicted_peak_bytes"] > speaks.largest_peak_bytes
     assert speaks.runs == (run,)
     assert "latest run  done" in repr(speaks)
+    document = run.to_json()
+    assert [(part["name"], part["opaque"]) for part in document["parts"]] == [("part1", False), ("part2", False)]
+    assert all(part["forward_s"] > 0 and part["backward_s"] > 0 for part in document["parts"])
+    assert 0 < document["coverage"]["step"] <= 1
+    assert document["coverage"]["peak"] == pytest.approx(1, rel=0.01)
+    assert re.search(
+        r"coverage +\d+ % of the step is in planned parts, measured, \d+ % of the measured peak", repr(speaks)
+    )
+    app = PartsApp(speaks)
+    try:
+        assert re.search(r"part1: forward .* and backward .*: \d+ % of a step, measured", app.told.value)
+        assert "Coverage: " in app.told.value
+        assert "done, compiled in" in app.told.value
+        shown = app._apps["part1"]
+        assert shown.controls.content["run"]["state"] == "done"
+        # The run measured the whole program, so the app of a part does not show its figures beside the part's plan.
+        kinds = {value["kind"] for figure in shown.strip.content["figures"] for value in figure["values"]}
+        assert {kind for kind in kinds if "measured" in kind} == {"not measured yet"}
+    finally:
+        app.close()
+
+
+@pytest.mark.slow
+def test_timers_tell_planned_parts_from_opaque_ones(mysterious: PartsBench) -> None:
+    module = built(Mysterious)
+    stepper = accuracy.Stepper(module, (batch(),), {}, mysterious.config.jit(module))
+    stepper.step()
+    names = {part.piece.key: part.name for part in mysterious._parts_captured.parts}
+    compiled = parts_of(stepper.run)
+    assert compiled is not None
+    times = part_times.measure(stepper, compiled, names, 0.3, time.monotonic)
+    assert times.names == [part.name for part in mysterious.parts]
+    assert times.opaque == [part.opaque for part in mysterious.parts]
+    assert all(seconds > 0 for seconds in times.forward_s)
+    assert [seconds > 0 for seconds in times.backward_s] == [not part.opaque for part in mysterious.parts]
+    assert 0 < times.planned_share < 1
+    assert compiled.timer is None
 
 
 @pytest.mark.slow
@@ -281,6 +325,27 @@ def test_parts_are_compared_with_unmodified_thunder_and_eager(mysterious: PartsB
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture="parts")
     assert checked.ok
     assert checked.against == "thunderfx and eager"
+
+
+@pytest.mark.slow
+def test_operators_that_pytorch_runs_count_as_changed_kernels() -> None:
+    """PyTorch runs the sine here. Unmodified Thunder compiles it with Inductor, whose sine has other bits."""
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.sin(x) * x
+
+    def build() -> accuracy.Parts:
+        return scaled, (torch.randn(1000, generator=torch.Generator().manual_seed(0)),), {}
+
+    bench = workbench.open(scaled, *build()[1])
+    assert isinstance(bench, PartsBench)
+    jitted = bench.config.jit(scaled)
+    recorded = accuracy.first_step(accuracy.Stepper(*build(), jitted), 0)
+    checked = accuracy.check_first_step(recorded, build, capture="parts", kernels=kernels_of(jitted))
+    assert checked.against == "thunderfx and eager"
+    assert not checked.bitwise
+    assert checked.ok
+    assert checked.changed_kernels == ("torch.ops.aten.sin",)
 
 
 def test_a_changed_program_is_compiled_without_choices_and_reports_it(speaks: PartsBench) -> None:
@@ -327,16 +392,18 @@ def test_equal_statements_in_two_places_are_two_parts() -> None:
     assert {site.id for site in bench.sites("saved") if ":saved:" in site.id} == set()
 
 
-def test_a_branch_on_values_is_refused_with_a_remedy() -> None:
+def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None:
     def branches(x: torch.Tensor) -> torch.Tensor:
         return x.sin() if x.sum() > 0 else x.cos()
 
     with pytest.raises(
         ProgramError, match=r"cannot be opened in parts: .*between graphs: stay in tensors, as torch.where does"
     ):
-        workbench.open(branches, batch(), capture="parts")
+        workbench.open(branches, batch(), capture="parts", device="planned")
+    assert [part.opaque for part in workbench.open(branches, batch(), capture="parts").parts] == [False, False]
 
 
+@pytest.mark.slow
 def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
     app = PartsApp(mysterious)
     try:
@@ -397,7 +464,7 @@ def test_checkpointed_regions_are_reported_and_train_as_eager() -> None:
     bench = workbench.open(built(Checkpointed), batch())
     assert bench.capture == "dynamo"
     assert "; 1 region is checkpointed by torch.utils.checkpoint" in bench.capture_reason
-    # Only the result of the region has a site; its other values are recomputed anyway.
+    # The only site of a checkpointed region is its result, because its other values are recomputed anyway.
     sites = {site.id for site in bench.sites("saved") if ":" in site.id}
     assert sites == {"saved:Checkpointed/sin", "saved:Checkpointed/tanh.1"}
     assert_trains_as_eager(bench.config, Checkpointed)
@@ -408,11 +475,11 @@ def test_reentrant_checkpoints_are_refused_with_a_remedy() -> None:
         r"test_graph_breaks.py:\d+ \(x = checkpoint\(.*: checkpoint without reentrant autograd: .*use_reentrant=False"
     )
     with pytest.raises(ProgramError, match=said):
-        workbench.open(Checkpointed(reentrant=True), batch().requires_grad_())
+        workbench.open(Checkpointed(reentrant=True), batch().requires_grad_(), capture="dynamo")
 
 
 class Quantized(nn.Module):
-    """Rounds to the nearest row of a codebook. Each call moves the codebook toward the inputs without a gradient."""
+    """A module that replaces rows by the nearest rows of a codebook, and moves the codebook toward its inputs."""
 
     def __init__(self, broken: bool) -> None:
         super().__init__()
@@ -431,6 +498,7 @@ class Quantized(nn.Module):
         return (z + (found - z).detach()).pow(2).mean() + (z - found.detach()).pow(2).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [True, False], ids=["in two parts", "in one"])
 def test_a_codebook_written_without_gradients_trains_as_eager(broken: bool) -> None:
     torch.manual_seed(0)
@@ -468,9 +536,9 @@ def draws_twice(x: torch.Tensor) -> torch.Tensor:
     return ((second - 2 * first) * y).sum()
 
 
-@pytest.mark.parametrize("program", [writes_past_autograd, draws_twice])
+@pytest.mark.parametrize("program", beyond(1, [writes_past_autograd, draws_twice], pytest.mark.slow))
 def test_pieces_of_a_graph_run_in_program_order(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """A write or a random draw in one piece can affect another piece without a data dependency."""
+    """Pieces keep their order: even without a data dependency, a write or a random draw can affect later pieces."""
     x = torch.randn(4, 4, requires_grad=True)
     bench = workbench.open(program, x, device="cpu", executor="torch")
     assert isinstance(bench, PartsBench)
@@ -482,3 +550,37 @@ def test_pieces_of_a_graph_run_in_program_order(program: Callable[[torch.Tensor]
             result = function(x)
             found.append((result, *torch.autograd.grad(result, x)))
         torch.testing.assert_close(*found)
+
+
+def test_a_garbage_collection_during_a_compilation_removes_no_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo holds pointers to the compiled code of a function while it compiles the function again."""
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x.sin().sum()
+
+    x = torch.ones(4, requires_grad=True)
+    config = workbench.open(broken, x, device="cpu", executor="torch").config
+    gc.collect()
+    unused: list[Any] = [config.jit(broken)]
+    unused[0](x)
+    unused.append(unused)
+    reset, cut, removed = eval_frame.reset_code, GraphSplitter.cut, []
+
+    def recorded(code: CodeType) -> None:
+        removed.append(code.co_name)
+        reset(code)
+
+    def collect_and_cut(*args: Any) -> Any:
+        nonlocal unused
+        unused = []
+        gc.collect()
+        return cut(*args)
+
+    monkeypatch.setattr(eval_frame, "reset_code", recorded)
+    monkeypatch.setattr(GraphSplitter, "cut", collect_and_cut)
+    again = config.jit(broken)
+    torch.testing.assert_close(again(x), broken(x))
+    assert not removed
+    torch.testing.assert_close(again(x), broken(x))
+    assert removed == ["call"]

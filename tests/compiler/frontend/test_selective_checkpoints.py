@@ -1,4 +1,4 @@
-"""Selective checkpointing: the plan saves what the policy saves, and recomputes the rest of the region."""
+"""Selective checkpointing: a plan saves the values that the policy saves, and recomputes the rest of the region."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import workbench
-from tests.trial_counts import beyond
+from tests.trial_counts import beyond, combined
 from workbench.errors import ProgramError
 
 ATEN = torch.ops.aten
@@ -24,17 +24,17 @@ PRODUCTS = (ATEN.mm.default, ATEN.addmm.default)
 
 
 def of(*operators: Any) -> Callable[[], Any]:
-    """Return contexts that save the results of some operators."""
+    """Return a `context_fn` for checkpoints, with a policy that saves the results of the given operators."""
     return partial(create_selective_checkpoint_contexts, list(operators))
 
 
 def always(decision: Any) -> Callable[[], Any]:
-    """Return contexts of a policy with the same decision for every operator."""
+    """Return a `context_fn` for checkpoints, with a policy that has the same decision for all operators."""
     return partial(create_selective_checkpoint_contexts, lambda *_, **__: decision)
 
 
 def every_second_product() -> Any:
-    """Return contexts of a policy that counts products, as the policy of torchtitan does."""
+    """Return the contexts of a checkpoint with a policy that saves every second matmul, as torchtitan's policy does."""
     counts: defaultdict[bool, int] = defaultdict(int)
 
     def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -84,7 +84,7 @@ class Model(nn.Module):
 
 
 def eager_bytes(model: nn.Module, x: torch.Tensor) -> int:
-    """Return the bytes that eager PyTorch holds between forward and backward, without arguments and the result."""
+    """Return the bytes that eager PyTorch keeps between forward and backward, except the arguments and the result."""
     made: dict[int, Any] = {}
 
     class Noting(TorchDispatchMode):
@@ -102,21 +102,21 @@ def eager_bytes(model: nn.Module, x: torch.Tensor) -> int:
     return sum(n for key, (alive, n) in made.items() if not alive.expired() and key not in given) - loss.nbytes
 
 
-@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-@pytest.mark.parametrize("name", beyond(3, POLICIES, pytest.mark.slow))
+@pytest.mark.parametrize(("name", "executor"), combined(POLICIES, ["torch", "torchcompile"], quick=2))
 def test_the_plan_saves_what_the_policy_saves(name: str, executor: str) -> None:
     x = torch.randn(16, 32)
     model = Model(POLICIES[name])
     bench = workbench.open(model, x, device="cpu", executor=executor)
     assert bench.plan.proof.proven
     eager = eager_bytes(model, x)
-    # No backward reads the last product of a layer, the last sum, or a norm's statistics.
+    # Eager PyTorch also keeps values that no backward reads: a layer's last product, the last sum, a norm's statistics.
     unread = {"products": 3, "three operators": 3, "must save": 4, "prefer save": 4, "true": 4}.get(name, 0) * x.nbytes
     unread += 3 * 2 * 16 * 4
     assert eager - unread <= bench.plan.saved_bytes <= eager
 
 
-@pytest.mark.parametrize("name", beyond(3, POLICIES, pytest.mark.slow))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", beyond(3, POLICIES))
 def test_gradients_equal_those_of_eager_pytorch(name: str) -> None:
     x, model = torch.randn(16, 32), Model(POLICIES[name])
     compiled = workbench.open(model, x, device="cpu", executor="torch").config.jit(model)
@@ -124,6 +124,7 @@ def test_gradients_equal_those_of_eager_pytorch(name: str) -> None:
     torch.testing.assert_close(found, known)
 
 
+@pytest.mark.slow
 def test_values_saved_by_a_policy_have_sites_and_can_be_recomputed() -> None:
     sites: list[set[str]] = []
     for name in ("none", "three operators"):
@@ -144,6 +145,29 @@ def test_contexts_without_a_policy_are_refused_with_the_line() -> None:
 
     with pytest.raises(ProgramError, match=r"test_selective_checkpoints\.py.*create_selective_checkpoint_contexts"):
         workbench.open(Model(contexts), torch.randn(16, 32), device="cpu", executor="torch", capture="dynamo")
+
+
+def failing_policy(*_: Any, **__: Any) -> Any:
+    raise KeyError("aten.mm")
+
+
+@pytest.mark.parametrize(
+    ("contexts", "error"),
+    [
+        (of(ATEN.addmm), "ValueError: Expected op in `op_list` to be an OpOverload but got: aten.addmm"),
+        (partial(create_selective_checkpoint_contexts, failing_policy), "KeyError: 'aten.mm'"),
+    ],
+)
+@pytest.mark.parametrize("capture", ["auto", "dynamo"])
+def test_an_error_of_a_policy_is_reported_as_the_users_error(contexts: Any, error: str, capture: str) -> None:
+    with pytest.raises(ProgramError) as refused:
+        workbench.open(Model(contexts), torch.randn(16, 32), device="cpu", executor="torch", capture=capture)
+    text = str(refused.value)
+    assert "test_selective_checkpoints.py" in text
+    advice = "correct the context_fn of the checkpoint, which eager PyTorch calls, too"
+    assert ("fails in eager PyTorch: " if capture == "auto" else advice) in text
+    assert error.partition(":")[0] in text
+    assert "register_custom_op" not in text
 
 
 def test_the_interpreter_refuses_a_policy() -> None:

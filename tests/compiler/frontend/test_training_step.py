@@ -1,4 +1,4 @@
-"""A whole training step, optimizer included, opened as one program in parts: it trains as eager PyTorch does."""
+"""A whole training step, with its optimizer, is opened as a program in parts, and trains as in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.analysis.memory.allocator import allocated_bytes
 from workbench.bench import Part, PartsBench
 from workbench.compiler.frontend.trace_errors import is_final
@@ -63,7 +64,7 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
 
 
 def clipped(*, foreach: bool) -> Trained:
-    """Return a step that clips gradients to a norm far below their usual norm."""
+    """Return a step that clips gradients to a small norm, so that clipping always changes them."""
     own = trained(adam)
     parameters = list(own.model.parameters())
 
@@ -79,7 +80,7 @@ def clipped(*, foreach: bool) -> Trained:
 
 
 def accumulated() -> Trained:
-    """Return a step that runs a backward for each of three micro-batches and clips the summed gradients."""
+    """Return a step that runs a backward for each of three micro-batches, and then clips the summed gradients."""
     own = trained(adam)
     parameters = list(own.model.parameters())
 
@@ -125,7 +126,7 @@ def bench() -> PartsBench:
 
 
 def recomputed(bench: PartsBench) -> dict[str, str]:
-    """Return choices that recompute each saved value that may be recomputed."""
+    """Return choices that recompute each saved value for which that is legal."""
     free = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
     return {site.id: "recompute" for site in free if site.choice == "save"}
 
@@ -147,7 +148,8 @@ def test_a_step_consists_of_its_loss_and_its_optimizer(bench: PartsBench) -> Non
     assert "loss.backward()" in loss.cut
     assert loss.plan.saved_bytes > 0
     assert (optimizer.plan.saved_bytes, optimizer.plan.graph.saved_storages().size) == (0, 0)
-    # Parameters with gradients, and two averages and a count for each.
+    # For each element of the four parameters, the baseline has four floats: parameter, gradient and two averages. For
+    # each parameter, it also has a step count.
     parameters = sum(tensor.numel() for tensor in trained(adamw).model.parameters())
     assert optimizer.plan.baseline_bytes == 4 * (4 * parameters + 4)
     assert bench.capture_reason == "a training step is split at its backward"
@@ -163,7 +165,7 @@ def test_opening_a_step_does_not_run_it() -> None:
 
 
 def test_the_step_method_of_an_optimizer_has_compiled_code_only_while_a_step_uses_it() -> None:
-    """Compiled code on this method counts toward Dynamo's limit, above which Dynamo never compiles the method again."""
+    """Dynamo compiles a method only a limited number of times, so compiled code must not stay on this method."""
     code = inspect.unwrap(torch.optim.SGD.step).__code__
     torch._dynamo.eval_frame.reset_code(code)
     opened = workbench.open(trained(momentum).step, *batch(0))
@@ -176,7 +178,9 @@ def test_the_step_method_of_an_optimizer_has_compiled_code_only_while_a_step_use
     assert not torch._dynamo.eval_frame._debug_get_cache_entry_list(code)
 
 
-@pytest.mark.parametrize("makes", [adamw, adamw_foreach, momentum, momentum_foreach], ids=lambda makes: makes.__name__)
+@pytest.mark.parametrize(
+    "makes", beyond(2, [adamw_foreach, momentum, adamw, momentum_foreach]), ids=lambda makes: makes.__name__
+)
 def test_steps_under_a_config_equal_the_steps_of_eager(makes: Makes, tmp_path: Path) -> None:
     bench = workbench.open(trained(makes).step, *batch(0))
     assert isinstance(bench, PartsBench)
@@ -185,12 +189,13 @@ def test_steps_under_a_config_equal_the_steps_of_eager(makes: Makes, tmp_path: P
     assert any(choice.startswith("part1:saved:") for choice in bench.choices)
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     with warnings.catch_warnings():
-        # With momentum, the first step differs from later steps. Both are planned, so no warning is given.
+        # With momentum, the first step is another program than later steps. The bench has plans for both, so no warning
+        # is given.
         warnings.simplefilter("error", ConfigWarning)
         assert_trains_as_eager(config, lambda: trained(makes))
 
 
-@pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
+@pytest.mark.parametrize("foreach", beyond(1, [True, False]), ids=["foreach", "one by one"])
 def test_steps_with_clipped_gradients_equal_the_steps_of_eager(foreach: bool) -> None:
     bench = workbench.open(clipped(foreach=foreach).step, *batch(0))
     assert isinstance(bench, PartsBench)
@@ -200,7 +205,7 @@ def test_steps_with_clipped_gradients_equal_the_steps_of_eager(foreach: bool) ->
 
 
 def test_a_step_with_accumulated_gradients_equals_the_step_of_eager() -> None:
-    """Dynamo gives up functions with a graph break in a loop. Earlier, the loss was therefore not compiled at all."""
+    """Dynamo compiles no function that has a graph break in a loop. The workbench still compiles the loss."""
     bench = workbench.open(accumulated().step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"

@@ -1,4 +1,4 @@
-"""A process reuses a compiled nvFuser fusion for an equal definition, and for no other definition."""
+"""A process reuses a compiled nvFuser fusion only for an equal definition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fusions(scale: float, size: int = 8, **choices: str) -> list[Any]:
 
 
 def defined(bsym: Any, *, contiguous: bool = True) -> Any:
-    """Return the definition of a fusion for contiguous inputs, or for inputs with gaps between rows."""
+    """Return nvFuser's definition of a fusion, for inputs that are contiguous or have gaps between rows."""
     descriptors = tuple(((contiguous, True), (0, 1), None) for _ in bsym.args)
     return bsym._call_ctx[bsym.sym.name].get_fd(descriptors)
 
@@ -47,7 +47,7 @@ def test_a_run_defines_its_own_fusions_and_a_reference_reuses_them() -> None:
     with definitions.shared():
         reference = [defined(bsym) for bsym in fusions(0.5)]
     assert {id(each) for each in reference} == {id(own[0])}
-    # Outside these blocks nothing is shared.
+    # Outside of the `with` blocks, a definition is not shared.
     assert defined(fusions(0.5)[0]) is not own[0]
 
 
@@ -56,7 +56,7 @@ def test_a_different_definition_is_compiled(other: str) -> None:
     definitions = Definitions()
     with definitions.kept():
         own = defined(fusions(0.1)[0])
-    # nvFuser writes both constants as 0.100000.
+    # nvFuser prints both constants as 0.100000, so the printed definition cannot distinguish them.
     scale, size = 0.1 + 1e-9 * (other == "constant"), 16 if other == "shape" else 8
     with definitions.shared():
         found = defined(fusions(scale, size)[0], contiguous=other != "strides")
@@ -75,6 +75,7 @@ def test_if_different_definitions_have_the_same_key_they_are_not_shared(monkeypa
         assert defined(fusions(0.5)[0]) is own
 
 
+@pytest.mark.slow
 def test_a_definition_without_thunders_tables_is_not_shared() -> None:
     def written(policy: str) -> Any:
         bench = workbench.open("torch_sgd", device="planned", executor="nvfuser", settings={"size": 8, "parameters": 1})

@@ -1,4 +1,4 @@
-"""Detached outputs that share memory with other outputs: gradients equal eager's, and writes reach all aliases."""
+"""If a detached output shares memory with another output, gradients equal eager's, and writes reach all aliases."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.errors import ProgramError
 
 type Outputs = tuple[torch.Tensor, ...]
@@ -52,7 +53,7 @@ def given() -> torch.Tensor:
 
 
 def gradients(program: Callable[..., Any], place: int) -> tuple[list[bool], torch.Tensor]:
-    """Return which outputs require a gradient, and the gradient of the input from one of these outputs."""
+    """Run a backward from one of the outputs that require a gradient. Return all outputs' flags, and `x`'s gradient."""
     x = given()
     outputs = program(x)
     wanted = [output for output in outputs if output.requires_grad]
@@ -66,7 +67,7 @@ def gradients(program: Callable[..., Any], place: int) -> tuple[list[bool], torc
 def test_each_output_has_the_gradient_of_eager(program: Callable[..., Outputs], executor: str) -> None:
     bench = workbench.open(program, given(), device="cpu", executor=executor, capture="dynamo")
     jitted = bench.config.jit(program)
-    for place in (0, 1, 0, 1):  # later calls use another code path
+    for place in (0, 1, 0, 1):  # later calls take another code path than the first
         found, expected = gradients(jitted, place), gradients(program, place)
         assert found[0] == expected[0]
         torch.testing.assert_close(found[1], expected[1])
@@ -102,7 +103,7 @@ def row_scaled(x: torch.Tensor) -> torch.Tensor:
 WRITTEN = (cleared, cleared_and_returned, clamped_between, row_scaled)
 
 
-@pytest.mark.parametrize("program", WRITTEN)
+@pytest.mark.parametrize("program", beyond(1, WRITTEN, pytest.mark.slow))
 def test_writes_through_a_detached_alias_reach_all_aliases(program: Callable[..., Any]) -> None:
     bench = workbench.open(program, given(), device="cpu", executor="torch")
     assert "Dynamo gives the whole program as one graph" in bench.capture_reason
@@ -131,6 +132,7 @@ def test_running_statistics_that_are_views_are_refused_with_the_line(capture: st
         workbench.open(normalized, given(), torch.ones(2, 4), device="cpu", executor="torch", capture=capture)
 
 
+@pytest.mark.slow
 def test_running_statistics_that_are_views_are_run_by_pytorch() -> None:
     states = torch.ones(2, 4), torch.ones(2, 4)
     bench = workbench.open(normalized, given(), states[0], device="cpu", executor="torch")

@@ -1,4 +1,8 @@
-"""Rematerialization between fusions gives Thunder's result at any weight, finds cuts of least cost, and obeys pins."""
+"""Rematerialization between fusions gives Thunder's result for all weights, finds cuts of least cost, and obeys pins.
+
+A cut is the set of values that one fusion passes to another. The weight scales the cost of cutting at arguments of
+the producing fusion. A pin is a choice to pass a value or to recompute it.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,10 @@ PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.fil
 
 
 def partitioned(bench: workbench.Workbench) -> Any:
-    """Return the trace in which regions are formed, before anything is recomputed between them."""
+    """Return the trace with its fusions, as it is before rematerialization between them."""
     hooks = Hooks("torchcompile", {})
     with bench._captured.thunder_state():
-        trace = hooks.edit(bench._captured.stage)
+        trace = hooks.edit(bench._captured.context)
         executor = next(e for e in hooks.executors() if "torchcompile" in str(e.name))
         return executor._partition(trace)
 
@@ -54,7 +58,7 @@ def whole(trace: Any) -> list[str]:
 
 
 def thunders_find_cut(weight: float) -> Callable[..., tuple[str, ...]]:
-    """Return Thunder's `find_cut` with another weight of the producer's arguments, as in nvFuser's issue 2916."""
+    """Return Thunder's `find_cut` with another weight for arguments of the producer, as in nvFuser's issue 2916."""
     source = inspect.getsource(thunders.find_cut)
     assert source.count("weight / 2.0") == 1
     namespace = dict(vars(thunders))
@@ -63,7 +67,10 @@ def thunders_find_cut(weight: float) -> Callable[..., tuple[str, ...]]:
 
 
 def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:
-    """Return each producer and consumer, and the producer's values that statements outside of the consumer need."""
+    """Return a tuple for each pair of fusions of which one reads the other's values.
+
+    The tuple has the producer's values that statements outside of the consumer read, the producer, and the consumer.
+    """
     consumers = utils.consumers(trace)
     return [
         (thunders.find_external_producer_outputs(consumers, (), producer, consumer), producer, consumer)
@@ -93,7 +100,7 @@ def test_rematerialization_and_its_cuts_equal_those_of_thunder_at_any_weight(pro
 
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
-    """Draw variables in program order. A variable is computed from earlier variables, unless the source feeds it."""
+    """Draw a network of variables in program order. A variable is an input or is computed from earlier variables."""
     count = draw(st.integers(1, 9))
     names = [f"t{i}" for i in range(count)]
     some = st.sets(st.sampled_from(names))
@@ -132,17 +139,19 @@ def test_the_report_of_a_tie_names_the_other_cut() -> None:
     ties = {weight: RematReport() for weight in (0.5, 0.6)}
     for weight, report in ties.items():
         rematerialize(trace, RematOptions(argument_weight=weight), report)
-    # The sum costs 4 bytes per element. At the stock weight, its two arguments cost 2 + 2; at a higher weight, more.
+    # Passing the sum costs 4 bytes per element. At the stock weight, passing its two arguments costs 2 + 2 bytes, so
+    # the cuts tie. At a higher weight, the arguments cost more.
     assert ties[0.5].ties
     assert all("cost the same" in tie and "{" + name + "}" in tie for name, tie in ties[0.5].ties.items())
     assert not ties[0.6].ties
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("program", "layers"), [("residual_chain", 4), pytest.param("llama", 2, marks=pytest.mark.slow)]
+    ("program", "layers"), [("residual_chain", 4), pytest.param("llama", 2, marks=pytest.mark.long)]
 )
 def test_cached_cuts_equal_cuts_that_are_computed_anew(program: str, layers: int) -> None:
-    # Each plan asks for the same cuts as the plan before it, but with another weight or another pin.
+    # All plans need cuts between the same fusions, but under random weights and pins.
     trace, kept, drawn = (
         partitioned(workbench.open(program, layers=layers, executor="torchcompile")),
         PlanMemo(),

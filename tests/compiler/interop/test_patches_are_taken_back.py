@@ -1,4 +1,4 @@
-"""After use, the workbench leaves Thunder and PyTorch as installed. It does not change what other threads compile."""
+"""After use, Thunder and PyTorch have no patch of the workbench. Other threads' compilations never have one."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _run(body: str, tmp_path: Path, *given: str) -> Any:
         check=False,
         timeout=600,
         cwd=tmp_path,
-        # The text of a trace depends on the order of sets of names, which depends on the hash seed.
+        # Fix the hash seed: it determines the order of sets of names, and this order changes the text of traces.
         env={**os.environ, "PYTHONHASHSEED": "0"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -153,13 +153,14 @@ def _run(body: str, tmp_path: Path, *given: str) -> Any:
 
 @pytest.fixture(scope="module")
 def by_themselves(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Return attributes that Thunder and PyTorch change themselves, such as methods that Dynamo disables."""
+    """Return the attributes that change even without the workbench, such as methods that Dynamo disables."""
     folder = tmp_path_factory.mktemp("plain")
     return set(_run(_SNAPSHOT + _PLAIN + _TOLD.replace("OURS", "[]"), folder)["changed"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["torch", pytest.param("torchcompile", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 def test_every_function_of_thunder_and_pytorch_is_restored(
     executor: str, by_themselves: set[str], tmp_path: Path
 ) -> None:
@@ -235,6 +236,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_thunder_compiles_a_function_the_same_if_another_thread_uses_the_workbench(tmp_path: Path) -> None:
     (alone, *others) = _run(_BESIDE, tmp_path, "thunder")["thunder"]

@@ -1,4 +1,4 @@
-"""Changes to the whole process, by threads that capture, plan or call, are undone when the last thread leaves."""
+"""Captures, plans and calls change global state. When the last thread has ended its use, the state is restored."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.trial_counts import beyond
 from workbench.compiler.frontend import dynamo_session
 from workbench.compiler.interop import dynamo_patches, dynamo_stance, fake_gpu
 from workbench.compiler.interop.thunder_api import sdpaex, thunder
@@ -45,7 +46,7 @@ def of_a_person() -> Iterator[None]:
 
 
 def changed() -> list[Any]:
-    """Return the state that the contexts change."""
+    """Return the global state of Dynamo, Thunder and PyTorch that captures, plans and calls change."""
     settings = [getattr(dynamo_config, name) for name in dynamo_session._SETTINGS]
     of_thunder = [sdpaex._fused_sdp_choice, thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder]
     of_dynamo = [
@@ -77,12 +78,12 @@ def test_all_state_is_restored_when_the_last_thread_leaves(name: str) -> None:
         assert entered.wait(60)
     left.set()
     thread.join()
-    assert inside[0] == inside[1] != before, "what the first to leave changed holds for the other"
+    assert inside[0] == inside[1] != before, "the change ends while another thread is still in the context"
     assert changed() == before
 
 
 def test_other_threads_compile_with_value_checks() -> None:
-    """The workbench removes value checks only while it traces programs itself."""
+    """The workbench removes PyTorch's checks of values only while it traces programs itself."""
 
     def loss(x: torch.Tensor) -> torch.Tensor:
         return functional.gaussian_nll_loss(x, x.cos(), x.square())
@@ -121,9 +122,9 @@ open_one()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", "planned"])
+@pytest.mark.parametrize("device", beyond(1, ["planned", "cpu"]))
 def test_programs_open_after_the_thread_that_opened_the_first_program_has_ended(device: str) -> None:
-    """Without `fake_gpu._keep_missing_gpu` the process crashes with a CUDA build of PyTorch and no GPU."""
+    """Without `fake_gpu._keep_missing_gpu`, a process with a CUDA build of PyTorch and no GPU crashes here."""
     command = [sys.executable, "-c", IN_A_THREAD, device]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""The state of tracing belongs to one thread and one interpretation. It is dropped when tracing is done."""
+"""Each thread and each interpretation of a program has its own tracing state, which is dropped at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def second() -> None:
 
 
 def in_turn(one: Callable[[Callable[[], None]], None], other: Callable[[], None]) -> None:
-    """Call `one` in this thread with a function that lets a second thread call `other` and waits for its end."""
+    """Call `one(let_go)`. A call of `let_go` runs `other` in a second thread, and returns when `other` has returned."""
     begun, left = threading.Event(), threading.Event()
 
     def run() -> None:
@@ -99,12 +99,13 @@ def headed(head: torch.nn.Module) -> torch.nn.Sequential:
     return model
 
 
+@pytest.mark.slow
 def test_a_module_that_was_replaced_between_two_traces_has_a_path() -> None:
     given = torch.randn(2, 3)
     model = headed(torch.nn.Tanh())
     workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
     for _ in range(3):
-        # The new module may have the address of the old module.
+        # The new module may get the address, and so the id, of the old module.
         model.head = Doubled()
         again = workbench.open(model, given, device="cpu", executor="torch", capture="interpreter")
         fresh = workbench.open(headed(Doubled()), given, device="cpu", executor="torch", capture="interpreter")
@@ -167,7 +168,7 @@ def test_a_sorted_set_stays_sorted_under_every_set_operation() -> None:
         "union": one.union(other), "intersection": one.intersection(other), "difference": one.difference(other),
         "symmetric_difference": one.symmetric_difference(other), "copy": one.copy(),
     }  # fmt: skip
-    # If the left operand is a plain set, the result is a plain set.
+    # The reflected operators are left out: their left operand is a plain set, so the result is a plain set.
     left = {name: each for name, each in made.items() if name not in ("rand", "ror", "rsub", "rxor")}
     assert all(type(each) is thunder_patches._SortedSet for each in left.values())
     assert all(list(each) == sorted(each) for each in left.values())

@@ -1,4 +1,7 @@
-"""Thunder differentiates only some layers. Extrapolated statements equal those that Thunder makes for all layers."""
+"""The workbench lets Thunder differentiate only a few of many equal layers, and extrapolates the other layers.
+
+The extrapolated statements equal those that Thunder makes if it differentiates all layers.
+"""
 
 from __future__ import annotations
 
@@ -44,36 +47,40 @@ COUNT, MORE = 7, 9
 
 @contextlib.contextmanager
 def none_left_out() -> Iterator[None]:
-    """Differentiate all layers inside the context, and search all layers for overwritten values."""
+    """Inside the block, differentiate all layers, and search all layers for values that are overwritten."""
     with mock.patch.object(partition.LayerPartition, "reduce", return_value=None):
         yield
 
 
 def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
-    """Open a model; assert that leaving out layers changes nothing; return the bench and how many are left out."""
+    """Open a model. Assert that leaving out layers changes nothing in the plan.
+
+    Return the bench and the number of layers that Thunder did not differentiate.
+    """
     bench = workbench.open(model, *args, **options)
     with none_left_out():
         whole = workbench.open(model, *args, **options)
     assert differing(bench.plan, whole.plan) == []
     assert as_text(bench) == as_text(whole)
-    # A replan has no proof, and only the warnings of the capture.
-    again = dataclasses.replace(whole.plan, proof=UNPROVEN, warnings=whole._captured.stage.caveats)
+    # `replan` returns a plan without a proof. Its warnings are those of the capture.
+    again = dataclasses.replace(whole.plan, proof=UNPROVEN, warnings=whole._captured.context.caveats)
     assert differing(replan(bench._captured, {})[0], again) == []
-    assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
-    assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
-    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
-    assert bench._captured.stage.value_ids == whole._captured.stage.value_ids
+    assert [origin.id for origin in bench._captured.context.origins] == [o.id for o in whole._captured.context.origins]
+    assert list(bench._captured.context.arguments) == list(whole._captured.context.arguments)
+    assert differing_graphs(bench._captured.context.graph, whole._captured.context.graph) == []
+    assert bench._captured.context.value_ids == whole._captured.context.value_ids
     assert not left_out(whole)
     return bench, left_out(bench)
 
 
+@pytest.mark.slow
 def test_cached_names_of_extrapolated_statements_are_right() -> None:
     torch.manual_seed(2)
     given = stacks.Stack(stacks.Layer, COUNT), torch.randn(4, stacks.WIDTH)
     bench = workbench.open(*given, device="planned", executor="nvfuser")
     assert left_out(bench)
     written = inside = 0
-    for bsym in bench._captured.stage.claimed.bound_symbols:
+    for bsym in bench._captured.context.claimed.bound_symbols:
         written += NAMES in bsym.__dict__ and READ in bsym.__dict__
         inside += sum(NAMES in sub.__dict__ for sub in bsym.subsymbols)
         assert names_of(bsym) == names_of(without_names(bsym))
@@ -82,14 +89,15 @@ def test_cached_names_of_extrapolated_statements_are_right() -> None:
 
 
 def names_of(bsym: Any) -> Any:
-    """Return the names that the memo reports for a statement and its subsymbols."""
+    """Return the names of values that the memo reports for a statement and, recursively, for its subsymbols."""
     return read_names(bsym), made_names(bsym), names_in(bsym), list(map(names_of, bsym.subsymbols))
 
 
+@pytest.mark.slow
 def test_the_joint_trace_before_claiming_is_made_when_a_plan_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
     bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
-    gradients = bench._captured.stage.gradients
+    gradients = bench._captured.context.gradients
     assert left_out(bench)
     assert "_cached_value" not in vars(gradients)
     assert any(name == "gradients" for name, _ in bench.plan.steps.value)
@@ -97,14 +105,14 @@ def test_the_joint_trace_before_claiming_is_made_when_a_plan_shows_it(monkeypatc
 
 
 def without_names(bsym: Any) -> Any:
-    """Copy a statement without the names that are cached in it and in its subsymbols."""
+    """Return a copy of a statement and its subsymbols that has no cached names."""
     bare = dataclasses.replace(bsym)
     bare.subsymbols = [without_names(sub) for sub in bsym.subsymbols]
     return bare
 
 
 def left_out(bench: Workbench) -> int:
-    """Return the number of left-out layers that `capture_reason` reports."""
+    """Return the number of layers that Thunder did not differentiate, from the bench's `capture_reason`."""
     return sum(map(int, re.findall(r"(\d+) of \d+", bench.capture_reason.partition("; gradients of ")[2])))
 
 
@@ -113,7 +121,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Shared(stacks.Stack):
-    """Layers whose norms share one weight."""
+    """A stack of layers whose norms share one weight."""
 
     def __init__(self, kind: Callable[[int], nn.Module] = stacks.Layer, count: int = COUNT) -> None:
         super().__init__(kind, count)
@@ -123,7 +131,7 @@ class Shared(stacks.Stack):
 
 
 class Kept(stacks.Stack):
-    """Stacks the results of all layers."""
+    """A stack that sums the results of all its layers."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
         kept = []
@@ -134,7 +142,7 @@ class Kept(stacks.Stack):
 
 
 class Between(stacks.Stack):
-    """Computes tanh between one layer and the next."""
+    """A stack that computes a tanh between two layers."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         for layer in self.layers:
@@ -143,7 +151,7 @@ class Between(stacks.Stack):
 
 
 class Turns(stacks.Stack):
-    """From layer `first` on, every `turns`-th layer uses the inverted mask. All other layers use the mask."""
+    """A stack in which, from layer `first` on, every `turns`-th layer gets the inverted mask. Others get the mask."""
 
     def __init__(self, count: int, turns: int, first: int = 0) -> None:
         super().__init__(count=count)
@@ -158,7 +166,7 @@ class Turns(stacks.Stack):
 
 
 class Across(stacks.Stack):
-    """A layer also reads the input of the layer before it."""
+    """A stack in which each layer also reads the input of the layer before it."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         before = x
@@ -185,7 +193,7 @@ class Pair(nn.Module):
 
 
 class Steps(nn.Module):
-    """Layers that differ in a constant."""
+    """A model whose layers differ in a constant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +206,7 @@ class Steps(nn.Module):
 
 
 class Again(stacks.Layer):
-    """A checkpointed layer, which Thunder computes again in the backward with new random numbers."""
+    """A checkpointed layer. Unmodified Thunder recomputes it in the backward with new random numbers."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         made: torch.Tensor = checkpoint(super().forward, x, mask, use_reentrant=False)
@@ -206,7 +214,7 @@ class Again(stacks.Layer):
 
 
 class Views(stacks.Layer):
-    """Writes in place and then reads the result through several views, as a mixture of experts does."""
+    """A layer that writes in place and reads the result through several views, as a mixture of experts does."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         y = super().forward(x, mask)
@@ -217,7 +225,7 @@ class Views(stacks.Layer):
 
 
 class Over(stacks.Layer):
-    """Overwrites a value that a gradient needs and that no other statement reads."""
+    """A layer that overwrites a value that only a gradient needs."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return nn.functional.silu(super().forward(x, mask) * 2, inplace=True)
@@ -247,7 +255,7 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", beyond(5, STACKS))
+@pytest.mark.parametrize("name", beyond(1, STACKS))
 def test_extrapolated_layers_equal_layers_that_thunder_differentiates(name: str) -> None:
     make, expected = STACKS[name]
     torch.manual_seed(0)
@@ -264,21 +272,24 @@ def test_a_correction_names_a_line_once_even_if_all_layers_run_it() -> None:
     assert [line.partition("  ")[2] for line in found.lines] == ["h = self.act(self.drop(self.inner(h)))"]
 
 
+@pytest.mark.slow
 def test_a_wrong_joint_trace_is_found_from_the_layers_that_are_not_left_out() -> None:
     bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="cpu", executor="torch")
-    stage = bench._captured.stage
-    assert stage.few is not None
-    assert len(stage.few.joint.bound_symbols) < len(stage.joint.bound_symbols)
-    assert lost_in_tracing(stage) == ""
-    all_broken = dataclasses.replace(stage, gradients=LazyValue(lambda: with_sums_for_products(stage.joint)), few=None)
+    context = bench._captured.context
+    assert context.few is not None
+    assert len(context.few.joint.bound_symbols) < len(context.joint.bound_symbols)
+    assert lost_in_tracing(context) == ""
+    all_broken = dataclasses.replace(
+        context, gradients=LazyValue(lambda: with_sums_for_products(context.joint)), few=None
+    )
     told = lost_in_tracing(all_broken)
     assert "mul computes a value that no statement of the program computes" in told
-    few = dataclasses.replace(stage.few, gradients=LazyValue(lambda: with_sums_for_products(stage.few.joint)))
+    few = dataclasses.replace(context.few, gradients=LazyValue(lambda: with_sums_for_products(context.few.joint)))
     assert lost_in_tracing(dataclasses.replace(all_broken, few=few)) == told
 
 
 def with_sums_for_products(joint: Any) -> Any:
-    """Replace each product in a joint trace by the square of one operand, so that each layer is wrong."""
+    """Return a joint trace with squares of an operand in place of products, so that all layers are wrong."""
     broken = from_trace(joint)
     broken.names = set(joint.names)
     broken.bound_symbols = [
@@ -288,11 +299,12 @@ def with_sums_for_products(joint: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("refused", beyond(1, [True, False]))
+@pytest.mark.long
 def test_overwritten_values_are_searched_for_in_only_a_few_layers(
     refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the remaining layers are not isomorphic, all layers are searched."""
+    """If the layers of the reduced program are not isomorphic, all layers are searched for overwritten values."""
     seen: list[int] = []
     stock = functionalize.grad_transform_on_trace
 
@@ -344,7 +356,7 @@ def test_random_differences_between_layers_are_respected(
         change(stack)
     try:
         stack(torch.randn(4, stacks.WIDTH))
-    except RuntimeError:  # one change took the shapes that another needs
+    except RuntimeError:  # the random changes do not fit together, for example in their shapes
         assume(False)
     opened(stack, *batch(), device="planned", executor="nvfuser")
 
@@ -369,6 +381,7 @@ def test_choices_give_the_plans_that_they_give_without_left_out_layers(name: str
     assert other.plan.text() == bench.plan.text()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_config_gives_the_gradients_of_unmodified_thunder() -> None:
     torch.manual_seed(0)
@@ -388,15 +401,15 @@ def test_a_config_gives_the_gradients_of_unmodified_thunder() -> None:
 
 
 def writing_stack() -> str:
-    """Open a stack of layers that write in place; return its plan as text."""
+    """Open a stack of layers that write in place. Return its plan as text."""
     torch.manual_seed(0)
     return "\n".join(as_text(workbench.open(stacks.Stack(Views, 3), *batch(), device="planned", executor="nvfuser")))
 
 
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.slow
 def test_names_do_not_depend_on_the_hash_seed() -> None:
-    """Processes with other hash seeds give the same text."""
+    """A process with another hash seed gives the same text of the plan."""
     here = writing_stack()
     assert "update_aliases" in here
     code = "from tests.compiler.layers import test_layers; print(test_layers.writing_stack(), end='')"
@@ -429,16 +442,9 @@ def test_gradients_of_layers_that_write_equal_those_of_eager(name: str) -> None:
     torch.testing.assert_close(*outcomes)
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gpt2",
-        pytest.param("llama", marks=pytest.mark.long),
-        pytest.param("bert", marks=pytest.mark.long),
-        pytest.param("qwen3_moe", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "qwen3_moe"])
 def test_layers_of_library_models_are_left_out(name: str) -> None:
     from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig, Qwen3MoeConfig
 
@@ -475,7 +481,7 @@ def test_layers_of_library_models_are_left_out(name: str) -> None:
 
 @pytest.mark.slow
 def test_if_thunder_differentiates_layers_differently_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated mismatch stands for any difference between layers after differentiation."""
+    """The test simulates a difference between layers that appears only after differentiation."""
 
     def refuse(self: Any, trace: Any) -> Any:
         raise partition.LayerMismatch("mul in place of add")
@@ -489,13 +495,11 @@ SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_attent
 MODELS: dict[str, dict[str, Any]] = {
     # Each layer draws random numbers in training.
     "GPT2LMHeadModel": {"n_embd": 32, "n_head": 4},
-    # The gradients of a layer's biases need a value of the previous layer.
+    # The gradients of a layer's biases read a value of the layer before.
     "BertForMaskedLM": SIZES,
     # The last statement of a layer is fused with the first statement of the next layer.
     "MixtralForCausalLM": {**SIZES, "num_key_value_heads": 2, "num_local_experts": 4},
-    # Some values have no place.
     "Phi3ForCausalLM": {**SIZES, "pad_token_id": 0},
-    # Values of three layers tie.
     "GPTNeoXForCausalLM": SIZES,
     "FalconForCausalLM": {"hidden_size": 32, "num_attention_heads": 4},
 }
@@ -544,7 +548,7 @@ def test_choices_in_a_library_model_give_the_plans_that_they_give_without_left_o
 
 
 class Flattened(stacks.Stack):
-    """Parameters of all layers are views of one storage, as after an optimizer flattened them."""
+    """A stack whose layers' norm weights are views of one storage, as after an optimizer has flattened parameters."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -554,7 +558,7 @@ class Flattened(stacks.Stack):
 
 
 class Transposed(stacks.Stack):
-    """The weight of one layer has other strides than the weights of the other layers."""
+    """A stack in which a weight of one layer has other strides than the weights of the other layers."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -563,7 +567,7 @@ class Transposed(stacks.Stack):
 
 
 class Frozen(stacks.Stack):
-    """One layer is frozen."""
+    """A stack with one frozen layer."""
 
     def __init__(self) -> None:
         super().__init__(count=COUNT)
@@ -571,13 +575,16 @@ class Frozen(stacks.Stack):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Flattened, Transposed, Frozen])
+@pytest.mark.parametrize("kind", beyond(1, [Flattened, Transposed, Frozen]))
 def test_layers_whose_parameters_differ_in_memory_are_planned_right(kind: type[stacks.Stack]) -> None:
     torch.manual_seed(0)
     opened(kind().eval(), *batch(), device="cpu", executor="torch")
 
 
-@pytest.mark.parametrize(("device", "executor"), [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "executor"), beyond(1, [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")], rows=True)
+)
 def test_opening_a_program_with_left_out_layers_proves_its_whole_plan_and_makes_its_traces(
     device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The partition of a program into layers: which layers differ from the layer before, and in what."""
+"""A program is divided into layers. If a layer differs from the layer before it, the graph names the difference."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 
 import workbench
 from tests.compiler.frontend import test_module_reuse as stacks
+from tests.trial_counts import beyond
 from workbench.bench import Workbench
 from workbench.compiler.driver import capture
 from workbench.core.graph import Graph
@@ -52,14 +53,14 @@ class Writes(Block):
 
 
 class InPlace(Block):
-    """Has the statements of `Block`: its in-place write becomes a new value, because nothing else can see it."""
+    """A block with the statements of `Block`, because its in-place write is replaced by a new value."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.out(self.act(self.into(x)).mul_(self.factor))
 
 
 class Reads(Block):
-    """Has the statements of `Block`, but the product reads another value."""
+    """A block with the statements of `Block`, except that the product reads another value."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.into(x)
@@ -88,17 +89,22 @@ def opened(*blocks: nn.Module) -> Workbench:
 
 @pytest.mark.parametrize(
     ("other", "difference"),
-    [
-        (lambda: Block(), ""),
-        (lambda: Block(width=24), "linear of (24, 8) in place of (16, 8)"),
-        (lambda: Block(act=torch.sigmoid), "sigmoid in place of tanh"),
-        (lambda: Block(factor=2.0), "mul of 2.0 in place of 1.0"),
-        (lambda: frozen(Block()), "linear of one without in place of a tensor with a gradient"),
-        (lambda: Drops(), "dropout in place of linear"),
-        (lambda: Writes(), "update_aliases at its end"),
-        (lambda: InPlace(), ""),
-        (lambda: Reads(), "mul of another value"),
-    ],
+    beyond(
+        3,
+        [
+            (lambda: Block(), ""),
+            (lambda: Block(width=24), "linear of (24, 8) in place of (16, 8)"),
+            (lambda: Block(act=torch.sigmoid), "sigmoid in place of tanh"),
+            (lambda: Block(factor=2.0), "mul of 2.0 in place of 1.0"),
+            (lambda: frozen(Block()), "linear of one without in place of a tensor with a gradient"),
+            (lambda: Drops(), "dropout in place of linear"),
+            (lambda: Writes(), "update_aliases at its end"),
+            (lambda: InPlace(), ""),
+            (lambda: Reads(), "mul of another value"),
+        ],
+        pytest.mark.slow,
+        rows=True,
+    ),
 )
 def test_the_first_difference_from_the_layer_before_is_named(other: Callable[[], nn.Module], difference: str) -> None:
     graph = opened(Block(), Block(), other(), other(), Block()).plan.graph
@@ -107,7 +113,7 @@ def test_the_first_difference_from_the_layer_before_is_named(other: Callable[[],
 
 
 def sections(graph: Graph) -> list[tuple[int, str]]:
-    """Return for each shown layer how many layers it stands for, and how it differs from the layer above it."""
+    """Return, for each layer in the graph, how many layers it stands for, and its difference from the layer above."""
     return [(section.identical, section.differs) for section in layout.compute(graph).sections if section.stem]
 
 
@@ -117,12 +123,13 @@ def test_layers_with_different_constants_do_not_fold_into_one() -> None:
     shown = sections(graph)
     assert shown[-1] == (3, difference)
     assert sum(count for count, _ in shown) == 6
-    # The names and sizes of statements are the same in these layers.
+    # A graph without `layer_differences` would fold these layers: their statements have equal names and sizes.
     alone = sections(dataclasses.replace(graph, layer_differences={}))
     assert difference not in [differs for _, differs in alone]
     assert alone[-1][0] > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "mlp"])
 def test_identical_layers_have_no_difference_and_fold(name: str) -> None:
     graph = workbench.open(name, layers=4, device="planned", executor="torch").plan.graph

@@ -1,7 +1,8 @@
-"""In-place writes to memory with aliases: values and gradients equal eager's, or the program is refused."""
+"""If a program writes in place to memory with aliases, it is refused, or values and gradients equal eager's."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.errors import ProgramError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
@@ -86,7 +88,7 @@ def narrowed(x: torch.Tensor) -> torch.Tensor:
 
 
 def already_so(x: torch.Tensor) -> torch.Tensor:
-    """`contiguous` and `to` return their input if it already has the requested layout and type."""
+    """Write through results of `contiguous` and `to`. Both return their input if its layout or type is right."""
     y = x * 2
     y.contiguous().mul_(1.5)
     y.to(torch.float32).add_(x)
@@ -131,7 +133,7 @@ def test_after_a_write_every_alias_has_the_value_and_the_gradient_of_eager(
     torch.testing.assert_close(gradient, expected)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", beyond(4, PROGRAMS), ids=lambda program: program.__name__)
 def test_after_a_write_without_gradients_every_alias_has_the_value_of_eager(
     program: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
@@ -172,7 +174,7 @@ def part_of_what_is_returned(x: torch.Tensor, held: torch.Tensor) -> tuple[torch
 
 
 def parts_of_what_is_given(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
-    """Writes into parts of an argument, as a cache of keys and values does."""
+    """Write in place into parts of an argument, as models do with a cache of keys and values."""
     held[:2].copy_(x[2:].detach())
     held.view(2, 8)[1].add_(1)
     held.chunk(2)[0].unbind()[1].fill_(7)
@@ -235,7 +237,7 @@ def test_a_write_that_nothing_reads_is_left_out() -> None:
 
 
 def test_a_plan_with_a_write_that_nothing_reads_has_the_predicted_figures() -> None:
-    """Thunder makes a backward that autograd never calls."""
+    """For this program, Thunder makes a backward that autograd never calls."""
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
     bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="interpreter")
     assert bench.plan.split.backward is not None
@@ -259,7 +261,7 @@ def test_a_write_that_thunder_loses_gives_a_warning_and_the_program_runs() -> No
 
 
 class Clamped(nn.Module):
-    """Clamps a scale parameter in the forward under `no_grad`, as contrastive models do."""
+    """A module whose forward clamps a scale parameter in place under `no_grad`, as contrastive models do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,7 +274,10 @@ class Clamped(nn.Module):
 
 
 class Averaged(nn.Module):
-    """Has a teacher that follows the student and that is read without gradients."""
+    """A module with a student and a teacher. Each forward moves the teacher's weights toward the student's.
+
+    The teacher is read without gradients.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -286,7 +291,22 @@ class Averaged(nn.Module):
         return (self.student(x) - target).square()
 
 
-@pytest.mark.parametrize("capture", ["dynamo", "auto", "interpreter"])
+def test_a_parameter_that_is_written_without_a_gradient_and_then_read_trains_in_parts() -> None:
+    torch.manual_seed(3)
+    ours, x = Clamped(), torch.randn(3)
+    eager = copy.deepcopy(ours)
+    bench = workbench.open(Clamped(), x)
+    assert bench.capture == "parts"
+    jitted = bench.config.jit(ours)
+    for _ in range(2):
+        for run in (jitted, eager):
+            run(x).sum().backward()
+    torch.testing.assert_close(ours.scale, eager.scale)
+    assert eager.scale.grad is not None
+    torch.testing.assert_close(ours.scale.grad, eager.scale.grad)
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 def test_writing_a_parameter_without_a_gradient_and_reading_it_with_a_gradient_is_refused(capture: str) -> None:
     with pytest.raises(ProgramError, match="loses the gradient") as refused:
         workbench.open(Clamped(), torch.randn(3), capture=capture)
@@ -305,7 +325,7 @@ def test_a_parameter_that_is_read_without_a_gradient_may_be_written() -> None:
 
 
 def test_operators_named_like_writes_are_computed() -> None:
-    # Python's operators for `and_` and `or_` are named like in-place writes.
+    # In Python, the functions of `&` and `|` are `and_` and `or_`, whose names end like in-place writes.
     def program(x: torch.Tensor) -> torch.Tensor:
         both = torch.ones(4, 1, dtype=torch.bool) & (x > 0)
         return torch.where(both, x, 0.0) + torch.where(torch.zeros(4, 1, dtype=torch.bool) | (x < 0), x, 1.0)

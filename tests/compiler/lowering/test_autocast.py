@@ -1,4 +1,4 @@
-"""Autocast on a CPU: results have PyTorch's types and values."""
+"""Under autocast on a CPU, results have the data types and values of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from tests.trial_counts import combined
 
 pytestmark = pytest.mark.slow
 
@@ -30,9 +31,7 @@ COMPUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("around", [False, True])
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize(("name", "kind", "around"), combined(COMPUTED, [torch.bfloat16, torch.float16], [False, True]))
 def test_types_and_values_equal_those_of_pytorch(name: str, kind: torch.dtype, around: bool) -> None:
     torch.manual_seed(0)
     model, x = nn.Linear(6, 4), torch.randn(3, 6)

@@ -1,4 +1,4 @@
-"""Operators that `torch.library.custom_op` registers: each is one statement, with its registered gradient."""
+"""An operator that `torch.library.custom_op` registers becomes one statement. Its registered gradient is used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torchvision
 from torch import nn
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.bench import Workbench
 from workbench.runs.measure import accuracy, memory_meter
 
@@ -32,7 +33,7 @@ def _keep_both(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> 
     del keyword_only_inputs, output
     x, weight, power = inputs
     ctx.save_for_backward(x)
-    # Some libraries do this in place of `save_for_backward`.
+    # Some libraries set attributes of `ctx` instead of calling `save_for_backward`.
     ctx.weight, ctx.power = weight, power
 
 
@@ -145,7 +146,8 @@ def test_values_that_a_gradient_does_not_use_are_not_saved(bench: Workbench) -> 
     trace = bench.plan.split.backward
     assert trace is not None
     backward = {bsym.sym.name: bsym for bsym in trace.bound_symbols}
-    # The backward of `squashed` reads only its result. The backward of `summed` reads no tensor of its list.
+    # Tensors that a backward does not read are not saved: it gets a stand-in for each. `squashed` needs only its
+    # result.
     (given,), _, (made, index), grads, _ = backward["tests_operators_squashed_backward"].args
     assert (given, index, grads[1]) == ("like cpu float32[4, 6]", "like cpu int64[4]", "like cpu int64[4]")
     assert tuple(made.shape) == (4, 6)
@@ -153,7 +155,7 @@ def test_values_that_a_gradient_does_not_use_are_not_saved(bench: Workbench) -> 
     assert list(given) == ["like cpu float32[4, 6]"] * 3
 
 
-@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("recomputed", beyond(1, [True, False]))
 def test_steps_are_right_and_take_the_predicted_memory(bench: Workbench, recomputed: bool) -> None:
     able = [s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
     bench.choose(dict.fromkeys(able, "recompute" if recomputed else "save"))
@@ -175,7 +177,7 @@ def test_fusions_do_not_include_custom_operators(bench: Workbench) -> None:
 
 
 def doubled(name: str, factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return an operator that multiplies by a factor, and whose gradient multiplies by it too."""
+    """Register and return an operator that multiplies by a factor. Its gradient multiplies by the same factor."""
     operator = torch.library.custom_op(name, lambda x: x * factor, mutates_args=(), schema="(Tensor x) -> Tensor")
     operator.register_fake(torch.empty_like)
     operator.register_autograd(lambda _, grad: grad * factor)
@@ -217,7 +219,7 @@ def test_an_operator_that_writes_is_refused() -> None:
 
 
 class Regions(nn.Module):
-    """Uses two compiled operators of torchvision: a deformable convolution, then `roi_align` on its result."""
+    """A module that calls two compiled operators of torchvision: `roi_align` on a deformable convolution's result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +273,7 @@ def test_compiled_operators_are_not_cached_on_disk(folder: Any) -> None:
     assert bench.on_disk == "not kept on disk: it calls torchvision::deform_conv2d, which is compiled"
 
 
-@pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # by torchvision
+@pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # raised by torchvision
 def test_compiled_operators_with_value_dependent_sizes_are_refused_with_a_remedy() -> None:
     def program(boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         return boxes[torchvision.ops.nms(boxes, scores, 0.5)].sin()
@@ -302,7 +304,7 @@ def test_custom_operators_are_read_from_disk(folder: Any, monkeypatch: pytest.Mo
     for bench in (first, again):
         bench.choose({site: "recompute"})
     assert again.plan.text() == first.plan.text()
-    # If a gradient changes, the cached program is not used.
-    changed: Callable[..., Any] = lambda ctx, grad: [grad * 2.0] * ctx.count  # noqa: E731  # as it was registered
+    # If an operator's gradient changes, the program in the cache is not used.
+    changed: Callable[..., Any] = lambda ctx, grad: [grad * 2.0] * ctx.count  # noqa: E731  # the form in which it was registered
     monkeypatch.setattr(summed, "_backward_fn", changed)
     assert not opened().on_disk.startswith("from disk")

@@ -1,4 +1,4 @@
-"""Operators that Thunder does not know or cannot differentiate: values and gradients are right, in one graph."""
+"""Operators that Thunder lacks or cannot differentiate stay in one graph, with right values and gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = torch.tensor([1, 3, 0, 1])
 
 
 class Network(nn.Module):
-    """A recurrent network; the loss includes its last state."""
+    """A recurrent network. The loss includes the network's last state."""
 
     def __init__(self, kind: type[nn.RNNBase], **options: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def spread(x: torch.Tensor) -> torch.Tensor:
 
 
 def into(name: str, *given: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a program that calls an in-place method, of which Thunder has at most the out-of-place version."""
+    """Return a program that calls an in-place method. Thunder has at most the method's out-of-place version."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x.cos()
@@ -90,7 +90,7 @@ def by_numbers_of_numpy(x: torch.Tensor) -> torch.Tensor:
 
 
 def stacked(x: torch.Tensor) -> torch.Tensor:
-    """Uses operators on lists. Thunder loses their gradients."""
+    """Use operators on lists of tensors. Unmodified Thunder loses the gradients of the tensors in the lists."""
     wide = torch.hstack((x, x.cos())).sum(1) + torch.hstack((x[0], x[1])).sum()
     high = torch.vstack((x[0], x.cos())).sum(0) + torch.dstack((x, x.sin()))[..., 1].sum(0)
     return wide * high * torch.column_stack((x[0], x.exp()))[:, 0]
@@ -110,7 +110,7 @@ def spreads(x: torch.Tensor) -> torch.Tensor:
 
 
 def attended(x: torch.Tensor) -> torch.Tensor:
-    """Attends with a mask that hides all keys from one query."""
+    """Compute attention with a mask that hides all keys from one query."""
     seen = torch.ones(4, 4, dtype=torch.bool).tril()
     seen[2] = False
     added, given = torch.zeros(4, 4).masked_fill(~seen, float("-inf")), x[None, None]
@@ -152,6 +152,7 @@ IN_PLACE: dict[str, tuple[Any, ...]] = {
     "round_": (),
     "index_add_": (0, ROWS, torch.ones(4, 4)),
     "fill_": (2.0,),
+    "fill_diagonal_": (2.0,),
     "sigmoid_": (),
     "clamp_min_": (0.1,),
 }
@@ -269,7 +270,7 @@ def test_rms_norm_of_half_precision_equals_eager_bitwise() -> None:
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_atleast_adds_dimensions_to_the_tensors_of_a_list(dims: int) -> None:
-    """Thunder returns the list unchanged."""
+    """Unmodified Thunder returns the list unchanged."""
     function = getattr(torch, f"atleast_{dims}d")
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -287,7 +288,7 @@ def written(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_gradients_of_a_list_are_not_lost() -> None:
-    """Thunder calls PyTorch's `meshgrid`, whose results from a list have no gradient."""
+    """Unmodified Thunder calls PyTorch's `meshgrid`. If its arguments are in a list, the results have no gradient."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         first, second = torch.meshgrid([written(x), x.cos()], indexing="ij")
@@ -326,7 +327,7 @@ def test_thunders_interpreter_refuses_a_list_whose_gradients_thunder_loses() -> 
 
 
 def test_thunders_interpreter_warns_of_zero_dimensional_values() -> None:
-    """Thunder's gradient of `x / x.sum()` is wrong. With Dynamo, the gradient is right."""
+    """With the interpreter, Thunder's gradient of `x / x.sum()` is wrong. With Dynamo, the workbench corrects it."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x / x.sum()).cos().sum()
@@ -374,7 +375,7 @@ def written_and_read(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [detached, of_steps, without_gradients, not_returned])
 def test_thunders_interpreter_does_not_warn_if_gradients_are_right(program: Callable[..., torch.Tensor]) -> None:
-    """In these programs, no gradient passes through a zero-dimensional value, so gradients are right."""
+    """In these programs, gradients are right, because none passes through a zero-dimensional value."""
     x, seen = torch.randn(4, requires_grad=True), torch.randn(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ProgramWarning)
@@ -407,7 +408,7 @@ def multiplied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def test_complex_operators_whose_gradients_thunder_gets_wrong_are_run_by_pytorch(
     program: Callable[..., torch.Tensor],
 ) -> None:
-    """Thunder's gradients lack a conjugate, so these operators are a part that PyTorch runs."""
+    """Thunder's gradients of these operators lack a conjugate, so PyTorch runs them as an opaque part."""
     x, y = torch.rand(3, 3, requires_grad=True), torch.rand(3, 3, requires_grad=True)
     bench = workbench.open(program, x, y, device="cpu")
     assert bench.config.capture == "parts"
@@ -425,7 +426,7 @@ def test_complex_operators_whose_gradients_thunder_gets_wrong_are_run_by_pytorch
 def test_gradients_of_powers_equal_those_of_eager_at_base_zero(
     program: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> None:
-    """Thunder computes zero times the logarithm of zero, which is NaN."""
+    """Thunder's gradient multiplies zero by the logarithm of zero, which is NaN."""
     x, p = torch.linspace(-1, 1, 5, requires_grad=True), torch.full((5,), 2.0, requires_grad=True)
     bench = workbench.open(program, x, p, device="cpu", capture="dynamo")
     alone = p.mean().detach().requires_grad_()
@@ -442,7 +443,7 @@ def turned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def rotated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Rotary embeddings as in Llama: one factor has no gradient, and another factor is a number."""
+    """Apply rotary embeddings as in Llama. One complex factor has no gradient, and another one is a Python number."""
     pairs = torch.view_as_complex(x.reshape(3, 2, 2)) * torch.polar(torch.ones(2), torch.arange(2.0))
     return torch.view_as_real(pairs * (0.5 + 2j) * y[:, :2]).flatten(1).sin().sum()
 
@@ -456,7 +457,7 @@ def transformed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ("program", "capture"),
     [
         *((turned, "dynamo"), (turned, "interpreter"), (rotated, "dynamo"), (rotated, "interpreter")),
-        # With its interpreter, Thunder has no gradient for `Tensor.real`.
+        # Not with the interpreter, because Thunder then has no gradient of `Tensor.real`.
         (transformed, "dynamo"),
     ],
 )
@@ -471,7 +472,7 @@ def test_complex_operators_whose_gradients_are_right_are_one_graph(
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_a_recurrent_cell_equals_eager(cell: type[nn.Module]) -> None:
-    """Thunder loses the gradients of an LSTM cell's state, because the state is a list."""
+    """Unmodified Thunder loses the gradients of an LSTM cell's state, because the state is a list."""
     torch.manual_seed(0)
     module = cell(3, 4)
 
@@ -501,7 +502,7 @@ def test_an_operator_without_a_gradient_becomes_a_part_with_its_line() -> None:
 
 
 def test_an_operator_whose_rule_raises_an_error_becomes_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the rule of an operator raises an error, Thunder leaves a scope open. The trace must not be lost."""
+    """If an operator's rule raises an error, Thunder leaves a scope open. Later statements must not get lost in it."""
 
     def rule(a: Any) -> Any:
         raise NotImplementedError(f"nothing is made of {(a + 1).name}")

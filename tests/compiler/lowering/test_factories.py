@@ -1,4 +1,4 @@
-"""Tensors that are created from numbers equal PyTorch's, also if the program is read from disk."""
+"""Tensors that a program creates from numbers equal PyTorch's, also if the program comes from the cache on disk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 
 import workbench
 from tests.compiler.driver.test_capture_cache import workbench_process
+from tests.trial_counts import beyond
 from workbench.compiler.driver import capture_cache
 from workbench.compiler.lowering import factories, grouped_mm
 from workbench.errors import ProgramError
@@ -22,7 +23,7 @@ Program = Callable[[torch.Tensor], torch.Tensor]
 
 
 def pairs(x: torch.Tensor) -> torch.Tensor:
-    """Return the products of all pairs of rows, each pair once."""
+    """Return the product of each pair of different rows. Each pair is included once."""
     rows, columns = torch.tril_indices(6, 6, -1, device=x.device)
     return (x @ x.t())[rows, columns]
 
@@ -43,7 +44,7 @@ def given() -> torch.Tensor:
     return torch.randn(6, 8, requires_grad=True)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", beyond(1, PROGRAMS, pytest.mark.slow))
 def test_numbers_and_gradients_equal_pytorchs_at_the_same_seed(name: str) -> None:
     program, x = PROGRAMS[name], given()
     jitted = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
@@ -56,6 +57,7 @@ def test_numbers_and_gradients_equal_pytorchs_at_the_same_seed(name: str) -> Non
     torch.testing.assert_close(made[1], made[0])
 
 
+@pytest.mark.slow
 def test_a_random_draw_is_never_repeated() -> None:
     program, x = PROGRAMS["drawn"], given()
     bench = workbench.open(program, x, device="cpu", capture="dynamo")
@@ -80,9 +82,10 @@ def test_a_generator_is_refused_with_its_line() -> None:
         workbench.open(program, given(), device="cpu", capture="dynamo")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_einsum_is_planned_the_same_in_each_process() -> None:
-    # Earlier, labels were read from a set. Its order depends on hashes, which differ between processes.
+    # Labels must not be taken from a set, whose order differs between processes. So compare several processes.
     code = """if True:
         import torch, workbench
         x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)
@@ -99,7 +102,7 @@ def test_einsum_is_planned_the_same_in_each_process() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_program_that_creates_tensors_is_read_from_disk(tmp_path: Path) -> None:
-    # The program is in another module, because this module imports the dependencies of tests.
+    # Put the program into a module of its own, because this module imports dependencies of tests.
     (tmp_path / "of_pairs.py").write_text(f"import torch\n\n\n{inspect.getsource(pairs)}")
     code = f"""if True:
         import sys

@@ -1,4 +1,4 @@
-"""Operators that Thunder knows in part: calls that Thunder refuses have right values and gradients."""
+"""Operators that Thunder accepts only with some arguments have right values and gradients with other arguments too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
-from tests.trial_counts import beyond
+from tests.trial_counts import combined
 from workbench.errors import ProgramError
 
 pytestmark = [
@@ -23,7 +23,7 @@ CLASSES = torch.tensor([0, 2, -100, 1])
 
 
 class Attention(nn.Module):
-    """`nn.MultiheadAttention`; the loss includes the attention weights if they are returned."""
+    """`nn.MultiheadAttention` and a loss. If it returns attention weights, the loss includes them."""
 
     def __init__(self, *, crossed: bool = False, weights: bool = False, **options: Any) -> None:
         super().__init__()
@@ -53,17 +53,19 @@ def summed_over_places(x: torch.Tensor) -> torch.Tensor:
     return functional.nll_loss(functional.log_softmax(x.reshape(2, 4, 2), 1), CLASSES.reshape(2, 2), reduction="sum")
 
 
-@pytest.mark.parametrize("shape", beyond(2, [(4, 6), (6,), (2, 6, 5), (2, 6, 3, 4), (2, 6, 2, 3, 2)]), ids=len)
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "reduction", "smoothing", "weighed"),
+    combined(
+        [(4, 6), (6,), (2, 6, 5), (2, 6, 3, 4), (2, 6, 2, 3, 2)], ["mean", "sum", "none"], [0.0, 0.1], [False, True]
+    ),
+)
 def test_losses_of_classes_equal_eager(shape: tuple[int, ...], reduction: str, smoothing: float, weighed: bool) -> None:
     torch.manual_seed(3)
     weight = torch.rand(6) if weighed else None
     places = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
     x, target = torch.randn(shape, requires_grad=True), torch.randint(3, 6, places)
     if places:
-        target.view(-1)[0] = 2  # the ignored index
+        target.view(-1)[0] = 2  # `ignore_index` of the loss
 
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(
@@ -92,7 +94,7 @@ def test_the_loss_of_a_soft_margin_equals_eager(reduction: str) -> None:
 
 
 def test_a_vector_without_elements_is_left_out_of_a_concatenation_as_in_pytorch() -> None:
-    """Caches of Hugging Face begin with such a vector."""
+    """Hugging Face's caches of keys and values begin as a vector without elements."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([torch.tensor([]), x.sin(), x], dim=-2)
@@ -116,7 +118,7 @@ def test_label_smoothing_is_refused_by_thunders_interpreter() -> None:
 
 
 def looked_up(x: torch.Tensor) -> torch.Tensor:
-    """Look up rows; the padding row gets no gradient, even if its index is negative."""
+    """Look up rows of a table with a padding row. It gets no gradient, even if `padding_idx` is negative."""
     places = torch.tensor([1, 3, 0, 3])
     return functional.embedding(places, x, padding_idx=-1) * functional.embedding(places, x * 2, padding_idx=1)
 
@@ -132,7 +134,7 @@ def repeated(x: torch.Tensor) -> torch.Tensor:
 
 
 def on_lists(x: torch.Tensor) -> torch.Tensor:
-    """Uses the operators on lists of tensors that PyTorch's optimizers use."""
+    """Use operators on lists of tensors, which PyTorch's optimizers call."""
     pair, other = [x.abs() + 0.5, x.tanh()], [x * 2, x.cos() + 3]
     for made in (
         torch._foreach_add(pair, other, alpha=3),
@@ -179,7 +181,7 @@ def grouped(x: torch.Tensor) -> torch.Tensor:
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:
-    """Divides by the largest value and multiplies by the sum, both without a gradient."""
+    """Divide by the largest value and multiply by the sum, both without a gradient."""
     largest = x.abs().max().detach()
     return x.square() / largest + torch.detach(x.sum()) * x.tanh()
 
@@ -189,7 +191,7 @@ def listed(x: torch.Tensor) -> torch.Tensor:
 
 
 class Experts(nn.Module):
-    """Multiplies each group of rows by another matrix. One group is empty."""
+    """A module that multiplies each group of rows by its own matrix. One group is empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,12 +206,12 @@ class Experts(nn.Module):
 
 
 def copied(x: torch.Tensor) -> torch.Tensor:
-    """Uses a copy without a gradient, and a tensor created from numbers."""
+    """Use a copy that has no gradient, and a tensor that is created from numbers."""
     return x * torch.tensor(x, dtype=torch.float64).float() + torch.tensor([1.0, 2.0, 3.0, 4.0])
 
 
 class Separate(nn.Module):
-    """Self-attention with three separate weight matrices, as WavLM calls it."""
+    """Self-attention with a separate weight matrix for queries, keys and values, as in WavLM."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,7 +260,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
 
 
 def step(run: Any, program: Any, x: torch.Tensor, masks: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Return the output, and the gradients of the input and of all parameters."""
+    """Run a forward and a backward. Return the output, and the gradients of the input and of all parameters."""
     x = x.clone().requires_grad_()
     parameters = list(program.parameters()) if isinstance(program, nn.Module) else []
     made = run(x, **masks)
@@ -341,8 +343,7 @@ def test_attention_with_dropout_has_the_gradient_of_its_own_draw() -> None:
     torch.testing.assert_close((gradient * along).sum(), ((far - near) / 2e-6).detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("dims", "training"), combined([1, 2, 3], [True, False]))
 def test_running_statistics_of_an_instance_norm_are_updated(dims: int, training: bool) -> None:
     kind = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[dims - 1]
     results = []
@@ -364,8 +365,10 @@ def test_thunders_interpreter_refuses_an_instance_norm_with_running_statistics()
     assert workbench.open(norm.eval(), x, device="cpu", capture="interpreter").capture == "interpreter"
 
 
-@pytest.mark.parametrize("kind", [nn.Softmax, nn.Softmin, nn.LogSoftmax])
-@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 4, 5), (2, 3, 4, 5)], ids=len)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    combined([nn.Softmax, nn.Softmin, nn.LogSoftmax], [(5,), (4, 5), (2, 4, 5), (2, 3, 4, 5)]),
+)
 def test_a_softmax_without_a_dimension_uses_pytorchs_default(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
     torch.manual_seed(3)
     module, x = kind(), torch.randn(shape, requires_grad=True)

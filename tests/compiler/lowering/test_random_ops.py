@@ -1,4 +1,4 @@
-"""Random operators draw PyTorch's numbers at the same seed, and only once: gradients use the same numbers."""
+"""With equal seeds, random operators draw PyTorch's numbers. They draw once, so gradients use the same numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from tests.trial_counts import combined
 from workbench.errors import ProgramError
 
 pytestmark = pytest.mark.slow
@@ -47,8 +48,7 @@ DRAWING: dict[str, tuple[Program, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("recomputed", [False, True])
-@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize(("name", "recomputed"), combined(DRAWING, [False, True]))
 def test_numbers_and_gradients_equal_pytorchs_at_the_same_seed(name: str, recomputed: bool) -> None:
     drawing, shape = DRAWING[name]
 
@@ -103,6 +103,7 @@ def test_a_compiled_operator_that_draws_is_refused_under_differentiation() -> No
         workbench.open(program, torch.randn(4, 6, requires_grad=True), device="cpu", capture="dynamo")
 
 
+@pytest.mark.long
 def test_a_model_that_skips_random_layers_trains_as_eager() -> None:
     torch.manual_seed(0)
     model = torchvision.models.SwinTransformer(

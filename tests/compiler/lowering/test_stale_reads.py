@@ -1,4 +1,4 @@
-"""Some of Thunder's gradients ignore an in-place write: a warning names each wrong gradient, and no other."""
+"""Some of Thunder's gradients ignore an in-place write. A warning names all of these, and no right gradient."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ FREE = (
     *("elu", "selu", "silu", "hardswish", "scale_by_its_sum"),
     *("hardswish_then_silu", "square_then_sine", "silu_then_relu"),
 )
-"""Cases that overwrite values without aliases. With Dynamo, they are computed out of place."""
+"""Cases that overwrite values without aliases. Capture by Dynamo replaces these writes by out-of-place operators."""
 
 
 def cases(every: Iterable[Any]) -> list[Any]:
-    """Return the cases as parameters. `make quick` runs only the first case."""
+    """Return the cases as pytest parameters. All except the first are marked `slow`, so `make quick` skips them."""
     return [
         pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=[pytest.mark.slow] * (at > 0))
         for at, one in enumerate(every)
@@ -70,7 +70,7 @@ def cases(every: Iterable[Any]) -> list[Any]:
 
 
 def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]:
-    """Open a program with an op in place; return its bench and the distance of its gradient from eager PyTorch's."""
+    """Open a program that applies an op in place. Return its bench and its gradient's distance from eager PyTorch's."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = torch.sin(x)
@@ -125,7 +125,7 @@ def test_a_gradient_that_is_lost_through_a_write_into_a_part_gives_a_warning() -
 
 
 class Normed(torch.nn.Module):
-    """Overwrites the result of batch normalization, as MobileNetV3 does."""
+    """A module that overwrites the result of batch normalization, as MobileNetV3 does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,6 +135,7 @@ class Normed(torch.nn.Module):
         return F.hardswish(self.norm(x), inplace=True).square().sum()
 
 
+@pytest.mark.slow
 def test_a_write_to_the_whole_result_of_an_operator_is_computed_out_of_place() -> None:
     x = torch.linspace(-3, 3, 40).reshape(8, 5).sin().requires_grad_()
     bench = workbench.open(Normed(), x, device="cpu", executor="torch")
@@ -152,7 +153,7 @@ def test_right_gradients_give_no_warning(name: str) -> None:
 
 
 def test_a_value_whose_memory_is_overwritten_later_may_not_be_recomputed() -> None:
-    """A router of experts saves a view of a sum. When the sum would be recomputed, its input is overwritten already."""
+    """The program saves a view of a sum, and then overwrites the input of the sum, as a router of experts does."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         top, _ = torch.topk(torch.softmax(torch.sin(x), -1), 2, dim=-1)

@@ -1,4 +1,4 @@
-"""Functions that check values before they compute are traced without the check, and give PyTorch's results."""
+"""PyTorch functions that check values of tensors are traced without the check, and give PyTorch's results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from tests.trial_counts import combined
 from workbench.errors import ProgramError
 
 pytestmark = pytest.mark.slow
@@ -66,14 +67,12 @@ def test_covariances_equal_eager(name: str) -> None:
 
 
 def test_correlations_of_complex_rows_equal_eager() -> None:
-    """PyTorch runs the complex quotient as a part, because Thunder's gradient of it is wrong."""
+    """Thunder's gradient of a complex quotient is wrong, so PyTorch runs the quotient as an opaque part."""
     x = torch.randn(4, 6, requires_grad=True)
     same(lambda x: torch.view_as_real(torch.corrcoef(torch.complex(x, x.square()))), x, capture="parts")
 
 
-@pytest.mark.parametrize("keepdim", [False, True])
-@pytest.mark.parametrize("dim", [None, 0, -1])
-@pytest.mark.parametrize("q", FRACTIONS, ids=str)
+@pytest.mark.parametrize(("q", "dim", "keepdim"), combined(FRACTIONS, [None, 0, -1], [False, True]), ids=str)
 def test_quantiles_equal_eager(q: float | torch.Tensor, dim: int | None, keepdim: bool) -> None:
     same(lambda x: torch.quantile(x, q, dim, keepdim), torch.randn(4, 6, requires_grad=True))
 
@@ -137,4 +136,4 @@ REFUSED: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, str]] = {
 def test_a_necessary_value_check_is_refused_with_a_remedy(name: str) -> None:
     program, given, advice = REFUSED[name]
     with pytest.raises(ProgramError, match=re.escape(advice)):
-        workbench.open(program, given, device="cpu")
+        workbench.open(program, given, device="cpu", capture="dynamo")

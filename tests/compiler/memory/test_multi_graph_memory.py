@@ -1,4 +1,4 @@
-"""Programs of several graphs: the predicted memory covers all parts and equals the measured memory."""
+"""For programs of several graphs, the predicted memory includes all parts and equals the measured memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 
 import workbench
 from tests.compiler.frontend.test_graph_breaks import Mysterious
+from tests.trial_counts import beyond
 from workbench.analysis.memory.multi_graph_memory import (
     Backward,
     Forward,
@@ -30,7 +31,7 @@ WIDTH = 64
 
 
 class Broken(nn.Module):
-    """A module in three parts, of which two read a value of the first. It returns a loss or two values."""
+    """A module in three parts. Parts two and three read a value of part one. It returns a loss or two values."""
 
     def __init__(self, loss: bool) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ def step() -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> int:
-    """Return the measured peak of a step under the choices in force."""
+    """Return the measured peak of a step under the current choices."""
     program = build()
     stepper = accuracy.Stepper(program, (x,), {}, bench.config.jit(program))
     for _ in range(2):
@@ -73,13 +74,17 @@ def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> in
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:UserWarning")
 @pytest.mark.parametrize(
     ("build", "rows", "part"),
-    [
-        (lambda: Broken(loss=True), 128, "part3 backward"),
-        (lambda: Broken(loss=False), 128, "part3 backward"),
-        (step, 256, "part1 backward"),
-        (step, 2, "part2"),
-    ],
-    ids=["a loss", "several outputs", "a training step", "a training step of few rows"],
+    beyond(
+        2,
+        [
+            (lambda: Broken(loss=True), 128, "part3 backward"),
+            (step, 256, "part1 backward"),
+            (lambda: Broken(loss=False), 128, "part3 backward"),
+            (step, 2, "part2"),
+        ],
+        rows=True,
+    ),
+    ids=["a loss", "a training step", "several outputs", "a training step of few rows"],
 )
 def test_the_predicted_peak_over_all_parts_equals_the_measured_peak(
     build: Callable[[], Any], rows: int, part: str
@@ -127,7 +132,7 @@ def inside(*, first_backward: int, live: list[int], peak: list[int], saved: int,
 
 
 def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -> None:
-    # The part saves 7 bytes of its own. It also saves its argument until the first statement of the backward.
+    # The part saves 7 bytes that it computes. It also saves its argument, until the first statement of its backward.
     part = inside(first_backward=1, live=[7, 3, 0], peak=[9, 8, 5], saved=7, dropped={0: 1, 2: 1})
     recorded = RecordedStep(
         (StorageAllocated(1, 1000),),
@@ -144,7 +149,8 @@ def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -
         (),
     )
     joined = join_step_memory(recorded, {"part1": part})
-    # 1000 bytes are always alive. The argument's 100 bytes, which the caller frees, stay saved. The output adds 10.
+    # 1000 bytes are always alive. The caller drops the argument of 100 bytes, but the part keeps it alive. The output
+    # has 10 bytes.
     expected = [1100, 1100 + 10 + 9, 1100 + 7 + 10, 1117, 1127, 1000 + 10 + 10 + 100 + 8, 1010, 1110]
     assert joined.live_bytes.tolist() == expected
     assert (joined.peak_bytes, joined.baseline_bytes, joined.peak_part) == (1128, 1000, "part1 backward")

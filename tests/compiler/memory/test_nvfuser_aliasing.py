@@ -1,4 +1,4 @@
-"""Which outputs of nvFuser fusions are views of which values, and how many bytes storages take on each device."""
+"""Views among the outputs of nvFuser fusions, and the bytes that storages take on a GPU and on a CPU."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_output_that_slices_an_input_of_its_fusion_keeps_the_whole_input() ->
     graph = planned(program, (2 * SIDE, 2 * SIDE))
     computed, view = where_outputs_lie(graph)
     assert computed != view
-    # The storage is the whole product, although the view shows only half of it.
+    # The view is only half of the product, but its storage has the whole product.
     assert int(graph.storages.bytes[view]) == (2 * SIDE) ** 2 * 4
     assert int(graph.storages.bytes[computed]) == 2 * SIDE * SIDE * 4
 
@@ -102,14 +102,14 @@ def test_storages_take_blocks_on_cuda_and_their_bytes_on_a_cpu(nbytes: int, on_c
 
 @pytest.mark.parametrize("executor", ["torch", "nvfuser"])
 def test_all_byte_sums_of_a_cuda_plan_are_multiples_of_blocks(executor: str) -> None:
-    """This includes saved bytes, peak, baseline and copies of gradients. Each tensor has 400 bytes."""
+    """Saved bytes, peaks and copies of gradients count whole blocks. Each tensor has 400 bytes, less than a block."""
     if executor == "nvfuser" and why_no_nvfuser():
         pytest.skip("nvFuser does not load")
     bench = workbench.open("residual_chain", device="planned", executor=executor, layers=2, grad=True)
-    plan, stage = bench.plan, bench._captured.stage
+    plan, context = bench.plan, bench._captured.context
     assert plan.saved_bytes
     assert plan.saved_bytes % CUDA_BLOCK_BYTES == 0
-    for graph in (plan.graph, stage.graph):
+    for graph in (plan.graph, context.graph):
         assert (graph.storages.bytes % CUDA_BLOCK_BYTES == 0).all()
         assert not np.any(graph.statements.transient_bytes % CUDA_BLOCK_BYTES)
         assert not any(n % CUDA_BLOCK_BYTES for n in (*graph.ends.copied_bytes, *graph.ends.copying_bytes))

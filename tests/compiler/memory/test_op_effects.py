@@ -1,4 +1,4 @@
-"""Memory effects of statements: views, in-place writes, transient memory, fusions, and tensors of an absent GPU."""
+"""Memory effects of statements: views, in-place writes, transient memory, fusions, and planned GPU tensors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def claimed(function: Any, *args: Any) -> Any:
 
 
 def of(trace: Any, symbol: str) -> tuple[Any, int]:
-    """Return the first statement with a symbol, and its position."""
+    """Return the first statement with the symbol's name, and its index in the trace."""
     position = next(i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.name == symbol)
     return trace.bound_symbols[position], position
 
@@ -90,7 +90,7 @@ def test_a_batched_matmul_counts_the_transient_copies_of_its_operands() -> None:
     trace = claimed(lambda x: x @ x.transpose(2, 3), heads)
     name = next(b.output.name for b in trace.bound_symbols if b.sym.name == "unpack_trivial")
     _, position = of(trace, "matmul")
-    # Each operand of a batched matmul is copied if its strides do not fold into one batch.
+    # A batched matmul copies an operand whose batch dimensions cannot be viewed as a single one. Here it copies both.
     assert trace_facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
 
 
@@ -103,7 +103,7 @@ def test_flops_are_formulas_for_matmuls_and_elements_for_pointwise_ops_and_zero_
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Empty the cache; record the names of statements that run to find facts."""
+    """Empty the cache of memory effects. Return a list of the statements that are run to find effects."""
     monkeypatch.setattr(facts_module, "_found", {})
     names: list[str] = []
     run = facts_module._StorageWalk.run
@@ -121,7 +121,7 @@ def test_equal_statements_of_different_programs_run_only_once(runs: list[str]) -
     def layers(count: int) -> int:
         before = len(runs)
         captured = api.capture(resolve("residual_chain", device="cpu", layers=count, grad=True), "torch")
-        trace_facts(captured.stage.claimed)
+        trace_facts(captured.context.claimed)
         return len(runs) - before
 
     assert layers(2) > 0
@@ -213,10 +213,10 @@ def test_arguments_keep_their_strides_and_shared_storages() -> None:
 @pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "")
 def test_statements_for_a_gpu_need_no_gpu() -> None:
     captured = api.capture(resolve("mlp", device="planned", layers=1), "nvfuser")
-    found = trace_facts(captured.stage.claimed)
+    found = trace_facts(captured.context.claimed)
     assert found.assumed == []
     devices = {
-        str(p.device) for b in captured.stage.claimed.bound_symbols for p in b.flat_proxy_outs if hasattr(p, "device")
+        str(p.device) for b in captured.context.claimed.bound_symbols for p in b.flat_proxy_outs if hasattr(p, "device")
     }
     assert all("cuda" in device for device in devices)
 
@@ -276,7 +276,7 @@ def test_fusions_that_differ_have_different_keys(change: str) -> None:
 
 @pytest.mark.slow
 def test_facts_of_a_statement_on_shared_memory_do_not_apply_to_separate_memory() -> None:
-    """Earlier, the facts of a copy onto itself were used for every copy of the same shape."""
+    """A copy of a tensor into itself and a copy between tensors have equal shapes, but other memory effects."""
 
     def onto_itself(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3

@@ -1,4 +1,4 @@
-"""A plan names each correction of Thunder that changes its program, with the lines, and no other correction."""
+"""A plan names only those corrections of Thunder's errors that change its program, with lines of the source."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.cli import main
 from workbench.compiler.trace.corrections import DRAWS, KINDS
 from workbench.core.executor import why_no_nvfuser
@@ -126,7 +127,7 @@ NEIGHBOURS: dict[str, tuple[Program, tuple[torch.Tensor, ...]]] = {
     "equal draws": (one_draw, (real(3, 3),)),
     "order of einsum": (lambda x, w: torch.einsum("ij,jk->ik", x, w).sum(), (real(2, 3), real(3, 4))),
 }
-"""For each correction, a program that it changes, and a similar program that no correction changes."""
+"""For each correction, a program without corrections that is similar to the program in `TOUCHED`."""
 
 
 def opened(name: str, program: Program, given: tuple[torch.Tensor, ...], **options: Any) -> workbench.bench.Workbench:
@@ -146,7 +147,7 @@ def test_the_page_of_corrections_equals_the_corrections_in_the_code() -> None:
     assert TOUCHED.keys() == NEIGHBOURS.keys() == KINDS.keys() > DRAWS
 
 
-@pytest.mark.parametrize("name", TOUCHED)
+@pytest.mark.parametrize("name", beyond(1, TOUCHED, pytest.mark.slow))
 def test_a_plan_names_the_correction_that_changes_its_program(name: str) -> None:
     bench = opened(name, *TOUCHED[name])
     (found,) = bench.plan.corrections
@@ -173,6 +174,7 @@ def test_a_correction_of_a_write_names_the_line_of_the_write() -> None:
     assert [line.partition("  ")[2] for line in found.lines] == ["y.mul_(y.sin())"]
 
 
+@pytest.mark.slow
 def test_a_program_captured_by_the_interpreter_is_corrected_too() -> None:
     for name in ("argmin", "complex products", "order of einsum"):
         (found,) = opened(name, *TOUCHED[name], capture="interpreter").plan.corrections

@@ -1,7 +1,7 @@
-"""Each random draw runs only once, in the forward, under every choice.
+"""Under all choices, each random draw runs only once, in the forward.
 
-Gradients are compared with finite differences of the compiled program at the same seed, in double precision. They are
-not compared with eager PyTorch, because it draws other numbers for some of these operators.
+Gradients are compared with finite differences of the compiled program, with the same seed and in double precision.
+They cannot be compared with eager PyTorch, which draws other numbers for some of these operators.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import workbench
-from tests.trial_counts import beyond
+from tests.trial_counts import beyond, combined
 from workbench.analysis.equivalence.prove import fault
 from workbench.bench import Workbench
 from workbench.compiler.interop.thunder_api import prims
@@ -49,10 +49,10 @@ DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         h.repeat(3, 3)[None, None], 2, output_size=tuple(h.shape)
     )[0, 0],
 }
-"""Functions by name. Each draws a tensor with the shape of its argument."""
+"""Functions that draw random numbers, by name. The result of each has the shape of its argument."""
 
 AGAIN = ("binomial", "fractional_max_pool2d", "poisson", "randint_like")
-"""Operators that draw random numbers and that Thunder would run a second time for their gradient."""
+"""Operators that draw random numbers. To compute their gradient, unmodified Thunder would draw a second time."""
 
 EXECUTORS = ("torch", "torchcompile")
 
@@ -72,7 +72,7 @@ def noisy(name: str) -> Callable[..., torch.Tensor]:
 
 
 def checkpointed(name: str) -> Callable[..., torch.Tensor]:
-    """Return the same program inside a region that `torch.utils.checkpoint` recomputes."""
+    """Return the program of `noisy` inside a region that `torch.utils.checkpoint` recomputes."""
     inside = noisy(name)
 
     def program(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -98,7 +98,7 @@ def leaves(bsyms: Any) -> Iterator[Any]:
 
 
 def drawn_in_backward(bench: Workbench) -> list[str]:
-    """Return the names of statements in the backward that draw random numbers."""
+    """Return the names of statements that draw random numbers in the backward."""
     backward = bench.plan.split.backward
     return [
         bsym.sym.name
@@ -123,18 +123,18 @@ def check_gradients(compiled: Callable[..., torch.Tensor], given: tuple[torch.Te
             tuple((t + sign * step * along if i == place else t).detach().requires_grad_() for i, t in enumerate(given))
             for sign in (1, -1)
         ]
-        # Not under no_grad: the program would be compiled again, and could draw in another order.
+        # Do not compute values under no_grad: the program would be compiled again, and could draw in another order.
         difference = ((value(shifted[0]) - value(shifted[1])) / (2 * step)).detach()
         torch.testing.assert_close((gradient * along).sum(), difference, rtol=1e-4, atol=1e-5)
 
 
 def parts_of(bench: Any) -> list[Workbench]:
-    """Return the parts that have plans, or the bench itself if the program is one graph."""
+    """Return the benches of all parts that are not opaque. If the program is one graph, return only its bench."""
     return [part for part in (getattr(bench, "parts", ()) or (bench,)) if hasattr(part, "plan")]
 
 
 def legal_choices(bench: Workbench) -> list[tuple[str, str]]:
-    """Return every legal option, not currently chosen, of every site of the levers `saved` and `remat`."""
+    """Return each site of the levers `saved` and `remat` with each of its legal options except the current one."""
     return [
         (site.id, option)
         for site in bench.plan.sites
@@ -144,9 +144,7 @@ def legal_choices(bench: Workbench) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("made", [noisy, checkpointed])
-@pytest.mark.parametrize("name", beyond(3, DRAWS, pytest.mark.slow))
+@pytest.mark.parametrize(("name", "made", "executor"), combined(DRAWS, [noisy, checkpointed], EXECUTORS, quick=2))
 def test_the_backward_of_a_plan_does_not_draw(name: str, made: Callable[[str], Any], executor: str) -> None:
     for part in parts_of(workbench.open(made(name), *arguments(), device="cpu", executor=executor)):
         assert part.plan.proof.proven
@@ -154,8 +152,7 @@ def test_the_backward_of_a_plan_does_not_draw(name: str, made: Callable[[str], A
 
 
 @needs_nvfuser
-@pytest.mark.parametrize("made", [noisy, checkpointed])
-@pytest.mark.parametrize("name", beyond(3, DRAWS, pytest.mark.slow))
+@pytest.mark.parametrize(("name", "made"), combined(DRAWS, [noisy, checkpointed], few=8, quick=2))
 def test_the_backward_of_a_plan_for_nvfuser_does_not_draw(name: str, made: Callable[[str], Any]) -> None:
     for part in parts_of(workbench.open(made(name), *arguments(torch.float32), device="planned", executor="nvfuser")):
         assert part.plan.proof.proven
@@ -163,9 +160,7 @@ def test_the_backward_of_a_plan_for_nvfuser_does_not_draw(name: str, made: Calla
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("made", [noisy, checkpointed])
-@pytest.mark.parametrize("name", beyond(4, DRAWS))
+@pytest.mark.parametrize(("name", "made", "executor"), combined(DRAWS, [noisy, checkpointed], EXECUTORS, few=2))
 def test_gradients_equal_finite_differences_with_the_same_random_numbers(
     name: str, made: Callable[[str], Any], executor: str
 ) -> None:
@@ -197,7 +192,7 @@ def test_an_option_that_would_repeat_a_draw_is_illegal_with_the_reason() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", beyond(1, range(6)))
 def test_under_random_choices_gradients_equal_finite_differences(seed: int) -> None:
     chance = random.Random(seed)
     name, made = chance.choice(list(DRAWS)), chance.choice([noisy, checkpointed])
@@ -226,6 +221,7 @@ def test_two_equal_draws_are_not_merged_under_nvfuser() -> None:
     assert len(bench.plan.corrections[1].lines) == 2
 
 
+@pytest.mark.slow
 def test_a_plan_names_the_lines_at_which_unmodified_thunder_would_draw_again() -> None:
     (cut,) = workbench.open(noisy("randn"), *arguments(), device="cpu", executor="torchcompile").plan.corrections
     assert "in a fusion" in cut.reason
@@ -237,7 +233,7 @@ def test_a_plan_names_the_lines_at_which_unmodified_thunder_would_draw_again() -
         assert plan.corrections == plan.warnings == ()
 
 
-@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("capture", beyond(1, ["dynamo", "interpreter"], pytest.mark.slow))
 def test_with_either_capture_a_checkpoint_saves_its_draw(capture: str) -> None:
     bench = workbench.open("checkpoint_dropout", device="cpu", executor="torch", capture=capture)
     assert drawn_in_backward(bench) == []
@@ -284,14 +280,14 @@ def test_a_stock_plan_with_more_or_fewer_draws_in_fusions_than_the_program_is_a_
         workbench.open(program, arguments(torch.float32)[1], device="planned", executor="nvfuser")
         for program in (twice, once)
     )
-    assert fault(two.stage.graph, two.stock_plan.graph) == ""
-    assert "2 times, but 1 times" in fault(two.stage.graph, one.stock_plan.graph)
-    assert "1 times, but 2 times in the stock plan" in fault(one.stage.graph, two.stock_plan.graph)
-    # Two draws from the same state of the generator are one draw.
+    assert fault(two.context.graph, two.stock_plan.graph) == ""
+    assert "2 times, but 1 times" in fault(two.context.graph, one.stock_plan.graph)
+    assert "1 times, but 2 times in the stock plan" in fault(one.context.graph, two.stock_plan.graph)
+    # Two draws from the same generator state give the same numbers, so they count as one draw.
     graph = two.stock_plan.graph
     names, inputs = list(graph.values.name), graph.statements.inputs
     rows = [row for row, name in enumerate(graph.statements.name) if "philox" in name]
     first, second = dict.fromkeys(tuple(names[value] for value in inputs[row].tolist()) for row in rows)
     merged = dict(zip(second, first, strict=True))
     values = dataclasses.replace(graph.values, name=tuple(merged.get(name, name) for name in names))
-    assert "2 times, but 1 times" in fault(two.stage.graph, dataclasses.replace(graph, values=values))
+    assert "2 times, but 1 times" in fault(two.context.graph, dataclasses.replace(graph, values=values))

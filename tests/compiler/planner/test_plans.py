@@ -1,4 +1,7 @@
-"""Plans without choices equal what unmodified Thunder executes. Ids are stable, and invalid plans are refused."""
+"""A plan without choices has the statements that unmodified Thunder executes. Ids of sites are stable.
+
+Invalid plans are refused.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from thunder.extend import FusionExecutor
 
 import workbench
 from tests.strategies import RandomProgram, programs
-from tests.trial_counts import amount
+from tests.trial_counts import amount, combined
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import ExecutorState, FusionOptions, region_executor
 from workbench.compiler.lowering import patch_context
@@ -36,7 +39,7 @@ BUILTIN: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {"layers": 1}),
     ("residual_chain", {"layers": 3, "grad": True}),
     ("residual_chain", {"layers": 3}),
-    pytest.param("llama", {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8}, marks=pytest.mark.slow),
+    ("llama", {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8}),
     ("batch_norm", {}),
     ("dropout_mlp", {}),
 ]
@@ -45,10 +48,7 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 
 
 class Stock(TorchCompileExecutor):
-    """Thunder's executor of torch.compile regions, with the workbench's rule for the statements of a region.
-
-    Fusion and rematerialization are Thunder's.
-    """
+    """Thunder's own torch.compile executor, except for the workbench's rule which statements a region may have."""
 
     def __init__(self) -> None:
         super().__init__("torchcompile_stock")
@@ -64,7 +64,7 @@ def statements(trace: Any) -> list[str]:
 
 
 class WholeNumbers(thunder.Transform):
-    """Drops gradients of integer values, as plans do. Thunder computes them, but autograd never asks for them."""
+    """A transform that drops gradients of integer values, as plans do. Thunder computes them, but nothing uses them."""
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         cut_off_whole_numbers(computation)
@@ -72,16 +72,16 @@ class WholeNumbers(thunder.Transform):
 
 
 def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[list[str]]:
-    """Return the statements that Thunder executes without the workbench, forward and backward."""
+    """Return the statements that Thunder executes without the workbench, as one list for each trace."""
     executors = [e for e in thunder.get_default_executors() if not isinstance(e, FusionExecutor)]
     if executor == "torchcompile":
         executors = [Stock(), *executors]
     jitted = thunder.jit(function, executors=executors, transforms=[WholeNumbers()])
-    # With these patches, values have the names of a plan, in which parameters are named by their paths.
+    # With these patches, parameters are named by their paths, so values have the same names as in a plan.
     with patch_context.install_patches():
         jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
     sides = [thunder.last_traces(jitted), thunder.last_backward_traces(jitted)]
-    # `last_backward_traces` is empty if the program has no backward.
+    # If the program has no backward, `last_backward_traces` returns no traces.
     return [statements(side[-1]) for side in sides if side]
 
 
@@ -97,7 +97,7 @@ def test_attention_on_a_planned_gpu_reads_its_mask(mask: torch.dtype | None) -> 
     assert bench.plan.warnings == ()
     assert bench.plan.proof.proven
     (name,) = {each.partition("_grad")[0] for each in bench.plan.graph.statements.name if "grad_forward" in each}
-    # `sdpafx` stands for flash attention, which takes no mask.
+    # `sdpafx` is flash attention, which supports no mask.
     assert name == ("sdpafx" if mask is None else "sdpaex")
 
 
@@ -107,22 +107,22 @@ def planned(bench: workbench.Workbench) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-@pytest.mark.parametrize(("name", "given"), BUILTIN)
-def test_without_choices_a_plan_equals_what_thunder_executes(name: str, given: dict[str, Any], executor: str) -> None:
+@pytest.mark.parametrize(("case", "executor"), combined(BUILTIN, ["torch", "torchcompile"]))
+def test_without_choices_a_plan_equals_what_thunder_executes(case: tuple[str, dict[str, Any]], executor: str) -> None:
+    name, given = case
     bench = opened(name, tuple(given.items()), executor)
     assert planned(bench) == unmodified(*bench.program.build(), executor)
 
 
 @functools.cache
 def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> workbench.Workbench:
-    """Return a bench without choices. All tests that do not change it share it."""
+    """Return a bench without choices. It is shared by tests, so they must not change it."""
     return workbench.open(name, device="cpu", executor=executor, settings=dict(given), capture="interpreter")
 
 
 @pytest.mark.slow
 @pytest.mark.drawn
-@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # warns that Thunder's gradients are wrong
+@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")  # a warning that Thunder's gradients are wrong
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 def test_the_stock_plan_of_a_random_program_equals_thunders_traces_and_has_unique_ids(
     executor: str,
@@ -137,7 +137,7 @@ def test_the_stock_plan_of_a_random_program_equals_thunders_traces_and_has_uniqu
         except ProgramError:
             assume(False)
         assert_unique(bench)
-        # If a program writes in place, the workbench may keep a value out of a region where Thunder does not.
+        # For a program that writes in place, the workbench may exclude a statement from a region that Thunder includes.
         if executor == "torch" or not writes:
             assert planned(bench) == unmodified(*program.build(), executor)
 
@@ -150,9 +150,9 @@ def assert_unique(bench: workbench.Workbench) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-@pytest.mark.parametrize(("name", "given"), BUILTIN)
-def test_ids_are_unique(name: str, given: dict[str, Any], executor: str) -> None:
+@pytest.mark.parametrize(("case", "executor"), combined(BUILTIN, ["torch", "torchcompile"]))
+def test_ids_are_unique(case: tuple[str, dict[str, Any]], executor: str) -> None:
+    name, given = case
     assert_unique(opened(name, tuple(given.items()), executor))
 
 
@@ -199,6 +199,7 @@ def test_ids_are_the_same_in_another_process(model: Path) -> None:
     assert set(done.stdout.split()) == sites_of(model)
 
 
+@pytest.mark.slow
 def test_ids_are_the_same_with_another_batch_size(model: Path) -> None:
     assert sites_of(model, layers=1, batch=4) == sites_of(model, layers=1, batch=16)
 
@@ -213,7 +214,7 @@ def test_ids_are_the_same_after_lines_were_moved(model: Path) -> None:
 @pytest.mark.slow
 def test_ids_of_existing_layers_stay_with_one_more_layer(model: Path) -> None:
     two, three = sites_of(model, layers=2), sites_of(model, layers=3)
-    # Ids of values between fusions may differ in the last layer, because the loss follows it.
+    # Ids of values between fusions may change in the last layer, because it was followed by the loss.
     assert {id for id in two if id.startswith("saved:") or ":0" in id} < three
 
 
@@ -238,7 +239,7 @@ def test_an_option_that_a_site_lacks_is_refused_in_each_call_of_a_replay() -> No
     id = next(site.id for site in bench.sites("saved") if site.values and "recompute" not in site.illegal)
     model, inputs, _ = bench.program.build()
     fast = dataclasses.replace(bench.config, choices={id: "recompte"}).jit(model)
-    # Otherwise the second call would run without the choice and without a message.
+    # Call twice: a faulty replay could refuse only the first call, and run the second one without the choice.
     for _ in range(2):
         with pytest.raises(ChoiceError, match="'recompte' is not an option here; legal: save, recompute") as refused:
             fast(*inputs)

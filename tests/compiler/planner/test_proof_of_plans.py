@@ -1,4 +1,4 @@
-"""Plans are proven before they are shown. A plan with other results is refused with the user's line."""
+"""Each plan is proven before it is shown. A plan with other results is refused with a line of the user's source."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def bench() -> Workbench:
 
 @pytest.fixture
 def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a lever wrong: if anything is chosen, it swaps the arguments of `sub`."""
+    """Make a lever wrong: under choices, it swaps the arguments of each `sub`."""
     right = Saved.before_fusion
 
-    def swapped(self: Saved, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        edited = from_trace(right(self, trace, choices, stage))
+    def swapped(self: Saved, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext) -> TraceCtx:
+        edited = from_trace(right(self, trace, choices, context))
         edited.bound_symbols = [
             bsym.from_bsym(args=bsym.args[::-1]) if choices and bsym.sym.name == "sub" else bsym
-            for bsym in right(self, trace, choices, stage).bound_symbols
+            for bsym in right(self, trace, choices, context).bound_symbols
         ]
         return edited
 
@@ -106,7 +106,7 @@ def test_an_update_that_thunder_loses_is_found_by_the_proof() -> None:
     thunders = thunder.jit(lose_an_update, executors=[torch_compile_ex], skip_inplace_alias_updates=True)
     thunders(*arguments)
     (executed,) = thunder.last_traces(thunders)[-1:]
-    proof = prove(bench.plan.graph, read_execution(executed, None, bench._captured.stage))
+    proof = prove(bench.plan.graph, read_execution(executed, None, bench._captured.context))
     assert not proof.proven
     assert "a.view(-1).add_(b.view(-1))" in proof.source
     assert "writes in place in the stock plan, but no statement of this plan does" in proof.difference
@@ -151,7 +151,8 @@ def hidden(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return y
 
 
-# With Dynamo, a write through a view reaches all aliases of the memory, also those of the caller.
+# This is not a fault with Dynamo: there, a write through a view reaches all aliases, also aliases that the caller
+# holds.
 @pytest.mark.parametrize("program", [late, hidden])
 def test_a_write_that_thunder_moves_to_the_backward_is_a_fault_under_all_choices(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
@@ -162,7 +163,7 @@ def test_a_write_that_thunder_moves_to_the_backward_is_a_fault_under_all_choices
     (warned,) = (warning for warning in warnings if "under any choices" in warning)
     assert bench.plan.to_json()["proven"] is False
     assert "which differs from Thunder's trace" in repr(bench)
-    # Under other choices, plans are not shown as proven either. The choices did not cause the fault.
+    # Plans under other choices are not shown as proven either, and have the same fault: choices did not cause it.
     legal = [site.id for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal]
     bench.choose({legal[0]: "offload"})
     assert (bench.plan.proof.proven, bench.plan.proof.fault) == (False, bench.stock_plan.proof.fault)
@@ -207,14 +208,15 @@ def test_with_regions_the_write_stays_in_the_forward(program: Any) -> None:
 def test_only_the_prover_makes_a_proof() -> None:
     makers = set()
     for path in sorted(Path(workbench.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "Proof" in text or "proven" in text else ():
             if isinstance(node, ast.Call) and (
                 (isinstance(node.func, ast.Name) and node.func.id == "Proof" and node.args + node.keywords)
                 or any(keyword.arg == "proven" for keyword in node.keywords)
             ):
                 makers.add((path.name, ast.unparse(node)))
     assert {name for name, _ in makers} == {"prove.py", "plan.py", "worker.py"}, makers
-    # `plan.py` makes a proof that is pending. `worker.py` reports the proofs of `jit` in an event.
+    # `plan.py` has the value of a pending proof. `worker.py` reports the proofs of `jit` in an event.
     assert [text for name, text in makers if name == "plan.py"] == ["Proof(False)"]
     assert all("proof.proven for proof in proofs" in text for name, text in makers if name == "worker.py")
 

@@ -1,4 +1,4 @@
-"""Under random choices, plans that use the memo of earlier plans equal plans without a memo."""
+"""Under random choices, plans that reuse statements of earlier plans from a memo equal plans without a memo."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import workbench
+from tests.trial_counts import beyond, combined
 from workbench.compiler import api
 from workbench.compiler.fastpath import final_claim as last_pass_module
 from workbench.compiler.fastpath.final_claim import claim_operators
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 
 def outcome(make: Callable[[], Any]) -> list[Any] | str:
-    """Make a plan; return it as data, or the message if it is refused."""
+    """Make a plan and return its tables and figures. If a choice is refused, return the message."""
     try:
         plan = make()
     except ChoiceError as error:
@@ -38,7 +39,7 @@ def outcome(make: Callable[[], Any]) -> list[Any] | str:
 
 
 def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str, str]:
-    """Return a few random legal choices; sites of all levers may be chosen."""
+    """Return random legal choices for one to six sites, of all levers."""
     able = [site for site in bench.stock_plan.sites if len(site.options) > 1]
     found = {}
     for site in draw.sample(able, draw.randint(1, 6)):
@@ -49,19 +50,23 @@ def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str,
 
 @pytest.mark.parametrize(
     ("program", "settings", "device", "executor"),
-    [
-        ("llama", {"layers": 1, "kv_heads": 2}, "planned", "nvfuser"),
-        ("adam", {}, "planned", "nvfuser"),
-        ("dropout_mlp", {"layers": 3}, "planned", "nvfuser"),
-        ("residual_chain", {"layers": 4, "grad": True}, "cpu", "torchcompile"),
-        ("mlp", {"layers": 3}, "cpu", "torch"),
-    ],
+    beyond(
+        2,
+        [
+            ("residual_chain", {"layers": 4, "grad": True}, "cpu", "torchcompile"),
+            ("adam", {}, "planned", "nvfuser"),
+            ("llama", {"layers": 1, "kv_heads": 2}, "planned", "nvfuser"),
+            ("dropout_mlp", {"layers": 3}, "planned", "nvfuser"),
+            ("mlp", {"layers": 3}, "cpu", "torch"),
+        ],
+        rows=True,
+    ),
 )
 def test_a_plan_after_other_plans_equals_the_plan_without_a_memo(
     program: str, settings: dict[str, Any], device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
-    # With few plans in the memo, entries are dropped and must be made again.
+    # Let the memo hold only three plans, so that it drops entries that are then made again.
     monkeypatch.setattr("workbench.compiler.trace.bsym_memo.PLANS", 3)
     monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
     bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
@@ -109,13 +114,13 @@ def test_statements_that_a_choice_does_not_touch_are_partitioned_once(monkeypatc
 
 
 def statements(trace: Any) -> list[Any]:
-    """Return the lines of a trace, and the source of each statement."""
+    """Return the lines of a trace, and the tags and source location of each statement."""
     lines = [line for line in str(trace).splitlines() if not line.startswith("# Constructed")]
     return lines + [(set(b.tags), b.source_filename, b.source_positions) for b in trace.bound_symbols]
 
 
 def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: PlanMemo | None) -> Any:
-    """Run the last pass; assert that its trace equals Thunder's, including names."""
+    """Run the workbench's last pass. Assert that its trace, with all names, equals that of Thunder's last pass."""
     own = from_trace(trace)
     own.names, own.bound_symbols = set(trace.names), list(trace.bound_symbols)
     theirs = _transform_for_operator_executor_execution(own, executors)
@@ -141,7 +146,7 @@ def test_if_the_last_pass_finds_an_unknown_statement_thunders_pass_runs(monkeypa
 
 
 def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU, the state of the generator is a number that statements read and write."""
+    """On a GPU, statements read and write the random generator's state as a number."""
     bench = workbench.open("dropout_mlp", layers=2, device="planned", executor="nvfuser")
     monkeypatch.setattr(
         last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's was asked")
@@ -162,7 +167,7 @@ def drawn(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_statement_whose_new_names_overlap_its_old_names_is_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conversion makes two values: in the second plan, the second value gets the name that the first had."""
+    """A conversion has two results. In the second plan, one has the name that the other had in the first plan."""
     bench = workbench.open(
         drawn, torch.randn(8, requires_grad=True), device="cpu", executor="torchcompile", capture="interpreter"
     )
@@ -181,19 +186,22 @@ def test_most_fusions_of_a_plan_are_reused_from_the_plan_before() -> None:
     bench.choose({able[-1].id: "recompute"})
     after = fusions(bench.plan)
     assert set(map(structure_of, after)) != set(map(structure_of, before))
-    # If a choice does not change a fusion, its statements are the same objects.
+    # For a fusion that the choice does not change, both plans have the same statement objects.
     kept = {ids(bsym.subsymbols) for bsym in after} & {ids(bsym.subsymbols) for bsym in before}
     assert len(kept) > len(after) / 2
 
 
 @pytest.mark.parametrize(
-    ("program", "settings"),
-    [("llama", {"layers": 3}), ("adam", {"parameters": 3}), ("residual_chain", {"layers": 5, "grad": True})],
+    ("case", "executor"),
+    combined(
+        [("llama", {"layers": 3}), ("adam", {"parameters": 3}), ("residual_chain", {"layers": 5, "grad": True})],
+        ["nvfuser", "torchcompile"],
+    ),
 )
-@pytest.mark.parametrize("executor", ["nvfuser", "torchcompile"])
 def test_a_region_is_fused_like_another_region_that_differs_only_in_names(
-    program: str, settings: dict[str, Any], executor: str, monkeypatch: pytest.MonkeyPatch
+    case: tuple[str, dict[str, Any]], executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    program, settings = case
     device = "planned" if executor == "nvfuser" else "cpu"
 
     def outcomes() -> tuple[list[Any], set[Structure], int]:
@@ -211,7 +219,7 @@ def test_a_region_is_fused_like_another_region_that_differs_only_in_names(
     each, apart, _ = outcomes()
     assert found == each
     assert count == len(apart)
-    # Statements of an optimizer are traced one by one, so equal statements of two parameters are not recognized.
+    # An optimizer is traced statement by statement, so equal statements for two parameters are not recognized as equal.
     assert (len(alike) < count) == (program != "adam")
 
 
@@ -288,7 +296,7 @@ def test_after_many_choices_the_memo_has_only_entries_of_the_last_plans() -> Non
 def test_duplicates_outside_fusions_are_found_as_in_thunder() -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         one, other = x @ w, x @ w
-        # The two products become one. Then the same values are used in another op and in another order.
+        # The two equal products become one. Later statements use them in other ops and in another order.
         return (
             one @ w,
             other @ w,
@@ -299,7 +307,7 @@ def test_duplicates_outside_fusions_are_found_as_in_thunder() -> None:
         )
 
     bench = workbench.open(program, torch.randn(4, 4), torch.randn(4, 4), device="planned", executor="nvfuser")
-    trace = bench._captured.stage.claimed
+    trace = bench._captured.context.claimed
     redundant: dict[Any, Any] = {}
     known: dict[Any, Any] = {}
     theirs = [

@@ -1,30 +1,23 @@
-"""Trace a program once without executing it. The result is a `Capture`, or a `PartsCapture` with several graphs."""
+"""Trace a program once without executing it. The result is a `Capture` of one graph, or a `PartsCapture` of several."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import os
-import sys
-import sysconfig
-import traceback
-import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from workbench.analysis.equivalence.prove import Prover
-from workbench.analysis.memory.multi_graph_memory import RecordedStep
+from workbench.compiler.driver.capture_parts import PartsCapture, capture_parts, count_operators, end_transforms
 from workbench.compiler.frontend import dynamo, fake_process_group, interpreter_checks, sharded_graphs
-from workbench.compiler.frontend import graph_breaks as parts
 from workbench.compiler.frontend.fx_to_thunder import count_checkpoints
-from workbench.compiler.frontend.trace_errors import FAILS, is_final, remedy
-from workbench.compiler.interop import devices, fake_gpu, source_file, thunder_api, thunder_patches
-from workbench.compiler.interop.gc_pause import paused_gc
+from workbench.compiler.frontend.source_frames import user_line
+from workbench.compiler.frontend.trace_errors import FAILS, RAISES, cause_of, is_final, remedy
+from workbench.compiler.interop import devices, fake_gpu, thunder_api, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     PrimIDs,
     TraceCtx,
@@ -39,13 +32,12 @@ from workbench.compiler.pipeline.lever_context import LeverContext
 from workbench.compiler.pipeline.stage_log import StageLog, StageTime
 from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
-from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.core.graph import Origin
 from workbench.errors import ProgramError, WorkbenchError, short_repr
-from workbench.interop.torch_private import FakeTensorMode, _autograd, _functorch_depth, _functorch_pop
-from workbench.programs import Program, modes, placement
+from workbench.programs import Program, modes
 from workbench.programs.files import describe_error
 from workbench.programs.tensors import find_tensors, state_of
+from workbench.util.gc_pause import paused_gc
 from workbench.util.planning_lock import one_at_a_time, planned_property
 
 if TYPE_CHECKING:
@@ -53,12 +45,12 @@ if TYPE_CHECKING:
     from workbench.compiler.planner.planner import BasePlan
 
 _REASONS = 3
-"""Largest number of layers for which a message gives the reason why they were traced separately."""
+"""Largest number of reasons in a message about layers that Dynamo traced separately."""
 
 
 @contextmanager
 def _thunder_state(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
-    """In this context, Thunder has the state of the compilation of a program."""
+    """In this context, Thunder reads its compile data, statistics and cache info from the compilation of a program."""
     token = thunder_api._cache_info_ctx.set(dict(cache_info))
     try:
         with langctxs.langctx(data.langctx), compile_data.compile_data_and_stats(data, stats):
@@ -67,41 +59,23 @@ def _thunder_state(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iter
         thunder_api._cache_info_ctx.reset(token)
 
 
-@contextmanager
-def _end_transforms() -> Iterator[None]:
-    """At the end of this context, end `torch.func` transforms that an untraceable program has left open.
-
-    Without this, later PyTorch code would run inside of these transforms.
-    """
-    depth = _functorch_depth()
-    refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
-    try:
-        yield
-    finally:
-        while _functorch_depth() > depth:
-            _functorch_pop()
-        # An open derivative has disabled saved-tensor hooks, which checkpoints need.
-        if refused is None:
-            _autograd._saved_tensors_hooks_enable()
-
-
 @dataclasses.dataclass
 class Planned:
-    """Results of planning a captured program so far. Only the thread that holds `PLANNING` may change them.
+    """Results of planning a captured program so far. Only the thread that holds the lock `PLANNING` may change them.
 
     Attributes
     ----------
     stock : (StageLog, Executed) or None
-        The execution traces without choices, with the times to make them. The first stock plan takes them; otherwise
-        None.
+        The execution traces without choices, and a log of the times to make these traces. The first stock plan takes
+        these traces. None after the first stock plan, and None if the program came from disk.
     prover : Prover or None
-        Proves that plans compute the same as the stock plan.
+        Proves that other plans compute the same results as the stock plan; None before the first plan.
     bases : OrderedDict
-        Maps choices to the base plan under these choices.
+        Maps choices to the plan that was made from the joint trace under these choices.
     entry : CacheEntry or None
         Entry of the disk cache to write after the stock plan; None if the program came from disk, or is not cached.
     on_disk : str
-        Cache status: the program came from disk, is cached, or is not cached for a stated reason.
+        Message about the disk cache: the program came from disk, is cached, or is not cached for a stated reason.
     """
 
     stock: tuple[StageLog, Executed] | None = None
@@ -119,9 +93,10 @@ class Capture:
     ----------
     program : Program
     executor : str
-    staged : LazyValue of LeverContext
-        Context of the joint trace.
+    lazy_context : LazyValue of LeverContext
+        The joint trace with all layers, and other input of levers.
     origins : tuple of Origin
+        Statements of the program before any pass.
     stages : tuple of StageTime
         Times of the stages in which the program was traced.
     ranks : Ranks or None
@@ -130,11 +105,11 @@ class Capture:
     why : str
         Reason why this front end was used.
     few : LeverContext or None
-        Context of the program without repeated layers, if exactly one run of layers was removed.
+        Like `context`, but without repeated layers; None unless exactly one sequence of repeated layers was removed.
     reduced : ReducedTrace or None
-        The program without these layers, and what is needed to add them again.
+        The trace without these layers, and the data to add the layers again.
     told : tuple of str or None
-        The value of `doubts`, if it was read from disk.
+        The value of `doubts`, if the program came from disk.
     kept : PlanMemo
         Cached facts about statements, which all plans share.
     planned : Planned
@@ -143,7 +118,7 @@ class Capture:
 
     program: Program
     executor: str
-    staged: LazyValue[LeverContext]
+    lazy_context: LazyValue[LeverContext]
     origins: tuple[Origin, ...]
     stages: tuple[StageTime, ...]
     ranks: fake_process_group.Ranks | None
@@ -160,7 +135,7 @@ class Capture:
 
     @contextmanager
     def thunder_state(self) -> Iterator[None]:
-        """In this context, Thunder has the state in which the program was traced."""
+        """In this context, patches, PyTorch's modes and Thunder's state are the same as when the program was traced."""
         with (
             patch_context.install_patches(),
             modes.active_modes(self.program.modes),
@@ -170,14 +145,19 @@ class Capture:
             yield
 
     @property
-    def stage(self) -> LeverContext:
-        """Input of levers, with all layers. Repeated layers are added at the first access."""
-        return self.staged.value
+    def rank_count(self) -> int:
+        """Number of ranks that share the program; 1 if the program is not shared."""
+        return self.ranks.count if self.ranks is not None else 1
+
+    @property
+    def context(self) -> LeverContext:
+        """The value of `lazy_context`. Repeated layers are added at the first access."""
+        return self.lazy_context.value
 
     @property
     def arguments(self) -> Mapping[str, torch.Tensor]:
         """Tensors of the trace's arguments, by name."""
-        return (self.few or self.stage).arguments
+        return (self.few or self.context).arguments
 
     @property
     def initial(self) -> TraceCtx:
@@ -187,7 +167,7 @@ class Capture:
 
     @planned_property
     def doubts(self) -> tuple[str, ...]:
-        """Sentences on results that are probably wrong; see `frontend.interpreter_checks.doubts`."""
+        """Warnings about gradients that are probably wrong; see `frontend.interpreter_checks.doubts`."""
         if self.told is not None or self.way != "interpreter":
             return self.told or ()
         with modes.active_modes(self.program.modes):
@@ -197,58 +177,6 @@ class Capture:
     def fingerprint(self) -> str:
         """Digest of the ids of the program's origins."""
         return fingerprint(self.origins)
-
-
-@dataclasses.dataclass(frozen=True)
-class PartCapture:
-    """A part of a program of several graphs.
-
-    Attributes
-    ----------
-    name : str
-        ``part1``, ``part2``, … in the order in which the parts first run.
-    piece : Piece
-    calls : int
-        Number of times that one call of the program runs the part.
-    refusal : str
-        Reason why PyTorch runs the part uncompiled; empty if Thunder compiles the part.
-    captured : Capture or None
-        None if PyTorch runs the part.
-    """
-
-    name: str
-    piece: parts.Piece
-    calls: int
-    refusal: str
-    captured: Capture | None
-
-
-@dataclasses.dataclass(frozen=True)
-class PartsCapture:
-    """A program of several graphs, each traced once.
-
-    Attributes
-    ----------
-    program : Program
-    executor : str
-    parts : tuple of PartCapture
-    why : str
-        Reason why the program was captured in parts.
-    recorded : RecordedStep or str
-        The tensors that are alive between the parts, or the reason why they are unknown.
-    """
-
-    program: Program
-    executor: str
-    parts: tuple[PartCapture, ...]
-    why: str
-    recorded: RecordedStep | str
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Digest of the parts, without lines and shapes."""
-        keys = "\n".join(part.piece.key for part in self.parts)
-        return hashlib.sha256(keys.encode()).hexdigest()[:16]
 
 
 @one_at_a_time
@@ -267,11 +195,11 @@ def capture(
     program : Program
     executor : str
     ranks : Ranks, optional
-        Ranks that share the program. It is traced as on rank 0; processes of the other ranks are not needed.
+        Ranks that share the program. The program is traced as on rank 0, without processes for the other ranks.
     front_end : {'auto', 'dynamo', 'interpreter', 'parts'}
         Front end; see `workbench.open`.
     entry : CacheEntry, optional
-        Entry of the disk cache; this function adds the functions that tracing visits.
+        Entry of the disk cache. This function adds to the entry all functions that tracing visits.
 
     Raises
     ------
@@ -287,11 +215,15 @@ def capture(
     if front_end == "dynamo":
         return _capture(program, executor, ranks, front_end, "asked for", entry)
     if front_end == "parts":
-        return _capture_parts(program, executor, "asked for")
+        return capture_parts(program, executor, "asked for", _graph_capture(executor))
     try:
         return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph", entry)
     except ProgramError as first:
         return _capture_fallback(program, executor, ranks, first, entry)
+
+
+def _graph_capture(executor: str) -> Callable[[Program, str], Capture]:
+    return lambda part, why: _capture(part, executor, None, "graph", why)
 
 
 def _capture_fallback(
@@ -301,109 +233,50 @@ def _capture_fallback(
     first: ProgramError,
     entry: CacheEntry | None,
 ) -> Capture | PartsCapture:
-    """Capture a program in parts, or else with the interpreter, after Dynamo and Thunder refused it as one graph."""
-    in_parts = None
+    """Capture a program in parts or with the interpreter, after its capture as one graph has failed.
+
+    The interpreter is used if the program cannot be captured in parts, or if Thunder cannot compile any part. `first`
+    is the error of the capture as one graph.
+    """
     takes_steps = bool(find_tensors(program.callable).optimizers)
+    in_parts: PartsCapture | None = None
+    refused = first
     if ranks is None and not is_final(str(first), takes_steps):
+        why = "a training step is split at its backward"
+        if not takes_steps:
+            why = f"not as one graph: {cause_of(str(first), dynamo.REFUSES)}"
         try:
-            why = "a training step is split at its backward" if takes_steps else f"not as one graph: {first}"
-            in_parts = _capture_parts(program, executor, why)
-        except ProgramError:
+            in_parts = capture_parts(program, executor, why, _graph_capture(executor))
+        except ProgramError as error:
             if takes_steps:
                 raise
+            refused = error
     if in_parts is not None and any(part.captured for part in in_parts.parts):
         return in_parts
     try:
         return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
     except ProgramError as second:
+        if in_parts is not None and program.fake_mode is None:
+            # Run the program, so that PyTorch refuses wrong arguments. Operators on fake tensors accept some arguments
+            # that PyTorch refuses, such as mixed data types.
+            count_operators(program)
+            return in_parts
+        if refused is not first and program.fake_mode is None and RAISES not in str(first):
+            raise refused from first
         if remedy(str(first)) or remedy(str(second)) or FAILS in str(first):
             raise first from second
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 
 
-def _read_remedy(program: Program, error: BaseException) -> str:
-    """Return advice for a program that reads tensor values between its graphs, according to the code that reads."""
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
-        names = sorted({type(each).__name__ for each in find_tensors(program.callable).optimizers})
-        return (
-            f"{' or '.join(names)} reads values in its step: open the part that returns the loss, and call "
-            "loss.backward() and the optimizer's step() outside"
-        )
-    return (
-        "it reads tensor values between graphs: stay in tensors, as torch.where does, or pass the values to the program"
-    )
-
-
-@_end_transforms()
-def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
-    """Run a program with fake tensors and Dynamo, and trace each graph that Dynamo finds.
-
-    Raises
-    ------
-    ProgramError
-        If the program reads values of tensors, which fake tensors do not have, or if it contains no operator.
-    """
-    mode = program.fake_mode or FakeTensorMode()
-    function, args, kwargs = program.callable, program.args, program.kwargs
-    try:
-        if program.fake_mode is None:
-            with mode:
-                given = (function, args, kwargs)
-                function, args, kwargs = placement.place_objects(given, placement.torch_device(program.device))
-        # Print the program's own output to stderr, so that it is not in the output of a command.
-        with redirect_stdout(sys.stderr), warnings.catch_warnings():
-            # A copy of the optimizer takes the step, so a scheduler of the user's optimizer would warn.
-            warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
-            found, recorded = parts.pieces_of(function, args, kwargs, mode)
-    except WorkbenchError:
-        raise
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # the program's own code may raise any error, and exit
-        if failed := dynamo.failed_operator(error):
-            raise ProgramError(failed) from error
-        told = remedy(describe_error(error)) or _read_remedy(program, error)
-        raise ProgramError(
-            f"{short_repr(program.name)} cannot be opened in parts: {told} ({describe_error(error)})"
-        ) from error
-    if not found:
-        raise ProgramError(f"{short_repr(program.name)} cannot be opened in parts: Dynamo found no operator in it")
-    made = []
-    for at, seen in enumerate(found):
-        captured, refusal = None, seen.piece.refusal
-        name = f"part{at + 1}"
-        if not refusal:
-            whole = dynamo.prepare_graph(function, args, kwargs, seen.piece.graph, seen.inputs)
-            kept = seen.piece.grad or "grad" in program.modes
-            own = program.spec.get("modes", {}) | ({} if kept else {"grad": "off"})
-            part = dataclasses.replace(
-                program,
-                name=f"{program.name} {name}",
-                callable=whole.function,
-                args=whole.inputs,
-                kwargs={},
-                spec={**program.spec, "modes": own},
-            )
-            try:
-                captured = _capture(part, executor, None, "graph", why)
-            except ProgramError as error:
-                refusal = str(error)
-        made.append(PartCapture(name, seen.piece, seen.calls, refusal, captured))
-    if not isinstance(recorded, str):
-        recorded = recorded.with_part_names({part.piece.key: part.name for part in made})
-    return PartsCapture(program, executor, tuple(made), why, recorded)
-
-
 def _refuse_backward_hooks(function: Any) -> None:
-    """Refuse modules with backward hooks. Thunder's interpreter ignores such hooks, so gradients would be wrong."""
+    """Refuse a module with backward hooks. Thunder's interpreter ignores such hooks, so gradients would be wrong."""
     for name, module in function.named_modules() if isinstance(function, torch.nn.Module) else ():
         if module._backward_hooks or module._backward_pre_hooks:
             told = f"the module {name or type(module).__name__} has backward hooks, which Thunder does not call"
             raise ProgramError(f"{told}: {remedy('backwards hooks require compiled autograd')}")
 
 
-@_end_transforms()
+@end_transforms()
 def _capture(
     program: Program,
     executor: str,
@@ -432,7 +305,15 @@ def _capture_once(
     *,
     few_layers: bool,
 ) -> Capture:
-    """Capture a program of one graph. With `few_layers`, trace only one of several equal layers."""
+    """Capture a program of one graph.
+
+    With `few_layers`, Thunder differentiates and claims (assigns to executors) only a few of several equal layers.
+
+    Raises
+    ------
+    LayerMismatch
+        If equal layers differ in the joint trace. The caller must then capture the program without `few_layers`.
+    """
     log = StageLog()
     kept = PlanMemo()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
@@ -489,7 +370,7 @@ def _capture_once(
             with _thunder_state(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
             unread = _unread_tensors(program, jitted, inputs)
-        assert hooks.stage is not None
+        assert hooks.context is not None
         if hooks.reduced:
             why += f"; gradients of {', '.join(map(str, hooks.reduced))} reuse those of others"
         if entry is not None:
@@ -506,29 +387,29 @@ def _capture_once(
         if front_end == "interpreter":
             interpreter_checks.refuse_written_leaves(jitted._lc_cs.last_traces[0], arguments)
         beside = frozenset(n for n, t in arguments.items() if any(t is each for each in given_back))
-        stage = hooks.stage.with_tensors(arguments, unread, beside)
+        context = hooks.context.with_tensors(arguments, unread, beside)
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         front_end = "parts" if front_end == "graph" else front_end
-        origins, times = stage.origins, tuple(log.times)
+        origins, times = context.origins, tuple(log.times)
         alone = len(hooks.reduced) == 1
         captured = Capture(
             program,
             executor,
-            LazyValue(lambda: stage),
+            LazyValue(lambda: context),
             origins,
             times,
             ranks,
             *made,
             front_end,
             why,
-            few=stage.few if alone else None,
+            few=context.few if alone else None,
             reduced=hooks.reduced[0] if alone else None,
             kept=kept,
         )
         # Make the execution traces without choices. If this fails, the caller tries a different front end.
         with captured.thunder_state():
             log = StageLog()
-            found = execution_traces(Hooks(executor, {}, log, memo=kept), captured.stage)
+            found = execution_traces(Hooks(executor, {}, log, memo=kept), captured.context)
             captured.planned.stock = log, found
         if front_end == "interpreter":
             interpreter_checks.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
@@ -536,41 +417,25 @@ def _capture_once(
         return captured
     except (WorkbenchError, LayerMismatch, KeyboardInterrupt):
         raise
-    except BaseException as error:  # the program's own code may raise any error, and exit
+    except BaseException as error:  # the program's own code may raise any error or exit
         reentrant = interpreter_checks.reentrant_reason(error) if front_end == "interpreter" else ""
         reason = reentrant or describe_error(error)
         advice = remedy(reason)
         message = f"{advice} ({reason})" if advice else reason
-        where = _user_line(error) if front_end == "interpreter" else ""
+        where = user_line(error) if front_end == "interpreter" else ""
         raise ProgramError(f"{where}Thunder cannot trace {short_repr(program.name)}: {message}") from error
 
 
 def _sharing_transforms(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
-    """Return the transforms that share Dynamo's graph of a program among ranks."""
+    """Return the transforms with which ranks share the graph that Dynamo captures from a program."""
     assert isinstance(program.callable, torch.nn.Module)
     if sharded_graphs.changes_device(program.callable, transforms):
         raise ProgramError("its parameters or buffers are not on the device of the rank")
     return sharded_graphs.ShardedModule(program.callable, transforms).transforms
 
 
-_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
-_COMPILER = os.path.dirname(os.path.dirname(__file__)) + os.sep
-
-
-def _user_line(error: BaseException) -> str:
-    """Return the beginning of a message about the user's line that raised `error`; empty if the line is not known."""
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not source_file.is_library(frame.filename)
-        and not frame.filename.startswith(_COMPILER)
-        and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
-    ]
-    return line_prefix(own[-1].filename, own[-1].lineno or 0) if own else ""
-
-
 def _unread_tensors(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """Return tensors of the program and of its inputs that are no arguments of its trace, one for each storage."""
+    """Map names to tensors of the program and its inputs: one tensor for each storage that the trace does not take."""
     given = {**find_tensors(program.args, "args").tensors, **find_tensors(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}

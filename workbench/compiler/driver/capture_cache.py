@@ -1,8 +1,8 @@
 """Disk cache of captured programs with their stock plans. An unchanged program is opened without a capture.
 
 The key of a file depends on the program, the executor and all versions. The file lists the functions that tracing has
-visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. Thunder's traces are
-stored as the fields of their statements; symbols, executors, types and devices are stored by name. A program that
+visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. The file contains the
+fields of each statement of Thunder's traces. Symbols, executors, types and devices are stored by name. A program that
 cannot be stored is captured each time.
 """
 
@@ -69,7 +69,7 @@ class CacheEntry:
     ----------
     key : str
     known : set of CodeType
-        Code objects that are part of the key.
+        Code objects that the key already covers.
     kinds : set of type and str
         Classes of the objects that the program holds, from `program_digest`.
     codes, functions : set
@@ -89,7 +89,7 @@ class CacheEntry:
     unread: str = ""
 
     def read_state(self, context: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
-        """Return the cached data of the program; None if there is none, or if code that tracing visited has changed.
+        """Return the cached data of the program; None if no readable file exists for the current code of the program.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class CacheEntry:
         return None
 
     def keep(self, captured: Capture, plan: Plan) -> str:
-        """Write a captured program with its stock plan to disk; return a message about success or failure."""
+        """Write a captured program with its stock plan to disk. Return a message about the success or failure."""
         try:
             functions = witnesses(self.codes, self.functions, self.known, self.kinds)
             seen = (*functions, *map(OperatorWitness.of, sorted(self.operators)))
@@ -148,7 +148,7 @@ def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: st
 
 
 def _device(program: Program) -> tuple[str, str]:
-    """Return the device and the name of the GPU. The name matters, because kernels allocate different memory."""
+    """Return the device and the GPU's name. Both are in the key, because a kernel's allocations depend on the GPU."""
     return program.device, torch.cuda.get_device_name() if program.device == "cuda" else ""
 
 
@@ -169,7 +169,7 @@ def versions() -> str:
 
 
 def _home(package: str) -> Path:
-    """Return the location of an imported package's files."""
+    """Return the folder of an imported package."""
     return Path(str(sys.modules[package].__file__)).parent
 
 
@@ -178,24 +178,24 @@ _LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
 
 
 def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
-    # If repeated layers were removed, store the program without them. They are added again at the first access.
-    stage = captured.few or captured.stage
-    tensors: dict[str, torch.Tensor] = {**stage.arguments}
+    # If repeated layers were removed, store the program without these layers. The layers are added at the first access.
+    context = captured.few or captured.context
+    tensors: dict[str, torch.Tensor] = {**context.arguments}
     return {
         "plan": {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan) if f.name not in _LEFT_OUT},
-        "stage": {
-            "executor": stage.executor,
-            "origins": stage.origins,
-            "joint": stage.joint,
-            "claimed": stage.claimed,
-            "has_backward": stage.has_backward,
-            "gathers_again": stage.gathers_again,
-            "beside": stage.beside,
-            "program": stage.program,
+        "context": {
+            "executor": context.executor,
+            "origins": context.origins,
+            "joint": context.joint,
+            "claimed": context.claimed,
+            "has_backward": context.has_backward,
+            "gathers_again": context.gathers_again,
+            "beside": context.beside,
+            "program": context.program,
         },
         "reduced": captured.reduced,
-        "tensors": _tensor_layouts(tensors, stage.unread),
-        # If layers were removed, `reduced` contains this trace.
+        "tensors": _tensor_layouts(tensors, context.unread),
+        # If layers were removed, `reduced` contains the first trace.
         "initial": captured.initial if captured.reduced is None else None,
         "cache_info": captured._cache_info,
         "way": captured.way,
@@ -205,7 +205,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
 
 
 def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple[Any, ...]]]:
-    """Return, for each table, the layouts of its tensors. Storages are numbered, so that tensors can share them."""
+    """Return the layouts of the tensors in each table. Equal storage numbers in layouts mean a shared storage."""
     storages: dict[int, int] = {}
     written = []
     for table in tables:
@@ -256,7 +256,17 @@ def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 
 def plan_of(state: Mapping[str, Any], replanned: LazyValue[tuple[Plan, LeverOutcome]], seconds: float) -> Plan:
-    """Return the stock plan from the cached state. The first access to its traces makes the plan again."""
+    """Return the stock plan from the cached data.
+
+    Parameters
+    ----------
+    state : mapping of str to object
+        Cached data of the program.
+    replanned : LazyValue of (Plan, LeverOutcome)
+        Makes the stock plan again at the first access to its traces.
+    seconds : float
+        Time to read the data.
+    """
     return Plan(
         **state["plan"],
         split=SplitTraces(lambda: (replanned.value[0].split.forward, replanned.value[0].split.backward)),
@@ -267,7 +277,10 @@ def plan_of(state: Mapping[str, Any], replanned: LazyValue[tuple[Plan, LeverOutc
 
 
 class _StatementPickler(pickle.Pickler):
-    """Writes the fields and structures of statements. Other data that is cached in statements is not written."""
+    """Pickles traces without the facts that statements cache.
+
+    Statements that shared a `Structure` before pickling also share a `Structure` after unpickling.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -276,14 +289,14 @@ class _StatementPickler(pickle.Pickler):
             fields[STRUCTURE] = structure_of(obj)
             if obj._call_ctx is None or obj.sym._bind_postprocess is None:
                 return object.__new__, (BoundSymbol,), fields
-            # Do not store the call context of the statement, which its symbol can restore.
+            # Do not store the call context of this statement, because `_bind_postprocess` of the symbol makes it again.
             return _make_bsym, (fields | {"_call_ctx": None},)
         if kind is Structure:
             return Structure, ()
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
-            # Pass `_fill`, because pickle would look up `__setstate__`, and a proxy looks for a Thunder method instead.
+            # Pass `_fill`, because pickle would look up `__setstate__`, and a proxy searches Thunder's methods for it.
             return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
         if isinstance(obj, TagBase):
             return getattr, (kind, obj._value)
@@ -320,7 +333,7 @@ def _make_bsym(fields: dict[str, Any]) -> Any:
 
 
 def _symbol_of(symbol: Any) -> Any:
-    """Return a function that finds a symbol when a file is read, and its arguments.
+    """Return a function, and the arguments with which this function finds a symbol when a file is read.
 
     Raises
     ------
@@ -373,7 +386,7 @@ def _operator(executor: str, name: str) -> Any:
 
 
 def _process_group() -> Any:
-    """Return the fake process group. It must be active while a file is read."""
+    """Return the fake process group, which must exist while a file is read."""
     return dist.group.WORLD
 
 

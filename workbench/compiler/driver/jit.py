@@ -1,4 +1,4 @@
-"""Compile a program by ``thunder.jit`` with the choices of a config, or without choices for a comparison."""
+"""Compile a program with ``thunder.jit``: with the choices of a config, or without choices for a comparison."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbench.programs.modes import active_modes
 
 
 def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
-    """Compile `fn` with ``thunder.jit`` and exactly the choices of a config.
+    """Compile `fn` with ``thunder.jit`` and the choices of a config.
 
     Parameters
     ----------
@@ -36,8 +36,9 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     observer : Observer, optional
         Is notified of stages and fusions during compilation.
     **options
-        Arguments for ``thunder.jit``. Transforms in `transforms` run before the workbench's own. By default,
-        `transforms` share the program among the ranks of this process's process group as the config says.
+        Arguments for ``thunder.jit``. Transforms in `transforms` run after the workbench has tagged the origins of
+        statements, and before all other transforms of the workbench. By default, `transforms` are the transforms that
+        share the program among the ranks of this process's group, as the config says.
 
     Warns
     -----
@@ -54,7 +55,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     ProgramError
         If `fn` cannot be shared among the config's number of ranks.
     PlanError
-        At the first call, before anything runs, if the compiled program is not proven to compute the same as `fn`.
+        At the first call, before anything runs, if there is no proof that the compiled program computes the same as
+        `fn`.
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
@@ -63,7 +65,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if shared is None:
         shared = fake_process_group.transforms_here(config, fn) if config.parallel else ()
     proofs: list[Proof] = []
-    # Use one object for all graphs and all recompilations, so that each warning is given once.
+    # Use one `Hooks` object for all graphs and all recompilations, so that each warning is given once.
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.config, hooks.warn, hooks.proofs = config, True, proofs
     if isinstance(fn, torch.nn.Module):
@@ -100,14 +102,15 @@ def _compile_graph(
         return dynamo.jit(fn, compiler, observer, modes)
     if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not sharded_graphs.changes_device(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
-    # The interpreter gives equal site ids. Unlike Dynamo, it also supports a module that a rank moves to its device.
+    # The interpreter gives the same site ids as Dynamo. Unlike Dynamo, the interpreter supports a module whose tensors
+    # a transform moves to the device of the rank.
     return _wrap_with_modes(modes, compiler(fn))
 
 
 def _compile_parts(
     config: Config, fn: Callable[..., Any], observer: Observer | None, shared: Sequence[Transform], options: Any
 ) -> Any:
-    """Compile a program of several graphs. Each graph has choices of its own."""
+    """Compile a program of several graphs. Each part has choices of its own."""
     proofs: list[Proof] = []
     names = {key: (name, kind) for name, (kind, _, key) in ((n, t.partition(":")) for n, t in config.parts.items())}
     met: set[str] = set()
@@ -120,12 +123,14 @@ def _compile_parts(
     for told in filter(None, found):
         warnings.warn(ConfigWarning(told), stacklevel=3)
 
-    def compiler_of(piece: graph_breaks.Piece) -> tuple[dynamo.Compiler | None, bool]:
+    def compiler_of(piece: graph_breaks.Piece) -> dynamo.Compiler | None:
         name, kind = names.get(piece.key, ("", ""))
         if not name:
             _warn_of_unknown_parts(config, piece, met)
-        if piece.refusal or kind == EAGER:
-            return None, bool(name)
+        # The config lists parts that PyTorch must run, because only planning finds all reasons not to compile a part.
+        # For example, the program may differentiate a gradient of the part again.
+        if not name or piece.refusal or kind == EAGER:
+            return None
         own = config.of_part(name)
         hooks = Hooks(config.executor, own.choices, observer)
         hooks.config, hooks.warn, hooks.proofs = own, True, proofs
@@ -136,11 +141,12 @@ def _compile_parts(
             transforms = [first, *shared, *rest]
             return patch_context.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
-        return compile_function, bool(name)
+        return compile_function
 
     made = graph_breaks.CompiledParts(fn, compiler_of, observer, config.modes)
     jitted = dynamo.wrap_like(fn, made)
-    jitted._workbench_proofs, jitted._workbench_jitted = proofs, made.jitted
+    jitted._workbench_proofs = proofs
+    jitted._workbench_jitted, jitted._workbench_uncompiled = made.jitted, made.uncompiled
     return jitted
 
 
@@ -150,7 +156,7 @@ def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[s
         warnings.warn(
             ConfigWarning(
                 f"{piece.source or 'a part'} is not a part for which the config for {short_repr(config.program)} was "
-                "made for: it is compiled without choices. Open the program again to make choices for it"
+                "made: PyTorch runs it as it is. Open the program again to make choices for it"
             ),
             stacklevel=2,
         )
@@ -158,7 +164,10 @@ def _warn_of_unknown_parts(config: Config, piece: graph_breaks.Piece, met: set[s
 
 
 def _wrap_with_modes(modes: Mapping[str, str], jitted: Any) -> Any:
-    """Return the result of `thunder.jit`, which now sets PyTorch's modes in each call."""
+    """Make the result of `thunder.jit` set PyTorch's modes in each call.
+
+    Return the same object if it is a module, and a wrapper if it is a function.
+    """
     if not modes:
         return jitted
     module = isinstance(jitted, torch.nn.Module)
@@ -183,7 +192,7 @@ def proofs_of(jitted: Any) -> tuple[Proof, ...]:
 def unmodified(
     fn: Callable[..., Any], transforms: Sequence[Transform] = (), entry_points: Sequence[str] = WAYS
 ) -> Callable[..., Any]:
-    """Compile a program with unmodified Thunder and its default executors, as the reference of runs.
+    """Compile a program with unmodified Thunder and its default executors. Runs use the result as their reference.
 
     Parameters
     ----------
@@ -217,7 +226,7 @@ def stock(
         return patch_context.jit(function, transforms=list(sharing))
 
     if capture == "parts":
-        made = graph_breaks.CompiledParts(fn, lambda piece: (None if piece.refusal else compile_function, False))
+        made = graph_breaks.CompiledParts(fn, lambda piece: None if piece.refusal else compile_function, planned=False)
         given: Callable[..., Any] = dynamo.wrap_like(fn, made)
         given._workbench_jitted = made.jitted  # type: ignore[attr-defined]
         return given

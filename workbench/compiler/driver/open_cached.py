@@ -1,4 +1,4 @@
-"""Capture a program, or read it from disk if it was captured before and no code that tracing visited has changed."""
+"""Capture a program, or read the captured program from disk if the code that tracing visited has not changed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from workbench.compiler.driver import capture as capturing
 from workbench.compiler.driver import capture_cache
-from workbench.compiler.driver.capture import Capture, PartsCapture
+from workbench.compiler.driver.capture import Capture
+from workbench.compiler.driver.capture_parts import PartsCapture
 from workbench.compiler.frontend import fake_process_group
 from workbench.compiler.fusion.fusion_passes import own_names
 from workbench.compiler.interop import devices
-from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.compiler.layers.expand_trace import TraceExpander
 from workbench.compiler.lowering import patch_context
 from workbench.compiler.pipeline.compilation import Hooks
@@ -23,6 +23,7 @@ from workbench.compiler.trace.bsym_memo import PlanMemo
 from workbench.compiler.trace.lazy_value import LazyValue
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import Program, modes
+from workbench.util.gc_pause import paused_gc
 from workbench.util.planning_lock import one_at_a_time
 
 
@@ -31,7 +32,7 @@ from workbench.util.planning_lock import one_at_a_time
 def capture(
     program: Program, executor: str, ranks: fake_process_group.Ranks | None = None, front_end: str = "interpreter"
 ) -> Capture | PartsCapture:
-    """Trace a program once, or read it from disk; see `workbench.compiler.driver.capture.capture`.
+    """Trace a program once, or read it from the disk cache; see `workbench.compiler.driver.capture.capture`.
 
     Raises
     ------
@@ -55,7 +56,7 @@ def _from_disk(
     entry: capture_cache.CacheEntry,
     begun: float,
 ) -> Capture | None:
-    """Return the capture of a program from the disk cache; None if it is not cached or has changed."""
+    """Return the capture of a program from the disk cache; None if the cache has no valid entry for the program."""
     kept = PlanMemo()
     hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
     with ExitStack() as inside:
@@ -70,53 +71,54 @@ def _from_disk(
                 transforms[1:1] = inside.enter_context(group)
             return nullcontext()
 
-        # Make the executors before the file is read: this registers them, and the file names symbols by executor.
+        # Make the executors before the file is read. Reading looks up symbols by the name of their executor, and making
+        # an executor registers its name.
         executors, transforms = hooks.executors(), hooks.transforms()
         found = entry.read_state(enter)
         if found is None:
             return None
 
         def stand_in() -> None:
-            """Do nothing. Thunder's state needs a function, and the traced function is not needed again."""
+            """Do nothing. `thunder.jit` needs a function, but the program is not traced again."""
 
-        # Transforms that share a program among ranks need the module.
+        # Transforms that share a program among ranks need the module itself.
         whole = found["way"] == "interpreter" or ranks is not None
         function = program.callable if whole else stand_in
         jitted = patch_context.jit(function, executors=executors, transforms=transforms)
         mode = program.fake_mode or FakeTensorMode()
         arguments, unread = capture_cache.tensors_of(found["tensors"], mode)
     jitted._lc_cs.last_traces = [found["initial"] or found["reduced"].program]
-    of_stage = dict(found["stage"])
-    joint = of_stage.pop("joint")
-    stage = LeverContext(**of_stage, gradients=LazyValue(lambda: joint), arguments=arguments, unread=unread)
+    of_context = dict(found["context"])
+    joint = of_context.pop("joint")
+    context = LeverContext(**of_context, gradients=LazyValue(lambda: joint), arguments=arguments, unread=unread)
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
-    reduced, staged = found["reduced"], LazyValue(lambda: stage)
+    reduced, lazy_context = found["reduced"], LazyValue(lambda: context)
     if reduced is not None:
-        staged = LazyValue(lambda: _expand_context(stage, TraceExpander(reduced), captured))
+        lazy_context = LazyValue(lambda: _expand_context(context, TraceExpander(reduced), captured))
     way = (found["way"], found["why"])
     again = LazyValue(lambda: replan(captured, {}))
     plan = capture_cache.plan_of(found, again, time.perf_counter() - begun)
     captured = Capture(
         program,
         executor,
-        staged,
-        stage.origins,
+        lazy_context,
+        context.origins,
         plan.opening,
         ranks,
         *state,
         *way,
-        few=None if reduced is None else stage,
+        few=None if reduced is None else context,
         reduced=reduced,
         told=found["doubts"],
         kept=kept,
     )
     captured.planned.on_disk = "from disk"
-    captured.planned.bases[()] = BasePlan(plan, staged, LazyValue(lambda: again.value[1]))
+    captured.planned.bases[()] = BasePlan(plan, lazy_context, LazyValue(lambda: again.value[1]))
     return captured
 
 
 def _expand_context(few: LeverContext, unfolder: TraceExpander, captured: Capture) -> LeverContext:
-    """Return the context of a program with all layers, from the context `few` without repeated layers."""
+    """Add the repeated layers to the context `few`, and return the context of the program with all layers."""
     with captured.thunder_state():
         gradients, claimed = unfolder.expand_later(few.joint), unfolder.expand(few.claimed)
         whole = dataclasses.replace(few, gradients=gradients, claimed=own_names(claimed), program=unfolder.program)

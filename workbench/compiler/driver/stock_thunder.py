@@ -1,4 +1,4 @@
-"""Compile a program with unmodified Thunder, as a user without the workbench would."""
+"""Compile a program with unmodified Thunder, as a user would do without the workbench."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from workbench.compiler.frontend import dynamo
 from workbench.compiler.interop import thunder_api
-from workbench.errors import ProgramError, one_line
+from workbench.errors import ProgramError, is_out_of_memory, one_line
 
 WAYS = ("thunder.jit", "thunderfx")
 """Functions of Thunder that compile a program, in the order in which they are tried. `thunder.jit` uses Thunder's
@@ -20,7 +20,9 @@ _FEW_LETTERS = 300
 
 
 class StockCompiled:
-    """A program compiled by unmodified Thunder, with the first function of Thunder that accepts the program.
+    """A program that unmodified Thunder compiles at the first call.
+
+    The call tries Thunder's functions in order, and keeps the result of the first function that accepts the program.
 
     Parameters
     ----------
@@ -30,9 +32,9 @@ class StockCompiled:
     Attributes
     ----------
     way : str
-        The function that accepted the program; empty before the first call.
+        Name of the function that accepted the program; empty before the first call.
     refusals : tuple of str
-        For each function that was tried before, the reason why it refused the program.
+        Messages of the functions that refused the program, in the order in which they were tried.
     """
 
     def __init__(self, program: Callable[..., Any], entry_points: Sequence[str] = WAYS) -> None:
@@ -62,7 +64,7 @@ class StockCompiled:
             try:
                 found = made(*args, **kwargs)
             except Exception as error:
-                if is_about_memory(error):
+                if is_out_of_memory(error):
                     raise
                 self.refusals += (refusal(way, error),)
                 continue
@@ -72,7 +74,7 @@ class StockCompiled:
 
     @property
     def _lc_cs(self) -> Any:
-        """Thunder's compile statistics. They exist only for `thunder.jit`."""
+        """Thunder's compile statistics. They exist only if `thunder.jit` accepted the program."""
         if self.way != "thunder.jit":
             raise AttributeError("Thunder keeps no statistics of the whole program")
         return self._made._lc_cs
@@ -86,7 +88,7 @@ class StockCompiled:
 
 
 class _StockModule(dynamo.CompiledModule):
-    """A module compiled as `StockCompiled`. It has the parameters and buffers of the original module."""
+    """A module that calls `StockCompiled`. It has the parameters and buffers of the original module."""
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -106,11 +108,6 @@ def compile_unmodified(program: Callable[..., Any], entry_points: Sequence[str] 
 
 
 def refusal(entry_point: str, error: BaseException) -> str:
-    """Return one line on why the function `entry_point` of Thunder refuses a program."""
+    """Return a message of one line that says why Thunder's function `entry_point` refuses a program."""
     words = one_line(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     return f"{entry_point} refuses it ({words[:_FEW_LETTERS]})"
-
-
-def is_about_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out; such an error is no refusal of the program."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

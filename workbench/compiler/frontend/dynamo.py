@@ -1,7 +1,7 @@
-"""Programs captured by Dynamo: capture of a whole program as one graph, and compilation when a program is called.
+"""Capture a whole program as one graph with Dynamo, and compile such a program when it is called.
 
-Planning and running both use `torch.compile` with a backend of this module, so that both get the same graph. Dynamo
-handles code around the graph, such as a dataclass for the outputs or a counter on a module.
+Planning and running both use Dynamo with a backend of this module, so that both get the same graph. Dynamo handles code
+around the graph, such as a dataclass for the outputs or a counter on a module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
 from workbench.compiler.frontend.source_frames import Frame, frames_of
-from workbench.compiler.frontend.trace_errors import FAILS, RAISES, remedy
+from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
@@ -54,11 +54,11 @@ from workbench.programs.modes import active_modes
 _AS_IT_IS = contextlib.nullcontext()
 
 type Compiler = Callable[[Callable[..., Any]], Any]
-"""`thunder.jit` with its options set."""
+"""Function that calls `thunder.jit` with fixed options."""
 
 
 class NotOneGraphError(ProgramError):
-    """Dynamo does not capture a program as one graph. The message says where and why."""
+    """Dynamo cannot capture a program as one graph. The message contains the user's line and the reason."""
 
 
 class _CapturedError(Exception):
@@ -73,11 +73,10 @@ class WholeGraph:
     ----------
     graph : GraphModule
     inputs : tuple of Tensor
-        Arguments of the function: parameters, buffers and the tensors of the call, followed by the constants of the
-        graph.
+        Arguments of `function`: parameters, buffers and the tensors of the call, followed by the constants of the
+        graph. If ranks share the program, the parameters and buffers are in `function` instead of in `inputs`.
     function : callable
-        Argument for `thunder.jit`. If ranks share the program, the function is a module with the parameters and
-        buffers.
+        Argument for `thunder.jit`. If ranks share the program, this is a module.
     taken : tuple of int
         Indices of the graph inputs that `function` takes.
     codes : tuple of CodeType
@@ -100,7 +99,7 @@ class WholeGraph:
 def whole_graph(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, shared: bool = False
 ) -> WholeGraph:
-    """Capture the graph of a call of a program, without running it.
+    """Capture the graph of a call of a program. Dynamo traces the call, but does not run it.
 
     Parameters
     ----------
@@ -146,7 +145,7 @@ def whole_graph(
             except TorchDynamoException as again:
                 raise NotOneGraphError(_reason(again)) from again
         except Exception as error:
-            # If an assertion of Dynamo fails, the error contains only the line of the program.
+            # If an assertion of Dynamo fails, the message names only the user's line. Add the line of the assertion.
             if "\nfrom user code:" not in str(error):
                 raise
             line = traceback.extract_tb(error.__traceback__)[-1].line
@@ -157,13 +156,15 @@ def whole_graph(
 
 
 class DynamoCompiled:
-    """A program that Thunder compiles when the program is called. Dynamo captures one graph for each kind of call.
+    """A program that Dynamo and Thunder compile when it is called.
+
+    Dynamo captures a new graph for a call that does not match an earlier graph, for example because of other shapes.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
     compiler : callable
-        Returns the result of `thunder.jit` for a function. Called once for each graph.
+        Returns the result of `thunder.jit` for a function. It is called once for each graph.
     observer : optional
         Receives the time that Dynamo takes, as the stage ``capture``.
     modes : mapping of str to str, optional
@@ -191,15 +192,16 @@ class DynamoCompiled:
         self._jitted: Any = None
         self._since = 0.0
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        # True if compiled code, or code that is not compiled yet, may read the flag that `decompose_layers` sets.
+        # True if the next call may run or compile code that reads the flag that `decompose_layers` sets.
         self._asks = True
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False
-        around = functools.partial(allow_compilation, self._limit, self._codes)
+        around = functools.partial(allow_compilation, self._limit, self._codes, in_parts=not self._whole)
         self._call = compile_with(program, Backend(WeakMethod(self._compile)), fullgraph=self._whole, around=around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled program. If no compiled graph fits the call, first compile a new graph."""
+        forget(())
         self._since = time.perf_counter()
         self._given = (args, kwargs)
         usual = _AS_IT_IS if dynamo_stance.is_default_stance() else dynamo_stance.default_stance()
@@ -219,7 +221,7 @@ class DynamoCompiled:
                 self._given = ((), {})
 
     def _recapture_message(self) -> str:
-        """Return the message for too many captured calls. It says how the last call differed from earlier calls."""
+        """Return the error message for a program that was captured too often. It explains the last capture."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured again in {self._limit} calls, because each call differed from all "
@@ -228,7 +230,10 @@ class DynamoCompiled:
         )
 
     def _last_change(self) -> str:
-        """Return how the last captured call differs from earlier calls, with the line of code; empty if unknown."""
+        """Return the line of code and the guard by which the last captured call differs from earlier calls, as a text.
+
+        The text is empty if the difference is unknown.
+        """
         known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
         last, number = "", -1
         # Each capture appends one reason for each existing graph, beginning with the newest graph.
@@ -243,12 +248,12 @@ class DynamoCompiled:
 
     @property
     def _lc_cs(self) -> Any:
-        """Thunder's statistics of the graph compiled last."""
+        """Thunder's statistics of the last compiled graph."""
         return self._last._lc_cs
 
     @property
     def _lc_cd(self) -> Any:
-        """Thunder's compile data of the graph compiled last."""
+        """Thunder's compile data of the last compiled graph."""
         return self._last._lc_cd
 
     @property
@@ -272,7 +277,7 @@ class DynamoCompiled:
 
 
 class CompiledModule(torch.nn.Module):
-    """A module that calls `DynamoCompiled`, with the parameters, buffers and modules of the original module."""
+    """A module that calls `DynamoCompiled`. It has the parameters, buffers and modules of the original module."""
 
     def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
         super().__init__()
@@ -283,7 +288,7 @@ class CompiledModule(torch.nn.Module):
 
     @property
     def training(self) -> bool:
-        """Mode of the original module."""
+        """True if the original module is in training mode."""
         return bool(self._original.training)
 
     @training.setter
@@ -292,12 +297,12 @@ class CompiledModule(torch.nn.Module):
             self._original.training = mode
 
     def set_maker(self, again: Callable[[torch.nn.Module], Any]) -> None:
-        """Set the function that makes a `CompiledModule` from a module, for copies and for other processes."""
+        """Set the function that compiles a copied or unpickled module."""
         self.__dict__["_again"] = again
 
     def __reduce__(self) -> tuple[Callable[[torch.nn.Module], Any], tuple[torch.nn.Module]]:
-        # Pickle only the original module. The copy compiles when it is called, because compiled code is bound to the
-        # tensors of this module.
+        # Pickle only the original module, because compiled code is bound to the tensors of this module. The copy is
+        # compiled when it is called.
         again = self.__dict__["_again"]
         if again is None:
             raise WorkbenchError(
@@ -314,7 +319,7 @@ class CompiledModule(torch.nn.Module):
         return self._compiled._last_change()
 
     def train(self, mode: bool = True) -> CompiledModule:
-        """Set the mode of the original module, which is also the mode of this module."""
+        """Set the original module to training or eval mode. This module has the same mode."""
         self._original.train(mode)
         return self
 
@@ -334,7 +339,7 @@ class CompiledModule(torch.nn.Module):
 
 
 def detach_outputs(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs a graph, then detaches the outputs that need no gradient in eager PyTorch.
+    """Return a function that runs a graph and detaches the outputs that do not require gradients in eager PyTorch.
 
     Thunder returns all outputs of a program from one autograd function, so all outputs require gradients.
     """
@@ -361,7 +366,10 @@ def jit(
     observer: Any = None,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Return a function that compiles a program with Dynamo and Thunder when it is called; for a module, a module."""
+    """Return a wrapper that compiles a program with Dynamo and Thunder when the wrapper is called.
+
+    If the program is a module, the wrapper is a module.
+    """
     return wrap_like(program, DynamoCompiled(program, compiler, observer, modes))
 
 
@@ -372,9 +380,9 @@ def jit_among_ranks(
     observer: Any = None,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Return a module that is compiled when it is called, for a module that ranks share.
+    """Wrap a module that ranks share. The wrapper compiles the module when it is called.
 
-    As in Thunder, the returned module has the parameters of this rank.
+    The wrapper is a module with the parameters of this rank, like a result of `thunder.jit`.
 
     Parameters
     ----------
@@ -382,7 +390,7 @@ def jit_among_ranks(
     transforms : sequence of Transform
         Thunder's transforms that share the parameters among ranks.
     compiler : callable
-        Returns the result of `thunder.jit` for a module and transforms. Called once for each graph.
+        Returns the result of `thunder.jit` for a module and transforms. It is called once for each graph.
     observer, modes
         As in `DynamoCompiled`.
     """
@@ -393,27 +401,27 @@ def jit_among_ranks(
         jitted = compiler(function, shared_by)
         module = made()
         assert module is not None, "it is called"
-        # The attributes of the module are those of the graph that was compiled last.
+        # Show Thunder's data and statistics of the last compiled graph on the module.
         module._lc_cd, module._lc_cs = jitted._lc_cd, jitted._lc_cs
         return jitted
 
     shared_by, module = shared.transforms, shared.module
-    # Nothing is compiled before the first call.
+    # Delete Thunder's data from the module, because no graph is compiled before the first call.
     del shared, module._lc_cd, module._lc_cs
     module._forward_fn = DynamoCompiled(program, compile_function, observer, modes, shared=True)
     return module
 
 
 def wrap_like(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
-    """Return the compiled program; if the original program is a module, return a module."""
+    """Return `compiled`. If the original program is a module, return a module that calls `compiled`."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
 def _call_after_hooks(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
     """Call a program. If a Hugging Face model has to install hooks first, install the hooks and call again.
 
-    Such a model installs hooks in the first call that collects hidden states or attentions. The model installs them
-    under a lock, which Dynamo cannot trace.
+    Such a model installs hooks in the first call that returns hidden states or attentions. The model installs these
+    hooks while it holds a lock, and Dynamo cannot trace locks.
     """
     try:
         return call()
@@ -437,14 +445,14 @@ def prepare_graph(
     shared: bool = False,
     counts: ReuseCounts | None = None,
 ) -> WholeGraph:
-    """Return a captured graph in a form for `thunder.jit`.
+    """Convert a captured graph to a `WholeGraph`, which has the function and the arguments for `thunder.jit`.
 
-    If ranks share the program, call this function during the capture.
+    If ranks share the program, call this function during the capture, because it reads Dynamo's state.
 
     Raises
     ------
     ProgramError
-        If ranks share the program, and the program returns or stores a parameter, of which each rank has only a part.
+        If ranks share the program, and the program returns or stores a parameter. Each rank has only a part of it.
     """
     erase_vmap(graph)
     known = _names_of(program, args, kwargs)
@@ -468,7 +476,7 @@ def prepare_graph(
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
-    """Map the `id` of each of a program's tensors to the name that Thunder's interpreter gives it."""
+    """Map the `id` of each tensor of a program to the tensor's name in traces of Thunder's interpreter."""
     names: dict[int, str] = {}
     if isinstance(program, torch.nn.Module):
         for table in (program.named_parameters(), program.named_buffers()):
@@ -482,7 +490,11 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return names
 
 
-def _reason(error: BaseException, intro: str = "Dynamo gives no whole graph: ", internal: str = "") -> str:
+REFUSES = "Dynamo gives no whole graph: "
+"""Words between the user's line and Dynamo's reason in a refusal."""
+
+
+def _reason(error: BaseException, intro: str = REFUSES, internal: str = "") -> str:
     """Return the user's line of code and Dynamo's reason, as one line of text.
 
     If the error has no reason, use `internal` as the reason.
@@ -493,9 +505,9 @@ def _reason(error: BaseException, intro: str = "Dynamo gives no whole graph: ", 
 
 
 def failed_operator(error: BaseException) -> str:
-    """Return a text that names an operator that refuses its arguments whatever their values.
+    """Return a message about an operator that failed on fake tensors for a reason other than unknown values.
 
-    The text begins with the line of user code. It is empty if no operator refused its arguments.
+    The message begins with the line of user code. It is empty if `error` is not about such an operator.
     """
     message = str(error)
     if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
@@ -506,11 +518,15 @@ def failed_operator(error: BaseException) -> str:
 
 
 def reason_of(graph: fx.GraphModule) -> str:
-    """Return the user's line of code and why Dynamo ended a graph there; empty if the program returned."""
+    """Return a text with the user's line of code at which Dynamo ended a graph, and with the reason.
+
+    The text is empty if the graph ends where the program returns.
+    """
     ended: Any = graph.compile_subgraph_reason
     if not ended.graph_break:
         return ""
-    return one_line_message(ended.reason, [Frame(f.filename, f.lineno or 0, f.name) for f in ended.user_stack], "")
+    reason = break_words(ended.reason) or ended.reason
+    return one_line_message(reason, [Frame(f.filename, f.lineno or 0, f.name) for f in ended.user_stack], "")
 
 
 def one_line_message(message: str, frames: Sequence[Frame], intro: str) -> str:
@@ -518,7 +534,7 @@ def one_line_message(message: str, frames: Sequence[Frame], intro: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     raises = lines[0] == "Observed exception"
-    # For an error of the program itself, Dynamo's explanation says only that there is an error.
+    # For an error that the program raises, Dynamo's explanation contains no details of the error.
     explained = parts.get("Explanation") or parts.get("Developer debug context", "")
     own_error = _own_error(parts) if raises else _known_error(lines[0], explained)
     raises = bool(own_error) or raises
@@ -544,7 +560,7 @@ _FAILED = re.compile(
 
 
 def _operator_failure(reason: str, detail: str) -> str:
-    """Return name, arguments and PyTorch's message of an operator that refuses its arguments; empty if none does."""
+    """Return the name, arguments and error of an operator that refuses its arguments; empty for any other failure."""
     if reason == "TypeError when making fake tensor call":
         target, _, words = detail.removeprefix("TypeError ").partition(": ")
         return f"{_operator(target)} {FAILS}: TypeError: {words.replace('FakeTensor.', 'Tensor.')}"
@@ -563,14 +579,14 @@ def _operator(target: str) -> str:
 
 
 def _known_error(reason: str, detail: str) -> str:
-    """Return the text of a program's error that Dynamo mistakes for an internal error; empty if there is none."""
+    """Return the program's own error if Dynamo reports it as a failure of Dynamo; empty for any other failure."""
     if reason == "failed to find name in frame builtins" and (name := re.search(r"`(\w+)`", detail)):
         return f"NameError: name '{name[1]}' is not defined"
     return reason if reason.startswith("AttributeError: 'Tensor' object has no attribute") else ""
 
 
 def _own_error(parts: Mapping[str, str]) -> str:
-    """Return the text of a program's error as Python prints it, found in Dynamo's message for developers."""
+    """Return the error that the program raises, as Python prints it. `parts` are the parts of Dynamo's message."""
     context = parts.get("Developer debug context", "")
     found = re.fullmatch(r"raised exception (\w+)\(\[(.*)\]\)", context)
     if found is None:

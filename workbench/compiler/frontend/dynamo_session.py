@@ -1,8 +1,8 @@
 """Compile with Dynamo under the PyTorch settings that the workbench needs.
 
-Setting and restoring these settings takes longer than all other Python code in a call of a compiled program. Therefore
-the settings apply only while Dynamo compiles. A call that matches compiled code sets only the flags that its guards
-check.
+To change and restore these settings takes longer than all other Python code in a call of a compiled program. Therefore
+the settings apply only while Dynamo compiles. A call that matches compiled code sets only the flags that the guards of
+this code check.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.interop import dynamo_patches, dynamo_stance
-from workbench.compiler.interop.dynamo_cleanup import record_compiled
+from workbench.compiler.interop.dynamo_cleanup import callback_running, record_compiled
 from workbench.compiler.interop.shared_context import shared_context
 from workbench.compiler.lowering import without_value_checks
 from workbench.compiler.lowering.patch_context import compile_alone
@@ -27,8 +27,8 @@ from workbench.interop.torch_private import dynamo_config, eval_frame
 from workbench.programs.modes import active_modes
 
 RECOMPILE_LIMIT = 64
-"""Largest number of kinds of calls that are captured for one program. Calls may differ in shapes, modes, and train or
-eval. PyTorch's limit is 8.
+"""Largest number of graphs that Dynamo captures for one program. For example, calls with other shapes or other modes
+need a new graph. PyTorch's default is 8.
 """
 
 
@@ -46,16 +46,18 @@ def compile_with(
 
     Parameters
     ----------
-    program, backend : callable
+    program : callable
+    backend : callable
+        Dynamo's backend, which compiles a graph.
     fullgraph : bool, optional
         Whether the program must be one graph.
     around : callable, optional
-        Context in which Dynamo compiles. A call that matches compiled code does not enter this context.
+        Returns the context in which Dynamo compiles. A call that matches compiled code does not enter this context.
     """
 
     # Make a new function for each compilation, because Dynamo attaches compiled code to code objects. Compiled code on
-    # the original code object would count against the limit of every other compilation of this program. It would also
-    # outlive this compilation.
+    # the original code object would count against the limit of every other compilation of this program. Dynamo would
+    # also keep this compiled code after the compiled program is deleted.
     def call(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
 
@@ -73,41 +75,65 @@ def compile_with(
 def _callback_in_context(
     around: Callable[[], contextlib.AbstractContextManager[None]], converts: Any
 ) -> Callable[..., Any]:
-    """Return Dynamo's callback for frames without matching compiled code, wrapped in a context."""
+    """Wrap the function that Dynamo calls to compile a frame, so that it runs in the context `around`."""
 
     # Copy the callback's attributes, because Dynamo identifies the backend of a callback by its attributes.
     @functools.wraps(converts, updated=("__dict__",))
     def converted(*args: Any, **kwargs: Any) -> Any:
-        with around():
+        with callback_running(), around():
             return converts(*args, **kwargs)
 
     return converted
 
 
 @contextlib.contextmanager
-def allow_compilation(limit: int, codes: set[CodeType]) -> Iterator[None]:
-    """Let Dynamo compile one program up to `limit` times; add the compiled code objects to `codes`.
+def allow_compilation(limit: int, codes: set[CodeType], *, in_parts: bool = False) -> Iterator[None]:
+    """In this context, Dynamo can compile one program up to `limit` times. Add the compiled code objects to `codes`.
 
-    Wait until no other thread is planning or has set process-wide modes for its program.
+    First wait until no other thread is planning or has set process-wide modes for a program. With `in_parts`, Dynamo
+    breaks graphs in loops, and runs a function uncompiled if it cannot compile the function.
     """
-    with compile_alone(), active_modes({}), dynamo_settings(limit), record_compiled(codes):
+    with contextlib.ExitStack() as inside:
+        inside.enter_context(compile_alone())
+        inside.enter_context(active_modes({}))
+        inside.enter_context(dynamo_settings(limit))
+        if in_parts:
+            inside.enter_context(dynamo_patches.graph_breaks_in_loops())
+            inside.enter_context(run_uncompiled_after_errors())
+        inside.enter_context(record_compiled(codes))
         yield
 
 
 class _ErrorLog(logging.Filter):
-    """Drops the log entries of errors that PyTorch also raises, so that the user sees each error once."""
+    """Drops log entries that contain an exception.
+
+    Such an entry tells nothing new: PyTorch also raises the exception, or the failing code runs uncompiled.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not record.exc_info
 
 
+class _ScalarAdvice(logging.Filter):
+    """Drops Dynamo's advice to set `capture_scalar_outputs`. The workbench does not use this setting."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "capture_scalar_outputs" not in str(record.msg)
+
+
 _raised = _ErrorLog()
+_advice = _ScalarAdvice()
 _FAKES = logging.getLogger("torch._subclasses.fake_tensor")
+_FRAMES = logging.getLogger("torch._dynamo.convert_frame")
+_SCALARS = logging.getLogger("torch._dynamo.variables.tensor")
 
 
 @contextlib.contextmanager
 def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
-    """Let Dynamo compile a program up to `limit` times. If calls are nested, the highest limit applies."""
+    """In this context, Dynamo has the workbench's settings, and can compile a program up to `limit` times.
+
+    If several of these contexts are active, the highest limit applies.
+    """
     with _our_options(), without_value_checks.traced():
         _keep_to(_limits.append, limit)
         try:
@@ -129,13 +155,14 @@ def _keep_to(change: Callable[[int], None], limit: int) -> None:
 
 @shared_context
 def _our_options() -> Iterator[None]:
-    """Set Dynamo's options as the workbench needs them."""
+    """In this context, Dynamo has the options that the workbench needs."""
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
     _FAKES.addFilter(_raised)
+    _SCALARS.addFilter(_advice)
     try:
-        # Let Dynamo record each recurrent network as one operator, which is decomposed when a graph is traced.
+        # Let Dynamo record each recurrent network as one operator. `fx_to_thunder` decomposes this operator later.
         dynamo_config.allow_rnn = True
-        # Ignore log calls, which are not part of a program's computation.
+        # Ignore log calls, because they are not part of a program's computation.
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
@@ -146,14 +173,16 @@ def _our_options() -> Iterator[None]:
         for name, value in before.items():
             setattr(dynamo_config, name, value)
         _FAKES.removeFilter(_raised)
+        _SCALARS.removeFilter(_advice)
 
 
 @shared_context
 def decompose_layers() -> Iterator[None]:
-    """Set a flag with which PyTorch's transformer layers compute with several operators.
+    """In this context, PyTorch's transformer layers compute with several operators.
 
-    In eval mode without gradients, each layer would otherwise be one operator, which Thunder does not know. Dynamo's
-    guards check the flag, so it must also be set in each call.
+    Outside of this context, each layer in eval mode without gradients is one operator. Thunder does not support this
+    operator. The context sets a flag of PyTorch. Dynamo's guards check this flag, so the context must also be active in
+    each call.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -173,10 +202,27 @@ _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ign
 
 
 @shared_context
-def no_collections() -> Iterator[None]:
-    """Prevent garbage collection by Dynamo after each compilation.
+def run_uncompiled_after_errors() -> Iterator[None]:
+    """In this context, Dynamo runs an operator or a function uncompiled if its compilation fails.
 
-    A garbage collection would visit all traces made so far, including traces of programs that were opened earlier. Such
+    Programs in parts are captured and compiled in this context.
+    """
+    before = dynamo_config.suppress_errors
+    dynamo_config.suppress_errors = True
+    _FRAMES.addFilter(_raised)
+    try:
+        with dynamo_patches.graph_breaks_at_failures():
+            yield
+    finally:
+        dynamo_config.suppress_errors = before
+        _FRAMES.removeFilter(_raised)
+
+
+@shared_context
+def no_collections() -> Iterator[None]:
+    """In this context, Dynamo does not collect garbage after each compilation.
+
+    A collection would visit all traces in memory, including traces of programs that were opened earlier. Such
     collections took up to a third of the time to open a small program.
     """
     before = dynamo_config.run_gc_after_compile
@@ -191,6 +237,6 @@ def no_collections() -> Iterator[None]:
 def _methods_of(*attributes: tuple[str, Any]) -> frozenset[Any]:
     """Return the public methods among attributes of a class.
 
-    The attributes are the key of the cache, because libraries may add methods to loggers when they are imported.
+    The attributes are the key of the cache, because a library may add methods to the class when it is imported.
     """
     return frozenset(method for name, method in attributes if callable(method) and not name.startswith("_"))

@@ -1,14 +1,14 @@
-"""Replay of a step in several parts on fake tensors.
+"""Rehearse a step of a program that has several parts, and record which tensors are alive between the parts.
 
-The replay finds the tensors that are alive between parts, and their lifetimes.
-
-Each part that Thunder compiles is one autograd function here. This function saves nothing for the backward, because the
-part's plan counts the saved tensors. All code between the parts is the program's own. Python, autograd and optimizers
-therefore hold tensors exactly as long as in a run.
+A rehearsal runs the step on fake tensors, or on a copy of the program whose tensors have values. Each part that Thunder
+compiles is one autograd function in the rehearsal. The autograd function keeps no recorded tensor alive for the
+backward, because the part's plan counts the saved tensors. All code between the parts is the program's own. Python,
+autograd and optimizers therefore hold tensors exactly as long as in a run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,19 +27,43 @@ from workbench.analysis.memory.multi_graph_memory import (
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, tree_iter
 
 
+class UnplannablePartError(Exception):
+    """The step uses a part in a way that no plan supports, so PyTorch must run the part.
+
+    Attributes
+    ----------
+    part : str
+    reason : str
+    """
+
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(reason)
+        self.part, self.reason = part, reason
+
+
+_DIFFERENTIATED_AGAIN = (
+    "its gradient is differentiated again (create_graph=True), and a plan has no second derivatives: PyTorch runs it"
+)
+WRITES_HISTORY = (
+    "it writes into another part's result that has a gradient, and a plan has no such write: PyTorch runs it"
+)
+_BACKWARD_AGAIN = "several backwards run through it, and a plan has one: PyTorch runs it"
+
+
 class StepRecorder:
-    """Records what a step allocates, runs and frees.
+    """Records the storages that a step allocates and frees, and the parts that it runs.
 
     Parameters
     ----------
-    mode : FakeTensorMode
-        Mode of the program's tensors.
+    mode : FakeTensorMode or None
+        Mode of the program's tensors; None if the tensors have values.
     tensors : sequence of Tensor
-        Parameters, buffers, inputs and the state of optimizers.
+        Tensors that exist before the step: parameters, buffers, inputs and the state of optimizers.
     """
 
-    def __init__(self, mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> None:
-        self.mode = mode
+    def __init__(self, mode: FakeTensorMode | None, tensors: Sequence[torch.Tensor]) -> None:
+        self.mode: contextlib.AbstractContextManager[Any] = mode or contextlib.nullcontext()
+        self._has_values = mode is None
         self.events: list[Event] = []
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
@@ -52,15 +76,15 @@ class StepRecorder:
         self.events.clear()
 
     def recorded_step(self) -> RecordedStep:
-        """Return the recorded step so far."""
-        return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque))
+        """Return the events that are recorded so far."""
+        return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque), self._has_values)
 
     def stop(self) -> None:
         """Stop recording."""
         self._noting = False
 
     def note(self, tensor: Any) -> int:
-        """Record the storage of a tensor if it is new, and return its number. Return -1 for any other value."""
+        """Return the number of a tensor's storage, or -1 for any other value. If the storage is new, record it."""
         if not isinstance(tensor, torch.Tensor):
             return -1
         storage = tensor.untyped_storage()
@@ -81,54 +105,64 @@ class StepRecorder:
         if self._noting:
             self.events.append(event)
 
-    def run(self, part: str, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-        """Record a part that Thunder compiles, and return its outputs.
+    def run(
+        self, part: str, function: Callable[..., Any], arguments: Sequence[Any], constants: Sequence[Any] = ()
+    ) -> Any:
+        """Run and record a part that Thunder compiles, and return its outputs.
 
         Parameters
         ----------
         part : str
         function : callable
-            Computes the outputs on fake tensors.
-        inputs : sequence
-            The part's arguments, followed by the tensors that the part's graph contains.
+            Computes the outputs of the part from its arguments.
+        arguments, constants : sequence
+            Arguments of the part, and the tensors that its graph contains.
+
+        Raises
+        ------
+        UnplannablePartError
+            Raised in the backward of the outputs, if this backward runs a second time or is itself differentiated.
         """
+        inputs = (*arguments, *constants)
+        differentiable = torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)
+        tape = _Tape(function, arguments) if self._has_values and differentiable else None
         with self.mode, torch.no_grad():
-            made = function()
+            made = function(*arguments)
         several = isinstance(made, tuple | list)
         outputs = list(made) if several else [made]
         self._calls += 1
         at = len(self.events)
-        arguments = tuple(map(self.note, inputs))
+        given = tuple(map(self.note, inputs))
         numbers = tuple(map(self.note, outputs))
         handed_out = self.events[at:]
         del self.events[at:]
-        self.events += [Forward(part, self._calls, arguments, numbers), *handed_out]
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+        self.events += [Forward(part, self._calls, given, numbers), *handed_out]
+        if differentiable:
             tensors = [at for at, output in enumerate(outputs) if isinstance(output, torch.Tensor)]
             stand: Any = _PartNode.apply  # without types in torch
-            joined = stand(self, self._calls, [outputs[at] for at in tensors], *inputs)
+            joined = stand(self, part, self._calls, tape, [outputs[at] for at in tensors], *inputs)
             for at, output in zip(tensors, joined, strict=True):
                 outputs[at] = output
         return tuple(outputs) if several else outputs[0]
 
     def run_opaque(self, part: str, function: Callable[..., Any]) -> Any:
-        """Record each operator of a part that PyTorch runs, and return the outputs of the part."""
+        """Run a part that PyTorch runs uncompiled, record the results of its operators, and return its outputs."""
         self.opaque[part] = None
         with self.mode, _Noting(self):
             return function()
 
     def step(self, call: Callable[[], Any], takes_steps: bool) -> None:
-        """Run a step: the forward, and the backward if an output requires grad.
+        """Run and record a step: the forward, and the backward if an output requires gradients.
 
         Parameters
         ----------
         call : callable
             Calls the program with its inputs.
         takes_steps : bool
-            Whether the program calls backward itself.
+            Whether the program runs the backward itself, as a training step with an optimizer does.
         """
-        # Do not use a mode that intercepts operators, because Dynamo would then never again compile the user's
-        # functions. A tensor that is made between parts is therefore recorded when a part receives the tensor.
+        # Do not use a `TorchDispatchMode` here, because Dynamo would run the user's functions uncompiled. A tensor that
+        # is made between parts is therefore recorded when a part receives the tensor.
         outputs = call()
         for tensor in _tensors(outputs):
             self.note(tensor)
@@ -137,7 +171,11 @@ class StepRecorder:
         self.stop()
 
     def _differentiate(self, outputs: Any) -> None:
-        """Differentiate as a run does. A single scalar output is the loss; otherwise, outputs get new cotangents."""
+        """Run the backward of the outputs in the same way as a run does.
+
+        If the only output of a floating-point or complex type is a scalar, this output is the loss. Otherwise, each
+        output that requires a gradient receives a new gradient.
+        """
         floating = [output for output in _tensors(outputs) if output.is_floating_point() or output.is_complex()]
         wanted = [output for output in floating if output.requires_grad]
         if not wanted:
@@ -149,12 +187,47 @@ class StepRecorder:
         loss(self, *wanted).backward()
 
 
+class _Tape:
+    """A second forward of a part, under autograd and on copies of the arguments. It provides gradients with values.
+
+    Autograd saves only tensors of this second forward. The recorded tensors therefore live as long as in a run.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        state = torch.get_rng_state()
+        self._leaves = [value.detach().requires_grad_() if _requires_grad(value) else value for value in arguments]
+        copies = [
+            leaf.clone() if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) else leaf
+            for value, leaf in zip(arguments, self._leaves, strict=True)
+        ]
+        with torch.enable_grad():
+            made = function(*copies)
+        torch.set_rng_state(state)
+        self._outputs = _tensors(made)
+
+    def gradients(self, cotangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """Return the gradient of each argument that requires a gradient, and None for each other argument."""
+        pairs = [
+            (output, cotangent)
+            for output, cotangent in zip(self._outputs, cotangents, strict=True)
+            if cotangent is not None and output.requires_grad
+        ]
+        leaves = [leaf for leaf in self._leaves if _requires_grad(leaf)]
+        outputs, given = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        made = iter(torch.autograd.grad(outputs, leaves, given, allow_unused=True) if pairs else [None] * len(leaves))
+        return [next(made) if _requires_grad(leaf) else None for leaf in self._leaves]
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor)]
 
 
 class _Noting(TorchDispatchMode):
-    """Records the allocations of operators."""
+    """Records the storages of operators' results."""
 
     def __init__(self, rehearsal: StepRecorder) -> None:
         super().__init__()
@@ -168,28 +241,40 @@ class _Noting(TorchDispatchMode):
 
 
 class _PartNode(torch.autograd.Function):
-    """Node of a part in autograd's graph."""
+    """Autograd function of a part. Its backward adds itself to the record, and returns the gradients of the inputs."""
 
     @staticmethod
-    def forward(ctx: Any, rehearsal: StepRecorder, call: int, outputs: list[torch.Tensor], *given: Any) -> Any:
-        ctx.rehearsal, ctx.call = rehearsal, call
-        ctx.like = [
-            (x.shape, x.dtype, x.device) if isinstance(x, torch.Tensor) and x.requires_grad else None for x in given
-        ]
+    def forward(
+        ctx: Any, recorder: StepRecorder, part: str, call: int, tape: _Tape | None, outputs: Any, *given: Any
+    ) -> Any:
+        ctx.recorder, ctx.part, ctx.call, ctx.tape, ctx.ran = recorder, part, call, tape, False
+        ctx.like = [(x.shape, x.dtype, x.device) if _requires_grad(x) else None for x in given]
         ctx.set_materialize_grads(False)
         return tuple(output.view_as(output) for output in outputs)
 
     @staticmethod
+    @torch.compiler.disable  # otherwise, Dynamo would compile this backward when a program calls autograd
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        rehearsal: StepRecorder = ctx.rehearsal
-        numbers = tuple(map(rehearsal.note, cotangents))
-        with rehearsal.mode:
-            made = [None if like is None else torch.empty(like[0], dtype=like[1], device=like[2]) for like in ctx.like]
-        at = len(rehearsal.events)
-        backward = Backward(ctx.call, numbers, tuple(map(rehearsal.note, made)))
-        if rehearsal._noting:
-            rehearsal.events.insert(at, backward)
-        return None, None, None, *made
+        recorder: StepRecorder = ctx.recorder
+        if ctx.ran or torch.is_grad_enabled():
+            raise UnplannablePartError(ctx.part, _BACKWARD_AGAIN if ctx.ran else _DIFFERENTIATED_AGAIN)
+        ctx.ran = True
+        numbers = tuple(map(recorder.note, cotangents))
+        made: list[Any]
+        if ctx.tape is not None:
+            made = ctx.tape.gradients(cotangents)
+            made += [None] * (len(ctx.like) - len(made))
+            ctx.tape = None
+        else:
+            with recorder.mode:
+                made = [
+                    None if like is None else torch.empty(like[0], dtype=like[1], device=like[2]) for like in ctx.like
+                ]
+        at = len(recorder.events)
+        backward = Backward(ctx.call, numbers, tuple(map(recorder.note, made)))
+        if recorder._noting:
+            recorder.events.insert(at, backward)
+        return None, None, None, None, None, *made
 
 
 class _GivenGradientLoss(torch.autograd.Function):
@@ -205,7 +290,7 @@ class _GivenGradientLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
         with ctx.rehearsal.mode:
-            made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.like]
+            made = [torch.ones(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.like]
         for gradient in made:
             ctx.rehearsal.note(gradient)
         return None, *made

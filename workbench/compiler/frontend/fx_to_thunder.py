@@ -1,9 +1,10 @@
-"""Convert an FX graph to a Thunder trace of Thunder's own operators, without Thunder's bytecode interpreter.
+"""Convert an FX graph to a trace of Thunder's own operators. Thunder's bytecode interpreter does not run the graph.
 
-`function_of` returns a function for `thunder.jit`. Thunder interprets a stand-in function with a single statement. The
-interpretation gives the checks of all arguments and the structure of all results. The graph supplies the computation
-from the arguments to the results. All later steps, such as gradients, executors and transforms, are Thunder's own. A
-program that is only planned is never called. Its stand-in therefore needs no checks and is not interpreted.
+`function_of` returns a stand-in function for `thunder.jit`. A stand-in consists of one statement. Thunder's interpreter
+traces the stand-in, and so generates the checks of all arguments and the structure of all results. The statements
+between arguments and results come from the graph. All later steps, such as gradients, executors and transforms, are
+Thunder's own. A program that is only planned is never called. Its stand-in therefore needs no checks, and Thunder's
+interpreter does not trace the stand-in.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from workbench.compiler.frontend.trace_errors import ASSERTED, DRAWS_AGAIN, FLEX
 from workbench.compiler.interop import default_dtype_device, source_file, thunder_patches
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
+    CompileData,
+    CompileStats,
     Proxy,
     ProxyTag,
     SigInfo,
@@ -39,6 +42,7 @@ from workbench.compiler.interop.thunder_api import (
     TensorProxy,
     TraceCtx,
     TraceResults,
+    compile_data,
     devices,
     dtypes,
     from_trace,
@@ -111,7 +115,8 @@ class RefusedNodeError(ProgramError):
     Attributes
     ----------
     node : Node
-        Node of the traced graph. If the refused node is in a region inside of the graph, this is the region's node.
+        Node of the traced graph. If the refused node is in a region inside of the graph, this is the node that calls
+        the region.
     """
 
     def __init__(self, message: str, node: fx.Node) -> None:
@@ -121,7 +126,7 @@ class RefusedNodeError(ProgramError):
 
 @dataclasses.dataclass(frozen=True)
 class GraphSource:
-    """A graph, with the paths of its modules.
+    """A graph, with the paths of the program's modules.
 
     Attributes
     ----------
@@ -135,7 +140,7 @@ class GraphSource:
 
 
 def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that a graph contains. A trace takes these tensors as further arguments."""
+    """Return the tensors that are attributes of a graph. A trace takes these tensors as further arguments."""
     found = {str(node.target): attribute_value(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
     return tuple(value for value in found.values() if isinstance(value, torch.Tensor))
 
@@ -150,7 +155,7 @@ def function_of(
     names: Sequence[str],
     paths: Mapping[int, str],
 ) -> Callable[..., Any]:
-    """Return a function for which `thunder.jit` uses the computation of a graph.
+    """Return a stand-in function for a graph: `thunder.jit` compiles the graph instead of the function's own code.
 
     The function takes the graph's inputs, followed by the tensors of `constants_of`. It returns the graph's outputs.
 
@@ -172,7 +177,7 @@ def function_of(
 def stand_in(
     graph: fx.GraphModule, name: str, arguments: Sequence[str], lines: Sequence[str], call_arguments: Sequence[str]
 ) -> FunctionType:
-    """Return a function of one statement, which Thunder's interpreter sees instead of a graph.
+    """Return a function of one statement. Thunder's interpreter traces this function in place of a graph.
 
     Parameters
     ----------
@@ -184,7 +189,8 @@ def stand_in(
     lines : sequence of str
         Lines of code before the statement.
     call_arguments : sequence of str
-        Arguments of the statement: the graph's arguments, the tensors of `constants_of`, and arguments without effect.
+        Arguments of the statement: the graph's arguments, the tensors of `constants_of`, and further arguments, which
+        the graph does not read.
     """
     results = len(_outputs(graph))
 
@@ -204,11 +210,12 @@ def trace_as(
     source: GraphSource,
     of_arguments: Callable[[Callable[..., Any], Sequence[Any]], TraceResults | None] | None = None,
 ) -> None:
-    """Make `thunder.jit` use the computation of a graph for a program that calls a `stand_in`.
+    """Make `thunder.jit` replace the statement of a `stand_in` by the statements of a graph.
 
     Parameters
     ----------
     program : callable
+        Result of `stand_in`, or a module whose ``forward`` is such a result.
     source : GraphSource
     of_arguments : callable, optional
         See `thunder_patches.TraceSource`.
@@ -231,7 +238,9 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_refused_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
-    """Map each node of a graph that Thunder cannot trace to the reason. No node runs.
+    """Return the nodes that Thunder cannot trace or differentiate, each with the reason.
+
+    To find these nodes, this function runs the graph on Thunder's proxies, not on tensors.
 
     Parameters
     ----------
@@ -249,10 +258,12 @@ def find_refused_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    # Drop gradients, because Thunder would also make proxies of the gradients, all with one name.
+    # Detach the inputs, because Thunder would also make a proxy of each input's `grad`, and all with the same name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
-    with patch_context.install_patches(), default_dtype_device.default_settings():
+    # Thunder's rules for `torch.autocast` and `torch.no_grad` read the compile data.
+    data = compile_data.compile_data_and_stats(CompileData(fn=interpret, disable_preprocessing=True), CompileStats())
+    with patch_context.install_patches(), default_dtype_device.default_settings(), data:
         thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
     return found
 
@@ -267,9 +278,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
-    """Build the traces that the interpreter makes of a stand-in, without the checks of the prologue.
+    """Build the traces of a stand-in as Thunder's interpreter would, but with no checks in the prologue.
 
-    Return None if an argument is not a plain tensor.
+    Return None if an argument is not a plain tensor, or is a leaf with a gradient.
     """
     if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
         return None
@@ -281,7 +292,7 @@ def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> 
         for proxy in taken:
             prims.unpack_trivial(proxy, name=proxy.name)
         prims.python_return((taken[0], ()))
-    # Reserve the names that the interpreter assigns before it knows the function's names.
+    # Reserve the names that the interpreter would use before it reads the names of the function's arguments.
     computation.names.update(f"t_{at}" for at in range(len(arguments)))
     names = inspect.signature(function).parameters
     with tracectx(computation):
@@ -300,9 +311,9 @@ def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> 
 
 
 def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
-    """Return the traces of the stand-in, in which the graph's computation replaces the stand-in's computation."""
+    """Replace the one statement in the traces of a stand-in by the statements of the graph. Return the new traces."""
     traced: TraceCtx = from_trace(stood_in.computation_trace)
-    # Copy the set of names, because `from_trace` shares it. It also contains the names of the stand-in's values.
+    # Copy the set of names, because `from_trace` shares it between the two traces.
     traced.names = set(stood_in.computation_trace.names)
     given: Sequence[Proxy] = ()
     for bsym in stood_in.computation_trace.bound_symbols:
@@ -330,12 +341,12 @@ def _has_exponent_of_its_own(node: fx.Node) -> bool:
 
 
 class _Tracer(fx.Interpreter):
-    """Runs a graph on Thunder's proxies, so that Thunder records its operators."""
+    """Runs a graph on Thunder's proxies, so that Thunder records the graph's operators in a trace."""
 
     def __init__(self, source: GraphSource, arguments: Sequence[Proxy]) -> None:
         super().__init__(source.graph, garbage_collect_values=False)
         self.source = source
-        # If this is true, FX appends its own text to every message.
+        # If this attribute were true, FX would append its own text to every error message.
         self.extra_traceback = False
         placeholders = len(source.graph.graph.find_nodes(op="placeholder"))
         self.inputs = list(arguments[:placeholders])
@@ -369,10 +380,10 @@ class _Tracer(fx.Interpreter):
         return trace.scopes[-1][begun:]
 
     def _name_apart(self, output: fx.Node) -> None:
-        """Give two names to a value that is returned twice, as in ``return loss, loss.float()``.
+        """Give two names to a value that the program returns twice, as in ``return loss, loss.float()``.
 
-        With one name, Thunder would use the gradient of the first position. Autograd gives a gradient only to the last
-        position.
+        With one name, Thunder would read the gradient of the first position, but autograd passes the gradient only to
+        the last position.
         """
         seen = set()
         for returned in dict.fromkeys(output.all_input_nodes):
@@ -417,11 +428,14 @@ class _Tracer(fx.Interpreter):
                 _refuse(frame, n, error)
 
     def _unnoticed_write(self, n: fx.Node) -> AliasWrite | None:
-        """Return the write of a node, if Thunder would miss its effect on later statements; otherwise None."""
+        """Return the write of a node if later statements would miss this write, or None.
+
+        If there is such a write, replace the views that it changes by clones.
+        """
         shared = self.aliases.unnoticed_write(n)
         if shared is not None:
             for view in shared.views:
-                # A gradient may read the overwritten value. The clone is a value that no other node can name.
+                # A gradient may read the old value, so the write changes a clone.
                 self.env[view] = thunder_functions[torch.clone](self.env[view])
         return shared
 
@@ -466,7 +480,7 @@ class _Tracer(fx.Interpreter):
             return apply_function(self._custom_forward(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
-            # `_stacklevel` is the place to which PyTorch's warnings point. `out` is the tensor for a result.
+            # `_stacklevel` only affects PyTorch's warnings. `out` is the tensor into which the result is written.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
             args, kwargs = cast(target, args, kwargs)
@@ -494,9 +508,14 @@ class _Tracer(fx.Interpreter):
         return _refuse_tensors(target, target(*args, **kwargs))
 
     def _custom_forward(self) -> fx.Graph:
-        """Return the forward of a `torch.autograd.Function`.
+        """Return the graph of the forward of the `torch.autograd.Function` that the current node calls.
 
-        Refuse the whole program if the gradients would also be wrong when PyTorch runs the function.
+        Raises
+        ------
+        NotImplementedError
+            If Thunder's gradients would be wrong, but PyTorch can run the function.
+        ProgramError
+            If the gradients of Dynamo's graph are wrong, even when PyTorch runs the graph.
         """
         forward, backward = self.running.args[:2]
         assert isinstance(forward, fx.Node)
@@ -522,18 +541,21 @@ class _Tracer(fx.Interpreter):
         if plain and getattr(torch.Tensor, plain) in LOWERED:
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
-            # An operator that Thunder calls unchanged may read the overwritten value for its gradient.
+            # Compute from a clone. Thunder passes the operator to PyTorch, whose gradient may read the old value.
             kept = thunder_functions[torch.clone](owner)
             return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
         if known is None and method is None:
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
         if function is not None and function in LOWERED:
             args, kwargs = cast(function, args, kwargs)
-        args, kwargs = normalize_arguments(target, known or method, args, kwargs)
+        # Thunder's methods accept all keywords, but call functions that accept only some. Normalize arguments for both.
+        for replacement in (known or method, thunder_functions.get(getattr(torch, target, None))):
+            if replacement is not None:
+                args, kwargs = normalize_arguments(target, replacement, args, kwargs)
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
     def _call(self, target: Any, replacement: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of a PyTorch function. Mark its statements unless they are Thunder's own."""
+        """Call the replacement of a PyTorch function. Mark its statements unless Thunder would record the same ones."""
         begun = len(self._statements_since())
         made = replacement(*args, **kwargs)
         recorded = self._statements_since(begun)
@@ -555,7 +577,7 @@ class _Tracer(fx.Interpreter):
         return inner.run(*args)
 
     def _run_checkpoint(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
-        """Run a region that the backward recomputes. Tag the region's statements as Thunder's interpreter does."""
+        """Trace a region that the backward recomputes, and tag its statements as Thunder's interpreter does."""
         if use_reentrant:
             raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
         trace = get_tracectx()
@@ -575,7 +597,7 @@ class _Tracer(fx.Interpreter):
 
 
 class _UnsupportedNodes(_Tracer):
-    """Records nodes that cannot be traced or differentiated, and continues after them."""
+    """Records nodes that cannot be traced or differentiated, and continues with the next nodes."""
 
     def __init__(
         self, source: GraphSource, arguments: Sequence[Proxy], refusals: dict[fx.Node, str], differentiated: bool
@@ -583,12 +605,19 @@ class _UnsupportedNodes(_Tracer):
         super().__init__(source, arguments)
         self.refusals = refusals
         self.differentiated = differentiated
+        self._depth = 0
 
     def run_node(self, n: fx.Node) -> Any:
         trace = get_tracectx()
         assert trace is not None
-        # If an operator's rule raises an error, Thunder leaves the rule's unfinished scopes on the stack.
+        # Save the scopes. If an operator's rule raises an error, Thunder leaves the rule's unfinished scopes open.
         scopes, recorded = list(trace.scopes), len(trace.bound_symbols)
+        self._depth += transform_change(n)
+        if self._depth or _changes_pytorch(n.target):
+            frame = place_of(n, self.source.paths)[1]
+            where = line_prefix(frame.file, frame.line)
+            self.refusals[n] = f"{where}Thunder cannot trace torch.vmap and other transforms of torch.func"
+            return _example_proxies(n)
         try:
             made = super().run_node(n)
             if self.differentiated:
@@ -598,7 +627,7 @@ class _UnsupportedNodes(_Tracer):
             trace.scopes = scopes
             del trace.bound_symbols[recorded:]
             self.refusals[n] = str(error)
-            return pytree.tree_map(thunder.torch._fake_type_to_thunder, n.meta["example_value"])
+            return _example_proxies(n)
 
     def _check_gradients(self, n: fx.Node, statements: Sequence[BoundSymbol]) -> None:
         for bsym in statements:
@@ -607,7 +636,11 @@ class _UnsupportedNodes(_Tracer):
 
 
 def _strengthen_types(results: Any) -> Any:
-    """Give results with dimensions a strong data type. If a result was a scalar before, Thunder leaves it weak."""
+    """Make the data types of results with dimensions strong, as in PyTorch. Return the results.
+
+    A weak type, such as a Python number's, yields to a strong type in type promotion. Thunder leaves the type of a
+    result weak if the result was made from a Python number.
+    """
     for leaf in tree_iter(results):
         if isinstance(leaf, TensorProxy) and leaf.ndim:
             leaf._true_dtype = dtypes.to_strong_dtype(leaf._true_dtype)
@@ -615,7 +648,7 @@ def _strengthen_types(results: Any) -> Any:
 
 
 def _plain(argument: Any) -> Any:
-    """Convert FX's list and dict types in an argument to Python's types, because Thunder cannot print FX's types."""
+    """Convert FX's lists and dicts in an argument to plain lists and dicts, because Thunder cannot print FX's types."""
     if isinstance(argument, list):
         return [_plain(item) for item in argument]
     if isinstance(argument, dict):
@@ -676,8 +709,24 @@ def name_of(target: Any) -> str:
     return f"{module}.{name}"
 
 
+def _example_proxies(node: fx.Node) -> Any:
+    """Return proxies for the result of a node, made from Dynamo's example result; None if Thunder has no such proxy."""
+    try:
+        return pytree.tree_map(thunder.torch._fake_type_to_thunder, node.meta.get("example_value"))
+    except Exception:  # noqa: BLE001  # without a proxy, the nodes that read this result are refused, too
+        return None
+
+
+def transform_change(node: fx.Node) -> int:
+    """Return 1 if a node begins a `torch.func` transform, such as `torch.vmap`, -1 if it ends one, and 0 if neither."""
+    if not _changes_pytorch(node.target):
+        return 0
+    name = getattr(node.target, "__name__", "")
+    return name.endswith("_increment_nesting") - name.endswith("_decrement_nesting")
+
+
 def _changes_pytorch(target: Any) -> bool:
-    """Return whether a function begins or ends a transform of operators, such as `torch.vmap`."""
+    """Return whether a function begins or ends a `torch.func` transform, such as `torch.vmap`."""
     return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
 
 

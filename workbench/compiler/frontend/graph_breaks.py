@@ -1,7 +1,7 @@
 """Programs of several graphs: cut each graph from Dynamo into pieces at operators that Thunder does not know.
 
-The key of a piece does not depend on shapes or line numbers. A plan and a later replay of its config therefore use the
-same keys.
+Each piece has a key. The key does not depend on shapes or line numbers. A plan and a later replay of its config
+therefore use the same keys.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from types import CodeType, MappingProxyType
 from typing import Any
 from weakref import ref
@@ -22,9 +22,14 @@ from torch import fx
 
 from workbench.analysis.memory.multi_graph_memory import Forward, RecordedStep
 from workbench.compiler.frontend.dynamo import Compiler, DynamoCompiled, detach_outputs, prepare_graph, reason_of
-from workbench.compiler.frontend.dynamo_session import compile_with, dynamo_settings, no_collections
-from workbench.compiler.frontend.fake_step import StepRecorder
-from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, name_of
+from workbench.compiler.frontend.dynamo_session import (
+    compile_with,
+    dynamo_settings,
+    no_collections,
+    run_uncompiled_after_errors,
+)
+from workbench.compiler.frontend.fake_step import WRITES_HISTORY, StepRecorder, UnplannablePartError
+from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, name_of, transform_change
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
@@ -33,6 +38,7 @@ from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.compiler.trace.stable_ids import file_label
 from workbench.errors import WorkbenchError
 from workbench.interop.torch_private import FakeTensorMode, split_module
+from workbench.programs.files import describe_error
 from workbench.programs.tensors import find_tensors
 
 _OPERATORS = ("call_function", "call_method", "call_module")
@@ -56,9 +62,9 @@ _OPENS, _CLOSES = "_enter_autocast", "_exit_autocast"
 _SETS_GRAD = "_set_grad_enabled"
 
 LIMIT = 1 << 20
-"""Largest number of compilations of one function. If a program has graph breaks, Dynamo attaches its compiled code to
-the user's functions. The compilations of all programs that were ever opened therefore count together. With a low limit,
-a program would run uncompiled without a message.
+"""Largest number of compilations of one function. If a program has graph breaks, Dynamo attaches compiled code to the
+user's functions. All programs that call such a function therefore share its limit. With a low limit, a program would
+run uncompiled without a message.
 """
 
 type Run = Callable[..., Any]
@@ -66,7 +72,7 @@ type Run = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of a program that Thunder compiles as a whole, or that PyTorch runs uncompiled.
+    """A part of a program, as one graph. Thunder compiles the whole piece, or PyTorch runs it uncompiled.
 
     Attributes
     ----------
@@ -76,7 +82,7 @@ class Piece:
     refusal : str
         Reason why Thunder refuses the piece; empty if Thunder does not refuse the piece.
     cut : str
-        Reason why the program is cut after the piece; empty for the last piece.
+        Reason why the program is cut after the piece; empty if the program returns there, or if `refusal` says why.
     source : str
         File and range of lines of the user's code.
     grad : bool
@@ -94,6 +100,12 @@ class Piece:
     def operators(self) -> int:
         """Number of operators of the piece."""
         return sum(node.op in _OPERATORS for node in self.graph.graph.nodes)
+
+    @property
+    def operator_names(self) -> list[str]:
+        """Names of the operators of the piece, without the nodes that unpack tuples."""
+        nodes = [node for node in self.graph.graph.nodes if node.op in _OPERATORS]
+        return [name_of(node.target) for node in nodes if node.target is not operator.getitem]
 
 
 class GraphSplitter:
@@ -122,29 +134,35 @@ class GraphSplitter:
         """
         erase_vmap(graph)
         key, behind = self._key(graph), reason_of(graph)
-        found = find_refused_nodes(graph, inputs)
+        try:
+            found = find_refused_nodes(graph, inputs)
+        except WorkbenchError:
+            raise
+        except Exception as error:  # noqa: BLE001  # PyTorch runs the graph after any error of Thunder's rules
+            told = f"Thunder cannot trace this graph: {describe_error(error)}"
+            found = dict.fromkeys((node for node in graph.graph.nodes if node.op in _OPERATORS), told)
         numbers = _number_pieces(graph, found)
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
-            return _detach_inputs(graph, runner(whole))
+            return runner(whole)
         # Keep program order, because a write or a random draw may affect another piece without an edge in the graph.
         split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
         refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
         for at, name in enumerate(names):
-            # Pieces that Thunder compiles and pieces that it refuses alternate in a graph.
+            # Compiled and refused pieces alternate, so the reason for a cut after a compiled piece is the next refusal.
             cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
             piece = Piece(inner, own, refusals.get(name, ""), cut, source_of(inner), torch.is_grad_enabled())
-            setattr(split, name, _PieceSlot(_detach_inputs(inner, runner(piece))))
+            setattr(split, name, _PieceSlot(runner(piece)))
         return split.forward
 
     def _key(self, graph: fx.GraphModule) -> str:
         nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
-        # Equal graphs at different places of the program have different keys, by their order of appearance.
+        # Equal graphs at different places of the program need different keys. Number them in order of appearance.
         place = "\n".join(f"{frame.file}:{frame.line}" for _, frame in places)
         seen = self._seen.setdefault(told, [])
         if place not in seen:
@@ -154,15 +172,15 @@ class GraphSplitter:
 
 @dataclasses.dataclass(frozen=True)
 class FirstPieceRun:
-    """A piece with the inputs of its first run.
+    """A piece, with the inputs of its first run in the program.
 
     Attributes
     ----------
     piece : Piece
     inputs : tuple
-        Fake tensors.
+        Inputs of the first run, with fake tensors.
     calls : int
-        Number of runs of the piece in one call of the program.
+        Number of runs of the piece in one call of the program. 0 if the piece runs only in an optimizer's first step.
     """
 
     piece: Piece
@@ -171,73 +189,111 @@ class FirstPieceRun:
 
 
 def pieces_of(
-    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
+    program: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    mode: FakeTensorMode,
+    *,
+    with_values: bool = False,
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
-    """Return the pieces that a call of a program runs, in order of first run, and a record of the tensors between them.
-
-    If the tensors between the pieces are unknown, the second result is the reason instead.
+    """Find the pieces that a call of a program runs, and the tensors that are alive between the pieces.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
-        Program with fake tensors. The program is called, and the Python code between its graphs runs.
+        A copy of the user's program. It is called several times, and the Python code between its graphs runs.
     args, kwargs
-        Fake tensors.
+        Copies of the user's arguments.
     mode : FakeTensorMode
-        Mode of the tensors.
+        Mode of the fake tensors. With `with_values`, only the tensors in the result are fake.
+    with_values : bool, optional
+        Whether the tensors have values. Python code between graphs can then read these values.
+
+    Returns
+    -------
+    pieces : list of FirstPieceRun
+        The pieces, in the order in which they first run.
+    recorded : RecordedStep or str
+        Record of the tensors between the pieces, or the reason why these tensors are unknown.
     """
     codes: set[CodeType] = set()
+    refusals: dict[str, str] = {}
+    for optimizer in () if with_values else find_tensors(program).optimizers:
+        fake_gpu.make_state_fake(optimizer, mode)
     try:
         with record_compiled(codes):
-            return _pieces_of(program, args, kwargs, mode)
+            while True:
+                try:
+                    return _pieces_of(program, args, kwargs, mode, refusals, with_values)
+                except UnplannablePartError as error:
+                    refusals[error.part] = error.reason
     finally:
         forget(codes)
 
 
 def _pieces_of(
-    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
+    program: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    mode: FakeTensorMode,
+    refusals: Mapping[str, str],
+    with_values: bool,
 ) -> tuple[list[FirstPieceRun], RecordedStep | str]:
     found: dict[str, FirstPieceRun] = {}
     rehearsal: StepRecorder | None = None
     cutter = GraphSplitter(program)
 
     def runner(piece: Piece) -> Run:
+        if piece.key in refusals:
+            piece = dataclasses.replace(piece, refusal=piece.refusal or refusals[piece.key])
+
         def run(*given: Any) -> Any:
             if rehearsal is not None:
                 return _rehearse_piece(rehearsal, piece, given)
             known = found.get(piece.key)
-            found[piece.key] = (
-                FirstPieceRun(piece, given, 1) if known is None else dataclasses.replace(known, calls=known.calls + 1)
-            )
-            with mode:
+            if known is not None:
+                found[piece.key] = dataclasses.replace(known, calls=known.calls + 1)
+            else:
+                found[piece.key] = FirstPieceRun(piece, _fake(given, mode) if with_values else given, 1)
+            with nullcontext() if with_values else mode:
                 return piece.graph(*given)
 
-        return run
+        return run if piece.refusal else _refuse_history_writes(piece.key, _detach_inputs(piece.graph, run))
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         return cutter.cut(graph, inputs, runner)
 
-    # Tensors that the program creates between its graphs are real.
     optimizers = find_tensors(program).optimizers
-    for optimizer in optimizers:
-        fake_gpu.make_state_fake(optimizer, mode)
-    loops = dynamo_patches.graph_breaks_in_loops() if optimizers else nullcontext()
-    real = fake_gpu.takes_real_tensors(mode)
-    with dynamo_settings(LIMIT), no_collections(), loops, real, fake_gpu.backward_without_gpu(mode):
+    with ExitStack() as inside:
+        inside.enter_context(dynamo_settings(LIMIT))
+        inside.enter_context(no_collections())
+        inside.enter_context(dynamo_patches.graph_breaks_in_loops())
+        if with_values:
+            inside.enter_context(run_uncompiled_after_errors())
+        else:
+            inside.enter_context(dynamo_patches.fake_operators_uncompiled())
+            # Tensors that the program creates between its graphs are real.
+            inside.enter_context(fake_gpu.takes_real_tensors(mode))
+            inside.enter_context(fake_gpu.backward_without_gpu(mode))
         call = compile_with(program, Backend(ref(act)), fullgraph=False)
         call(*args, **kwargs)
         first = found
         if optimizers:
-            # The first step of an optimizer creates its state, and may differ from all later steps.
+            # The first step of an optimizer creates the optimizer's state, and may differ from all later steps. Record
+            # the pieces of a second step.
             found = {}
             call(*args, **kwargs)
         state = [*find_tensors((program, args, kwargs)).tensors.values()]
         _clear_gradients(state)
-        rehearsal = StepRecorder(mode, state)
+        rehearsal = StepRecorder(None if with_values else mode, state)
         recorded = _rehearse_step(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
         _clear_gradients(state)
     rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
     return [*found.values(), *rest], recorded
+
+
+def _fake(values: Sequence[Any], mode: FakeTensorMode) -> tuple[Any, ...]:
+    return tuple(mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in values)
 
 
 def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
@@ -249,7 +305,7 @@ def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
 def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]) -> Any:
     if piece.refusal:
         return rehearsal.run_opaque(piece.key, lambda: piece.graph(*inputs))
-    return rehearsal.run(piece.key, lambda: piece.graph(*inputs), (*inputs, *constants_of(piece.graph)))
+    return rehearsal.run(piece.key, piece.graph, inputs, constants_of(piece.graph))
 
 
 def _rehearse_step(
@@ -260,6 +316,8 @@ def _rehearse_step(
         return "autograd needs a GPU that is not attached"
     try:
         rehearsal.step(call, takes_steps)
+    except UnplannablePartError:
+        raise
     except Exception as error:  # noqa: BLE001  # the program's own code may raise any error when it is called again
         return f"{type(error).__name__}: {str(error).partition('\n')[0]}"
     recorded = rehearsal.recorded_step()
@@ -270,11 +328,12 @@ def _rehearse_step(
 
 
 def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
-    """Return a function that runs a graph and detaches inputs that receive no gradient from the graph's results.
+    """Return a function that runs a graph, and detaches its inputs and results that have no gradient in eager PyTorch.
 
-    Such an input may belong to an autograd graph whose backward has already run. An example is the loss of the previous
-    micro-batch. Thunder links all inputs to the results, so the next backward would also go through that autograd
-    graph. Results without a gradient, such as a sum of detached losses, have the same problem.
+    An input that receives no gradient may belong to an autograd graph whose backward has already run. An example is the
+    loss of the previous micro-batch. Thunder links all inputs to all results. Without the detach, the next backward
+    would run through the old autograd graph again. The same happens through a result without a gradient, such as a sum
+    of detached losses.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     results = output.args[0]
@@ -297,6 +356,20 @@ def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
     return cut
 
 
+def _refuse_history_writes(key: str, run: Run) -> Run:
+    """Return a function that raises an error if a piece writes into an argument that autograd has recorded."""
+
+    def checked(*given: Any) -> Any:
+        recorded = [value for value in given if isinstance(value, torch.Tensor) and value.grad_fn is not None]
+        before = [value._version for value in recorded]
+        made = run(*given)
+        if before != [value._version for value in recorded]:
+            raise UnplannablePartError(key, WRITES_HISTORY)
+        return made
+
+    return checked
+
+
 def _has_no_gradient(node: Any) -> bool:
     """Return whether the result of a node is a tensor without a gradient."""
     made = node.meta.get("example_value") if isinstance(node, fx.Node) else None
@@ -309,23 +382,30 @@ def _detach(value: Any) -> Any:
 
 
 class CompiledParts(DynamoCompiled):
-    """A program that is compiled piece by piece when it is called.
+    """A program of several graphs whose pieces are compiled when the program is called.
 
     Parameters
     ----------
     program : callable or torch.nn.Module
     compiler_of : callable
-        Returns two values for a piece. The first is the compiler, or None if PyTorch runs the piece uncompiled. The
-        second is whether the piece was planned. If an unplanned piece cannot be compiled, it runs uncompiled.
+        Returns the compiler for a piece, or None if PyTorch runs the piece uncompiled.
     observer : optional
         Receives the time that Dynamo takes, as the stage ``capture``.
     modes : mapping of str to str, optional
         PyTorch's modes in each call, as in `workbench.core.config.MODES`.
+    planned : bool, optional
+        Whether each piece with a compiler has a plan. If false, a piece that Thunder fails to trace runs uncompiled.
 
     Attributes
     ----------
     jitted : list
         Result of `thunder.jit` for each piece that was compiled so far.
+    uncompiled : list of str
+        Names of the operators in the pieces that PyTorch runs uncompiled.
+    opaque : set of str
+        Keys of the pieces that PyTorch runs uncompiled.
+    timer : callable, optional
+        Called in place of each piece, with the key of the piece, its function and its inputs.
     """
 
     _whole = False
@@ -334,22 +414,22 @@ class CompiledParts(DynamoCompiled):
     def __init__(
         self,
         program: Callable[..., Any],
-        compiler_of: Callable[[Piece], tuple[Compiler | None, bool]],
+        compiler_of: Callable[[Piece], Compiler | None],
         observer: Any = None,
         modes: Mapping[str, str] = MappingProxyType({}),
+        *,
+        planned: bool = True,
     ) -> None:
         self.jitted: list[Any] = []
+        self._planned = planned
+        self.uncompiled: list[str] = []
+        self.opaque: set[str] = set()
+        self.timer: Callable[[str, Run, Sequence[Any]], Any] | None = None
         self._compiler_of = compiler_of
         dynamo_patches.run_backward_outside_dynamo()
         self._cutter = GraphSplitter(program)
-        self._takes_steps = bool(find_tensors(program).optimizers)
         self._runs: list[Run] = []
         super().__init__(program, lambda function: function, observer, modes)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the compiled program. If no compiled graph fits the call, first compile a new graph."""
-        with dynamo_patches.graph_breaks_in_loops() if self._takes_steps else nullcontext():
-            return super().__call__(*args, **kwargs)
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         run = self._cutter.cut(graph, inputs, self._runner)
@@ -358,50 +438,63 @@ class CompiledParts(DynamoCompiled):
         return run
 
     def _runner(self, piece: Piece) -> Run:
-        number, owner = len(self._runs), ref(self)
+        number, owner, key = len(self._runs), ref(self), piece.key
         self._runs.append(self._lazy_run(piece))
 
-        # Dynamo keeps `run` alive as long as the user's function, so `run` must not keep other objects alive.
+        # Dynamo keeps `run` as long as the user's function exists, so `run` refers to this object only weakly.
         def run(*given: Any) -> Any:
             known = owner()
             assert known is not None, "the owner of the compiled function no longer exists"
+            if known.timer is not None:
+                return known.timer(key, known._runs[number], given)
             return known._runs[number](*given)
 
         return run
 
     def _lazy_run(self, piece: Piece) -> Run:
-        compiler, planned = self._compiler_of(piece)
+        compiler = self._compiler_of(piece)
         if compiler is None:
-            return piece.graph
+            return self._run_uncompiled(piece)
         number = len(self._runs)
 
         def first(*given: Any) -> Any:
-            run = self._runs[number] = self._compile_piece(piece, compiler, given, planned)
+            run = self._runs[number] = self._compile_piece(piece, compiler, given)
             return run(*given)
 
         return first
 
-    def _compile_piece(self, piece: Piece, compiler: Compiler, inputs: Sequence[Any], planned: bool) -> Run:
+    def _run_uncompiled(self, piece: Piece) -> Run:
+        self.uncompiled += piece.operator_names
+        self.opaque.add(piece.key)
+        return piece.graph
+
+    def _compile_piece(self, piece: Piece, compiler: Compiler, inputs: Sequence[Any]) -> Run:
         whole = prepare_graph(self._program, *self._given, piece.graph, inputs)
         jitted, constants = compiler(whole.function), whole.inputs[len(inputs) :]
-        if not planned:
+        if not self._planned:
             try:
                 jitted._lc_cd.get_computation_and_inputs(*whole.inputs)
             except WorkbenchError:
                 raise
             except Exception:  # noqa: BLE001  # PyTorch runs the piece after any error of Thunder's rules
-                return piece.graph
+                return self._run_uncompiled(piece)
         self.jitted.append(jitted)
         (output,) = piece.graph.graph.find_nodes(op="output")
         run = detach_outputs(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
-        if isinstance(output.args[0], tuple | list):
-            return run
-        # If the graph was cut, a piece with one result returns the result without a tuple.
-        return lambda *values: run(*values)[0]
+        if not isinstance(output.args[0], tuple | list):
+            # A piece of a cut graph returns a single result without a tuple, but `run` returns a tuple.
+            return _detach_inputs(piece.graph, lambda *values: run(*values)[0])
+        return _detach_inputs(piece.graph, run)
+
+
+def parts_of(compiled: Any) -> CompiledParts | None:
+    """Return the parts of a compiled function or module; None if it was not compiled in parts."""
+    found = getattr(compiled, "_compiled", compiled)
+    return found if isinstance(found, CompiledParts) else None
 
 
 class _PieceSlot(torch.nn.Module):
-    """Placeholder module for a piece in a split graph."""
+    """A submodule of a split graph. It calls the function that runs one piece."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -412,7 +505,7 @@ class _PieceSlot(torch.nn.Module):
 
 
 def source_of(graph: fx.GraphModule) -> str:
-    """Return the first file of a graph's user code with the range of lines in this file; empty if unknown."""
+    """Return the first file of user code in a graph, with the range of the graph's lines; empty if unknown."""
     frames = [place_of(node, {})[1] for node in graph.graph.nodes if node.op in _OPERATORS]
     known = [frame for frame in frames if frame.line]
     if not known:
@@ -424,13 +517,17 @@ def source_of(graph: fx.GraphModule) -> str:
 
 
 def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
-    """Map each operator of a graph to the number of its piece. If the graph cannot be cut, there is only one piece."""
+    """Map each operator of a graph to the number of its piece.
+
+    If an operator writes into a result of a different piece, the graph cannot be cut and is one piece.
+    """
     numbers: dict[fx.Node, int] = {}
     number, last = 0, None
     for node, inside in _regions(graph):
-        if node.target is operator.getitem and isinstance(node.args[0], fx.Node) and node.args[0] in numbers:
-            # An operator that unpacks another operator's results stays in that operator's piece.
-            numbers[node] = numbers[node.args[0]]
+        read = node.all_input_nodes
+        if node.target is operator.getitem and len(read) == 1 and node.args[0] is read[0] and read[0] in numbers:
+            # An operator that unpacks the tuple of another operator belongs to the same piece.
+            numbers[node] = numbers[read[0]]
             continue
         taken = node not in refusals
         if last is not None and taken is not last and not inside:
@@ -443,7 +540,7 @@ def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> di
 
 
 def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
-    """Yield each operator of a graph, and whether a PyTorch mode that begins in the graph is active at the operator."""
+    """Yield each operator of a graph, and whether the graph has changed a mode of PyTorch and not yet restored it."""
     outside, grad, depth = torch.is_grad_enabled(), torch.is_grad_enabled(), 0
     for node in graph.graph.nodes:
         if node.op not in _OPERATORS:
@@ -452,11 +549,11 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
         name = getattr(node.target, "__name__", "")
         if name == _SETS_GRAD:
             grad = bool(node.args[0])
-        depth += (name == _OPENS) - (name == _CLOSES)
+        depth += (name == _OPENS) - (name == _CLOSES) + transform_change(node)
 
 
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
-    """Return whether an operator writes in place and reads a result of a different piece."""
+    """Return whether an operator writes in place and has an input from a different piece."""
     if not (
         is_named_in_place(node)
         or node.target in _IN_PLACE

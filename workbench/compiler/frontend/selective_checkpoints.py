@@ -1,13 +1,14 @@
-"""Selective checkpointing: apply the policy of `create_selective_checkpoint_contexts` to the nodes of a region.
+"""Apply the policy of `create_selective_checkpoint_contexts` to the nodes of a checkpointed region.
 
-A policy decides on each ATen operator, but a Dynamo graph contains `torch` operators. The region therefore runs once on
-fake tensors, operator by operator. The policy gets the calls in the order of eager PyTorch, because some policies count
-calls.
+A policy chooses for each ATen operator whether to save its result, but a Dynamo graph contains `torch` operators. The
+region therefore runs once on fake tensors, operator by operator. The policy receives the calls in the order of eager
+PyTorch, because some policies count calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,14 +19,27 @@ from workbench.interop.torch_private import SAC_IGNORED_OPS, TorchDispatchMode, 
 from workbench.interop.torch_private import _pytree as pytree
 
 CONTEXTS = "context_fn of torch.utils.checkpoint returns other contexts than create_selective_checkpoint_contexts"
-"""Reason why a checkpoint with contexts of unknown type is refused."""
+"""Reason why a checkpoint is refused if its contexts do not come from a policy."""
 
 _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True)
 _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE, False)
 
 
+@contextlib.contextmanager
+def _errors_of_the_user() -> Iterator[None]:
+    """In this context, replace an error of the user's functions by an error that names ``context_fn``.
+
+    Without the name, the message would blame an operator that Thunder does not support.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = f"context_fn of torch.utils.checkpoint raises {type(error).__name__}: {error}"
+        raise NotImplementedError(text) from error
+
+
 class _PolicyMode(TorchDispatchMode):
-    """Calls a policy for each operator, and collects the memory of results that the policy saves."""
+    """Calls a policy for each operator, and collects the results that the policy saves."""
 
     def __init__(self, policy: Callable[..., Any]) -> None:
         super().__init__()
@@ -36,7 +50,8 @@ class _PolicyMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if func in SAC_IGNORED_OPS:
             return func(*args, **kwargs)
-        decided = self.policy(SelectiveCheckpointContext(is_recompute=False), func, *args, **kwargs)
+        with _errors_of_the_user():
+            decided = self.policy(SelectiveCheckpointContext(is_recompute=False), func, *args, **kwargs)
         made = func(*args, **kwargs)
         if decided in _SAVE:
             self.saved.extend(leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor))
@@ -46,7 +61,7 @@ class _PolicyMode(TorchDispatchMode):
 
 
 class _PolicyInterpreter(fx.Interpreter):
-    """Runs a region, and finds the nodes whose results are in memory that the policy saves."""
+    """Runs a region, and finds the nodes whose results share a storage with results that the policy saves."""
 
     def __init__(self, region: fx.GraphModule, asking: _PolicyMode) -> None:
         super().__init__(region, garbage_collect_values=False)
@@ -75,12 +90,14 @@ def saved_nodes(region: fx.GraphModule) -> frozenset[fx.Node]:
     Raises
     ------
     NotImplementedError
-        If the contexts do not come from a policy.
+        If the contexts do not come from a policy, if ``context_fn`` or the policy raises an error, or if the policy
+        returns an unknown decision.
     """
     make = region.meta.get("_checkpoint_context_fn")
     if make is None or make is noop_context_fn:
         return frozenset()
-    first, *_ = make()
+    with _errors_of_the_user():
+        first, *_ = make()
     if not isinstance(first, _CachingTorchDispatchMode):
         raise NotImplementedError(CONTEXTS)
     given: Sequence[Any] = [n.meta["example_value"] for n in region.graph.find_nodes(op="placeholder")]

@@ -1,15 +1,19 @@
-"""Location of an FX graph's node in the user's code: its line, and its module or function."""
+"""Find the line of user code, and the module or function, from which a node of an FX graph comes."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import re
+import sysconfig
+import traceback
 from collections.abc import Mapping
 
 from torch import fx
 
 from workbench.compiler.interop import source_file
+from workbench.compiler.trace.stable_ids import line_prefix
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
@@ -49,13 +53,16 @@ def _own_frame(text: str) -> Frame:
 def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
     """Return a node's scope and line of user code, as Thunder's interpreter would record them.
 
+    The scope is the path of the innermost module that contains the node. The program itself has no path, so its scope
+    is its class name. If no module contains the node, the scope is the name of the function.
+
     Parameters
     ----------
     node : Node
     paths : mapping of int to str
         Maps the `id` of each module of the program to its path; empty if the program is a function.
     """
-    # A node that Dynamo adds, such as for an assertion, has no line. An input of such a node has a line.
+    # A node that Dynamo adds, such as for an assertion, has no line. Use the line of the node's first input instead.
     frame = _own_frame(node.stack_trace or next((given.stack_trace or "" for given in node.all_input_nodes), ""))
     scope = frame.function
     modules = list((node.meta.get("nn_module_stack") or {}).items())
@@ -65,3 +72,19 @@ def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
         relative = known if known is not None else str(path).removeprefix(root).strip(".")
         scope = relative or (getattr(kind, "__name__", str(kind)) if at == 0 or known is not None else scope)
     return scope, frame
+
+
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_COMPILER = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+def user_line(error: BaseException) -> str:
+    """Return the user's line that raised `error`, as the beginning of a message; empty if the line is unknown."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not source_file.is_library(frame.filename)
+        and not frame.filename.startswith(_COMPILER)
+        and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
+    ]
+    return line_prefix(own[-1].filename, own[-1].lineno or 0) if own else ""

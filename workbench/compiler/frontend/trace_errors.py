@@ -8,32 +8,36 @@ _STEPS = (
     r"Tensor\.backward\(\)|attribute backward|`Optimizer\.|torch\.autograd\.grad|torch/optim/optimizer\.py|"
     r"profiler\._record_function"
 )
-"""Pattern of errors of a program that calls backward or an optimizer's step."""
+"""Pattern that matches the errors of a program that computes gradients or calls an optimizer's step."""
+
+_OWN_STEPS = r"Tensor\.backward\(\)|attribute backward|`Optimizer\."
+"""Pattern that matches the errors of a program that calls ``loss.backward()`` or an optimizer's step."""
 
 RAISES = "the program raises an error of its own"
-"""Beginning of the reason for a program that raises an error while it is traced."""
+"""Beginning of the reason if the program itself raises an error while it is traced."""
 
 FAILS = "fails on its inputs"
-"""Part of the reason for an operator that PyTorch refuses to compute, whatever the values of its inputs."""
+"""Part of the reason if PyTorch refuses an operator because of the shapes or types of the operator's inputs."""
 
 UNREAD = "no incoming gradient is read by the backward of the torch.autograd.Function"
 """Reason for a `torch.autograd.Function` whose gradients do not depend on its incoming gradients."""
 
 DECIDES = "a number in a tensor decides which code runs"
-"""Reason for a decision that depends on a number in a tensor, because Thunder does not know the number."""
+"""Reason for Python control flow that depends on a number in a tensor. Thunder does not know the number."""
 
 DRAWS_AGAIN = "Thunder draws other numbers in the backward than in the forward"
 """Reason for a random operator that Thunder runs again for the operator's gradient."""
 
 FLEXIBLE = "in flex_attention"
-"""Part of the reason for PyTorch's `flex_attention`, and for the mask that it makes if it gets no mask."""
+"""Part of the reason for an operator of PyTorch's `flex_attention`, including operators that make its default mask."""
 
 ASSERTED = "asserted by the program"
 """Part of the reason for a check of values, either in the user's code or added by PyTorch."""
 
 _CAUSES = (
     (
-        r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype",
+        r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype|"
+        r"must have the same dtype|to have one of the following scalar types",
         "PyTorch cannot combine these data types either: cast one of the tensors, as model.to(x.dtype) does, or open "
         "the program inside torch.autocast",
     ),
@@ -137,6 +141,10 @@ _CAUSES = (
         r"torch\.checkpoint: context_fn is not supported",
         "Thunder's interpreter does not support policies for what a checkpoint saves: open the program with "
         "capture='auto'",
+    ),
+    (
+        r"context_fn of torch\.utils\.checkpoint raises",
+        "correct the context_fn of the checkpoint, which eager PyTorch calls, too",
     ),
     (
         r"other contexts than create_selective_checkpoint_contexts",
@@ -273,18 +281,8 @@ _CAUSES = (
 )
 
 
-_IN_PARTS = re.compile(
-    r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
-    r"builtin operator `(print|bool|min)`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
-    r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|op returned non-Tensor|"
-    rf"{DRAWS_AGAIN}|"
-    rf"Function writes in place into (its input|memory that is used)|{UNREAD}"
-)
-"""Pattern of errors after which a program is split and captured in parts."""
-
-
 def is_final(message: str, takes_steps: bool) -> bool:
-    """Return whether a program with this trace error must be changed, because it cannot be captured in parts either.
+    """Return whether a program with this trace error cannot be captured in parts either.
 
     Parameters
     ----------
@@ -293,9 +291,50 @@ def is_final(message: str, takes_steps: bool) -> bool:
     takes_steps : bool
         Whether the program contains an optimizer. A backward or an optimizer step can then be captured in parts.
     """
-    if takes_steps and re.search(_STEPS, message):
-        return False
-    return bool(remedy(message)) and not _IN_PARTS.search(message)
+    if FAILS in message and not re.search(r"\bu\d+\b", message):  # Dynamo names a size that depends on values `u0`
+        return True
+    return not takes_steps and re.search(_OWN_STEPS, message) is not None
+
+
+_BREAKS = (
+    (r"^Data-dependent branching|^generic_jump", "a branch depends on values of tensors"),
+    (r"^Unsupported Tensor\.item\(\)", "a value of a tensor is read as a Python number"),
+    (r"^Data dependent operator", "an operator reads values of tensors in Python"),
+    (r"^Dynamic shape operator", "the size of a result depends on values of tensors"),
+    (r"graph_break\(\)", "the program asks for a graph break"),
+    (r"^Unsupported Tensor\.(\w+)\(\) call", "Dynamo does not trace Tensor.{}"),
+    (r"marked as skipped\b[^`]*`(?:<unknown module>\.)?([\w.]+?)\.?`", "Dynamo does not trace {}"),
+)
+"""Patterns of Dynamo's reasons for a graph break, each with the same reason in plain words.
+
+``{}`` in the plain words stands for the name that the pattern captures.
+"""
+
+
+def break_words(reason: str) -> str:
+    """Return Dynamo's reason for a graph break in plain words; empty if no pattern matches the reason."""
+    found = ((re.search(pattern, reason), words) for pattern, words in _BREAKS)
+    return next((words.format(*match.groups()) for match, words in found if match), "")
+
+
+def cause_of(message: str, intro: str) -> str:
+    """Shorten the message of a refusal: remove Dynamo's own words if a remedy or a reason in plain words is known.
+
+    The user's line, the plain reason and the remedy remain. If neither is known, the message does not change.
+
+    Parameters
+    ----------
+    message : str
+        Message of the refusal.
+    intro : str
+        Words in the message between the user's line and Dynamo's reason.
+    """
+    advice = remedy(message)
+    if advice and advice in message:
+        return message.partition(advice)[0].replace(intro, "") + advice
+    where, found, reason = message.partition(intro)
+    words = break_words(reason)
+    return where + words if found and words else message
 
 
 def remedy(message: str) -> str:

@@ -1,9 +1,7 @@
-"""Memoized versions of nvFuser's passes over a partitioned trace.
+"""Memoized versions of Thunder's nvFuser passes over a partitioned trace, with the same results.
 
-The results equal those of Thunder's own passes; see `Regions`.
-
-Thunder processes every statement of every fusion for each plan. Here a fusion whose statements, arguments and outputs
-are the same as in an earlier plan gets the result of that plan.
+Thunder processes every statement of every fusion for each plan. If a fusion has the same statements, arguments and
+outputs as in an earlier plan, these versions reuse the result of the earlier plan; see `Regions`.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ from workbench.compiler.trace.proxy_traits import TOLD_APART_BY
 
 
 def own_names(trace: TraceCtx) -> TraceCtx:
-    """Return a copy of a trace with its own names and statements. Passes over the copy do not change `trace`."""
+    """Return a copy of a trace. A pass over the copy does not change the names and the statement list of `trace`."""
     own = from_trace(trace)
     own.names = set(trace.names)
     own.bound_symbols = list(trace.bound_symbols)
@@ -58,12 +56,12 @@ def own_names(trace: TraceCtx) -> TraceCtx:
 
 
 class Regions:
-    """Passes over fusions, for one plan.
+    """The passes over the fusions of one plan.
 
     Parameters
     ----------
     memo : PlanMemo, optional
-        Results of earlier plans of the program; None when a config is replayed.
+        Results of earlier plans of the program. None when a config is replayed.
     """
 
     def __init__(self, memo: PlanMemo | None) -> None:
@@ -81,10 +79,10 @@ class Regions:
         Parameters
         ----------
         key : tuple
-            The pass, and all objects other than the trace that the result depends on.
+            Name of the pass and its options. The result depends on this key and on the trace.
         trace : TraceCtx
         make : callable
-            Runs the pass. Returns the new trace and any further result.
+            Runs the pass. Returns the new trace, and a further result such as a report, or None.
         """
         if self._kept is None:
             return make()
@@ -130,7 +128,7 @@ class Regions:
         return found
 
     def remove_repeats(self, trace: TraceCtx) -> TraceCtx:
-        """Compute common subexpressions once, within fusions and outside of them, as ``nvFuserExecutor.cse`` does."""
+        """Remove common subexpressions inside and outside of fusions, as ``nvFuserExecutor.cse`` does."""
         done = from_trace(trace)
         redundant: dict[Any, Any] = {}
         outside = _Outside(redundant)
@@ -163,7 +161,8 @@ class Regions:
     def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
         here = _select(map(variableify, (*fusion.args, *fusion.output)), redundant)
         left, more = self._run_on_fusion(fusion, "cse", here, _remove_repeats)
-        # Use a replacement only if this fusion outputs it, because another fusion may make a value with its name.
+        # Outside of this fusion, use a replacement only if this fusion outputs it, because another fusion may compute a
+        # value of the same name.
         given = {out.name for out in left.output}
         redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
@@ -175,10 +174,10 @@ class Regions:
         replacements: dict[Any, Any],
         make: Callable[[BoundSymbol, Mapping[Any, Any], dict[int, int | None]], tuple[BoundSymbol, dict[Any, Any]]],
     ) -> tuple[BoundSymbol, dict[Any, Any]]:
-        """Run a pass on a fusion; return the remaining fusion and the replaced values.
+        """Run a pass on a fusion. Return the new fusion, and the replacements of values that it no longer computes.
 
-        The pass changes either all or none of the fusions that differ only in names. The changed fusions also differ
-        only in names.
+        If several fusions differ only in names, the pass changes all of them or none, and the new fusions also differ
+        only in names. Therefore the results are cached with the common structure.
         """
         if self._kept is None:
             return make(fusion, replacements, {})
@@ -209,14 +208,14 @@ class Regions:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The inputs and statements of a region that remain in its fusion.
+    """The inputs and statements of a region that are also in its fusion.
 
     Attributes
     ----------
     inputs : tuple of int
-        Indices of these inputs in the region.
+        Indices of these inputs among the region's inputs.
     members : tuple of (tuple of int)
-        Path of each statement: the index of a statement in the region, then indices of subsymbols inside of it.
+        Path to each statement in the region: the index of a statement of the region, then the indices of subsymbols.
     """
 
     inputs: tuple[int, ...]
@@ -226,7 +225,7 @@ class Parts:
     def from_fusion(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
-        """Return the parts of a region in its fusion, or None if the fusion contains other statements or outputs."""
+        """Return the parts of a region, or None if the fusion has statements or outputs that the region lacks."""
         paths: dict[int, tuple[int, ...]] = {}
 
         def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:
@@ -253,7 +252,7 @@ class Parts:
 
 
 class MemoizedPasses:
-    """Memoizing methods for nvFuser's executor. A subclass inherits from this class first, then from the executor."""
+    """Memoized methods for nvFuser's executor. A subclass inherits from this class first, then from the executor."""
 
     control: Any
     """The `ExecutorState` of the current plan. Its `regions` contain the memo."""
@@ -262,7 +261,7 @@ class MemoizedPasses:
     _apart: frozenset[str] = frozenset()
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        """Return whether nvFuser can fuse a statement."""
+        """Return whether nvFuser can fuse a statement. The answer is cached with the statement's structure."""
         stock: Any = super()
         alike = structure_of(bsym)
         return bool(self._get_or_make(("can fuse", identity(alike)), alike, lambda: stock.can_fuse(bsym)))
@@ -271,7 +270,7 @@ class MemoizedPasses:
     """Whether the statements to fuse are already flattened and free of dead code."""
 
     def flatten(self, bsym: BoundSymbol) -> list[BoundSymbol]:
-        """Return the statements that nvFuser executes for a statement."""
+        """Return the statements into which nvFuser decomposes a statement."""
         if self.ready:
             return [bsym]
         stock: Any = super()
@@ -282,7 +281,7 @@ class MemoizedPasses:
         return self.control.regions.remove_repeats(trace)
 
     def partition(self, trace: TraceCtx) -> TraceCtx:
-        """Partition a trace into fusions as Thunder does, without rematerialization. No fusion is callable yet."""
+        """Partition a trace into fusions as Thunder does, without rematerialization. Fusions are not callable yet."""
         executor: Any = self
         trace = replace_uniform(trace)
         self._apart = find_hazardous_outputs(trace)
@@ -302,7 +301,10 @@ class MemoizedPasses:
         return dce(self.cse(self.control.regions.remove_casts(fused)))
 
     def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
-        """Return a test whether two groups may be in one fusion. No fusion mixes sharded tensors and other tensors."""
+        """Return a function that decides whether two groups may be in one fusion.
+
+        No fusion mixes sharded tensors with other tensors.
+        """
         sharded = any(type(arg) is DTensorProxy for bsym in trace.bound_symbols for arg in bsym.flat_proxy_args)
         known: dict[int, bool] = {}
 
@@ -354,7 +356,9 @@ class MemoizedPasses:
 
 
 _LEFT = "_workbench_left"
-"""Attribute of a fusion after a pass: its structure, with the objects from which it was computed."""
+"""Name of an attribute that a pass sets on a fusion. The value contains the fusion's structure, and the objects from
+which the structure was computed.
+"""
 
 
 def known_structure(fusion: BoundSymbol) -> Structure | None:
@@ -374,9 +378,9 @@ def _contents_ids(fusion: BoundSymbol) -> tuple[int, ...]:
 
 
 def _number_replacements(fusion: BoundSymbol, replacements: Mapping[Any, Any]) -> tuple[Hashable, ...]:
-    """Return a fusion's replacements with numbers instead of names.
+    """Return a fusion's replacements as a key with numbers instead of names.
 
-    Two fusions with one structure have equal results here if their replacements change them in the same way.
+    For two fusions with one structure, the keys are equal if the replacements change both in the same way.
     """
     if not replacements:
         return ()
@@ -418,7 +422,7 @@ def _remove_fusion_casts(
 
 
 class _Replacements(dict[Any, Any]):
-    """Maps variables to their replacements. The names of the variables allow a quick test of a statement."""
+    """Maps variables to their replacements, with a quick test whether a statement reads a replaced variable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -441,7 +445,7 @@ class _Replacements(dict[Any, Any]):
 def _append_unless_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
-    """Append a statement to `left`, unless it casts a value back to the type that the value had before other casts."""
+    """Append a statement to `left`, unless it casts a value back to the value's type before earlier casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
         concerned = replaced.concerns(bsym)
@@ -455,7 +459,7 @@ def _append_unless_cast(
 
 
 def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
-    """Return the value and target type of a cast between float types, or two times None for other statements."""
+    """Return the value and the target type of a cast between float types, or (None, None) for other statements."""
     if bsym.sym.id is not prims.PrimIDs.CONVERT_ELEMENT_TYPE:
         return None, None
     given = dict(zip(("a", "dtype"), bsym.args, strict=False)) | bsym.kwargs
@@ -470,7 +474,7 @@ class _Outside:
     Parameters
     ----------
     redundant : dict
-        Replacements of values. New replacements are added.
+        Replacements of values. This class adds a replacement for each result of a repeated statement.
     """
 
     def __init__(self, redundant: dict[Any, Any]) -> None:
@@ -479,11 +483,11 @@ class _Outside:
         self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
 
     def remainder(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """Return what Thunder's pass leaves of a statement, or None if the statement is redundant."""
+        """Return the statement with replaced inputs, or None if it repeats an earlier statement."""
         if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
             return bsym
         made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
-        if draws_inside(bsym):  # Thunder merges two equal draws, except draws of `uniform`
+        if draws_inside(bsym):  # Thunder's pass would merge two equal draws, except draws of `uniform`
             return made
         key = bsym.sym.name, frozenset(read_names(made))
         if key not in self._alone:
@@ -497,7 +501,7 @@ class _Outside:
 
 
 class _StatementsByComputation(dict[Any, BoundSymbol]):
-    """Maps computations to statements. `last` is the statement that was found last."""
+    """Maps computations to statements. `last` is the result of the last lookup."""
 
     last: BoundSymbol | None = None
 
@@ -514,7 +518,8 @@ def _remove_repeats(
     `repeats` maps the index of a statement to the index of an earlier statement with the same computation, or to None.
     If `repeats` is empty, this function fills it.
     """
-    # Replace only arguments: after rematerialization, this fusion may not get the replacement of any other value.
+    # Replace only arguments of the fusion. After rematerialization, the fusion may not contain the replacements of
+    # other values.
     here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
     members, left = fusion.subsymbols, list[BoundSymbol]()
     if repeats:
@@ -529,15 +534,18 @@ def _remove_repeats(
                     here[variableify(mine)] = its
     else:
         places, known = {identity(member): at for at, member in enumerate(members)}, _StatementsByComputation()
+        found: dict[int, int | None] = {}
         for at, member in enumerate(members):
             if draws_inside(member):
-                repeats[at] = None
+                found[at] = None
                 left.append(member.from_bsym_swap_proxies(here, skip_output=True))
                 continue
             stays = dead_code.cse_single_bsym(here, known, member)
-            repeats[at] = None if stays is not None else places[identity(known.last)]
+            found[at] = None if stays is not None else places[identity(known.last)]
             if stays is not None:
                 left.append(stays)
+        # Fill it at once: Ctrl-C may interrupt this function at any statement, and later plans use `repeats`.
+        repeats.update(found)
     inside = dead_code.replace_redundant_inputs(here, tuple(left))
     whole = {**redundant, **here}
     args, output = _distinct(_map_proxies(fusion.args, whole)), _distinct(_map_proxies(fusion.output, whole))

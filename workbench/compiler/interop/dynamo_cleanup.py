@@ -1,8 +1,8 @@
-"""After a program is gone, remove the code that Dynamo compiled for it from functions of the user and of libraries.
+"""After a program is garbage-collected, remove the code that Dynamo compiled for the program.
 
-For a program in parts, Dynamo compiles every function with a graph break, including library functions such as the step
-of an optimizer. Dynamo limits the number of compilations of a function, for all callers together. When the limit is
-reached, the function runs uncompiled for the rest of the process.
+If a program has graph breaks, Dynamo attaches compiled code to every function that contains a graph break. Such a
+function may belong to a library, such as the step of an optimizer. Dynamo limits the number of compilations of a
+function, for all callers together. When the limit is reached, the function runs uncompiled for the rest of the process.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from workbench.interop.torch_private import eval_frame, register_bytecode_hook
+from workbench.interop.torch_private import compile_lock, eval_frame, register_bytecode_hook
 
 
 class Backend:
-    """A backend for Dynamo. It keeps no other object alive, because Dynamo keeps backends until the process ends.
+    """A backend for Dynamo that refers only weakly to the function that compiles graphs.
+
+    Dynamo keeps every backend until the process ends. A normal reference would therefore keep the program alive.
 
     Parameters
     ----------
-    act : callable
-        Returns the function that handles a graph. After the owner of this function is gone, returns None.
+    act : weakref.ref or weakref.WeakMethod
+        Weak reference to the function that compiles a graph.
     """
 
     def __init__(self, act: Callable[[], Callable[..., Any] | None]) -> None:
@@ -29,11 +31,11 @@ class Backend:
 
     @property
     def alive(self) -> bool:
-        """Whether the owner of the function that handles graphs still exists."""
+        """True while the function that compiles graphs exists."""
         return self._act() is not None
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
-        """Handle a graph."""
+        """Compile a graph that Dynamo captured, and return the function that runs the graph."""
         act = self._act()
         assert act is not None, "the owner of the compiled function no longer exists"
         return act(graph, inputs)
@@ -41,8 +43,8 @@ class Backend:
 
 @contextlib.contextmanager
 def record_compiled(codes: set[CodeType]) -> Iterator[None]:
-    """Add the functions that Dynamo compiles in this context to `codes`."""
-    # Dynamo replaces bytecode by the result of a hook unless the result is None, as here.
+    """In this context, add to `codes` the code object of each function that Dynamo compiles."""
+    # The hook returns None. Dynamo would replace its bytecode by any other result of a hook.
     hook = register_bytecode_hook(lambda code, _: codes.add(code))
     try:
         yield
@@ -50,21 +52,51 @@ def record_compiled(codes: set[CodeType]) -> Iterator[None]:
         hook.remove()
 
 
-def forget(codes: Iterable[CodeType]) -> None:
-    """Remove the compiled code of functions if it belongs to programs of the workbench that are gone.
+_waiting: set[CodeType] = set()
+"""Functions whose compiled code could not be removed yet, because Dynamo was compiling."""
 
-    Dynamo can only remove all compiled code of a function at once. If a user has compiled the function too, Dynamo
-    compiles it again at the user's next call. If a program of the workbench still uses compiled code of the function,
-    no code is removed until this program is gone.
+_callbacks: list[None] = []
+"""One entry for each of the workbench's callbacks that Dynamo is calling, in all threads."""
+
+
+@contextlib.contextmanager
+def callback_running() -> Iterator[None]:
+    """Keep all compiled code while Dynamo's callback for a frame runs."""
+    _callbacks.append(None)
+    try:
+        yield
+    finally:
+        _callbacks.pop()
+
+
+def forget(codes: Iterable[CodeType]) -> None:
+    """Remove Dynamo's compiled code from each function, unless a program that uses this code still exists.
+
+    Dynamo can only remove all compiled code of a function at once. If the user has also compiled the function, Dynamo
+    compiles the function again at the user's next call.
+
+    A garbage collection may call this function while Dynamo compiles. Dynamo then holds pointers to compiled code, and
+    removing this code would crash the process. A later call of this function then removes it.
     """
-    for code in codes:
-        entries = eval_frame._debug_get_cache_entry_list(code)
-        ours = [backend for entry in entries if isinstance(backend := _backend_of(entry), Backend)]
-        if ours and not any(backend.alive for backend in ours):
-            eval_frame.reset_code(code)
+    _waiting.update(codes)
+    if not _waiting or _callbacks or compile_lock._is_owned() or not compile_lock.acquire(blocking=False):
+        return
+    try:
+        while _waiting:
+            _remove_compiled(_waiting.pop())
+    finally:
+        compile_lock.release()
+
+
+def _remove_compiled(code: CodeType) -> None:
+    """Remove the compiled code of a function, unless a program that uses this code still exists."""
+    entries = eval_frame._debug_get_cache_entry_list(code)
+    ours = [backend for entry in entries if isinstance(backend := _backend_of(entry), Backend)]
+    if ours and not any(backend.alive for backend in ours):
+        eval_frame.reset_code(code)
 
 
 def _backend_of(entry: Any) -> Any:
-    """Return the backend that was passed to `torch.compile`; a cache entry contains this backend in a wrapper."""
+    """Return the backend that was passed to Dynamo. A cache entry contains this backend inside of a wrapper."""
     wrapper = eval_frame.innermost_fn(entry.backend)
     return getattr(wrapper, "compiler_fn", wrapper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -10,25 +11,36 @@ import torch
 from torch import fx
 
 from workbench.compiler.interop.double_backward import CONNECTIONS
-from workbench.compiler.interop.thread_patches import ThreadPatches, replace_function, wrap_function
+from workbench.compiler.interop.thread_patches import (
+    PatchTarget,
+    ThreadPatches,
+    dispatch_by_thread,
+    replace_function,
+    wrap_function,
+)
 from workbench.interop.torch_private import (
     DictGetItemSource,
+    FakeTensorMode,
     GlobalSource,
     InliningInstructionTranslator,
     InstructionTranslatorBase,
+    LocalGeneratorObjectVariable,
     SideEffects,
+    TorchRuntimeError,
     UnspecializedNNModuleVariable,
+    Unsupported,
     VariableBuilder,
+    dynamo_builder,
     dynamo_config,
     dynamo_utils,
 )
 
 
 def run_backward_outside_dynamo() -> None:
-    """Exclude the workbench's backwards from Dynamo, for programs that call ``loss.backward()`` themselves.
+    """Exclude Thunder's compiled backwards from Dynamo, for programs that call ``loss.backward()`` themselves.
 
     Dynamo compiles all Python code between the graphs of such a program, including the Python code that autograd
-    calls. Remove this when Dynamo no longer compiles functions of ``torch_autograd.py`` in such a program.
+    calls. Remove this when Dynamo no longer compiles functions of Thunder's ``torch_autograd.py`` in such a program.
     """
     for kind in CONNECTIONS:
         if not hasattr(kind.backward, "_torchdynamo_orig_callable"):
@@ -40,7 +52,7 @@ def _global_names(stock: Any, self: Any, name: str) -> Any:
     module = sys.modules.get(str(names.get("__name__", "")))
     if module is None or vars(module) is names:
         return stock(self, name)
-    # Dynamo itself uses this code for a function whose globals contain no module name.
+    # Unpatched Dynamo does the same for a function whose globals contain no module name.
     source = GlobalSource(self.output.install_global_by_id("___unnamed_scope", names))
     return names, VariableBuilder(self, source)(names), DictGetItemSource(source, name)
 
@@ -49,16 +61,16 @@ global_names_of_functions = ThreadPatches(
     "global names",
     lambda: [wrap_function(InliningInstructionTranslator, "get_globals_source_and_value", _global_names)],
 )
-"""Make Dynamo look up global names in the function's own globals, not in the module that the globals name.
+"""Make Dynamo look up global names in a function's own globals, not in the module named by the function's ``__name__``.
 
-A function of a script or notebook may come from a different process. Its globals name the module ``__main__``, but
-``__main__`` of this process is a different module. Remove this when ``get_globals_source_and_value`` uses the
-module only if the module's globals are the function's globals.
+A function of a script or notebook may come from a different process. In the globals of such a function, ``__name__`` is
+``__main__``, but ``__main__`` of this process is a different module. Remove this when ``get_globals_source_and_value``
+uses the module only if the module's globals are the function's globals.
 """
 
 
 def _settings_without_functions(stock: Any) -> str | None:
-    # Changing the settings is safe: Dynamo compiles in one thread at a time, and a compilation ends here.
+    # This affects no compilation: Dynamo compiles in one thread at a time, and calls `stock` when a compilation ends.
     with dynamo_config.patch(ignore_logger_methods=set()):
         settings: str | None = stock()
     return settings
@@ -67,38 +79,102 @@ def _settings_without_functions(stock: Any) -> str | None:
 settings_told_without_functions = ThreadPatches(
     "settings", lambda: [wrap_function(dynamo_utils, "_get_dynamo_config_for_logging", _settings_without_functions)]
 )
-"""Exclude functions from the settings that Dynamo logs for each compilation.
+"""Exclude the setting `ignore_logger_methods` from the settings that Dynamo logs for each compilation.
 
-PyTorch 2.11 sorts the values of a setting, and sorting functions raises a TypeError. Dynamo would log this error for
-every compilation; for a failed compilation, it would log this error instead of the reason. Remove this when
-``_get_dynamo_config_for_logging`` excludes ``ignore_logging_functions``, as it excludes the former name of this
-setting.
+To log a setting that is a set, PyTorch 2.11 sorts the set. This setting is a set of functions, and sorting functions
+raises a TypeError. Dynamo would log this error for every compilation. For a failed compilation, Dynamo would log this
+error instead of the reason. In PyTorch 2.11, the setting is called ``ignore_logging_functions``. Remove this when
+``_get_dynamo_config_for_logging`` excludes the new name, as it excludes the old name.
 """
 
+
+class _OwnIterators(threading.local):
+    """The `id` of each iterator that only the current generator uses. Dynamo is running this generator to its end."""
+
+    ids: frozenset[int] = frozenset()
+
+
+_own_iterators = _OwnIterators()
+
+
+def _exhaust_generator(stock: Any, self: Any, codegen: Any) -> Any:
+    frame, before = self.inline_tracer, _own_iterators.ids
+    # If an iterator on the generator's stack is not one of its variables, it belongs to a `for` loop of the generator.
+    named = {id(value.realize()) for value in frame.symbolic_locals.values()}
+    _own_iterators.ids = frozenset(id(value) for value in frame.stack) - named
+    try:
+        return stock(self, codegen)
+    finally:
+        _own_iterators.ids = before
+
+
+def _allow_own_iterators(stock: Any, self: Any, item: Any) -> Any:
+    return id(item) in _own_iterators.ids or stock(self, item)
+
+
 graph_breaks_in_loops = ThreadPatches(
-    "loops", lambda: [replace_function(InstructionTranslatorBase, "maybe_has_backedge", lambda self: False)]
+    "loops",
+    lambda: [
+        replace_function(InstructionTranslatorBase, "maybe_has_backedge", lambda self: False),
+        wrap_function(LocalGeneratorObjectVariable, "reconstruct", _exhaust_generator),
+        wrap_function(SideEffects, "check_allowed_side_effect", _allow_own_iterators),
+    ],
 )
 """Make Dynamo continue after a graph break in a loop, with one graph for each iteration.
 
 Unpatched Dynamo does not compile a function with a graph break in a loop. In a training step with several
-micro-batches, Dynamo would compile only the optimizer. Remove this when Dynamo has an option for such loops.
+micro-batches, Dynamo would compile only the optimizer. At the break, Dynamo runs a generator, such as
+``enumerate(layers)``, to its end. Unpatched Dynamo refuses this if an iterator would advance. These patches allow it if
+no other code can read the iterator. Remove this when Dynamo has an option for such loops.
+"""
+
+
+def _break_where_it_fails(stock: Any, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return stock(node, *args, **kwargs)
+    except TorchRuntimeError as error:
+        raise Unsupported(str(error)) from error
+
+
+graph_breaks_at_failures = ThreadPatches(
+    "failures", lambda: [wrap_function(dynamo_builder, "get_fake_value", _break_where_it_fails)]
+)
+"""Make Dynamo break the graph at an operator that fails on fake tensors, and run this operator uncompiled.
+
+An example is ``pad_packed_sequence``. Unpatched Dynamo runs the whole function uncompiled, including all operators
+before and after the failing operator. Remove this when Dynamo has an option for such operators.
+"""
+
+
+def _disable_dynamo(stock: Any, patches: ThreadPatches) -> Any:
+    return torch.compiler.disable(dispatch_by_thread(stock, stock, patches))
+
+
+fake_operators_uncompiled = ThreadPatches(
+    "fake operators", lambda: [PatchTarget(FakeTensorMode, "__torch_dispatch__", _disable_dynamo)]
+)
+"""Exclude the Python code of fake tensors from Dynamo.
+
+Between two graphs, an operator on fake tensors calls functions of Python's standard library. Unpatched Dynamo compiles
+these functions, and warns about functions that it does not support. Remove this when Dynamo skips all functions that
+`FakeTensorMode` calls.
 """
 
 
 class DynamoWatcher(Protocol):
-    """Receives the events of `dynamo_watched` while Dynamo traces."""
+    """An object that receives events while Dynamo traces. `dynamo_watched` takes it as the argument."""
 
     def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """Return the result of a module call; `call` is Dynamo's own function for it."""
+        """Return the result of a call of the module `var`. Dynamo's own function for such calls is `call`."""
 
     def on_change(self, item: Any) -> None:
-        """Handle a change of one of Dynamo's variables."""
+        """Handle that the traced code changes the object of Dynamo's variable `item`."""
 
     def on_changed_read(self, item: Any) -> None:
-        """Handle a read of an attribute that the traced code has set."""
+        """Handle that the traced code reads an attribute of `item` that the traced code has set before."""
 
     def on_rename(self, node: fx.Node, name: str) -> None:
-        """Handle that `node` gets the new name `name`, which is a variable of the user's code."""
+        """Handle that Dynamo renames `node` to `name`, the name of a variable in the user's code."""
 
 
 def _report_to(notify: Callable[[DynamoWatcher, Any, Any], None]) -> Callable[..., Any]:

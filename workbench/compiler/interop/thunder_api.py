@@ -1,7 +1,7 @@
 """The only access to Thunder: all names of Thunder that the workbench uses, looked up and checked at first use.
 
 ``from workbench.compiler.interop.thunder_api import TraceCtx`` imports Thunder's `TraceCtx`. If the installed Thunder
-lacks a name or attribute, its use raises `SeamError`; the message contains the installed and the wanted version.
+lacks a name or attribute, the first use raises `SeamError`. The message contains the installed and the wanted version.
 `SEAM.examine()` and ``python -m workbench.compiler.interop.check_versions`` list all missing names at once; see
 docs/upgrading.md.
 """
@@ -91,7 +91,7 @@ ELEMENTWISE = (
 """Primitives that process each element separately."""
 
 WAITS = ("wait", "torch_wait_prim_impl")
-"""Names of symbols that wait for a collective: Thunder's primitive, and the op of its PyTorch executor."""
+"""Names of symbols that wait for a collective: Thunder's primitive, and the operator of Thunder's PyTorch executor."""
 
 COLLECTIVES = (
     "all_gather",
@@ -103,7 +103,7 @@ COLLECTIVES = (
     "torch_broadcast_prim_impl",
     "torch_reduce_scatter_prim_impl",
 )
-"""Names of symbols that issue a collective: Thunder's primitives, and the ops of its PyTorch executor."""
+"""Names of symbols that issue a collective: Thunder's primitives, and the operators of Thunder's PyTorch executor."""
 
 _NAMES: Mapping[str, str] = {
     "BoundSymbol": "thunder.core.symbol:BoundSymbol",
@@ -151,6 +151,8 @@ _NAMES: Mapping[str, str] = {
     "backward_impls": "thunder.core.transforms:backward_impls",
     "clear_mutable_collection": "thunder.executors.passes:clear_mutable_collection",
     "comment_symbols": "thunder.executors.passes:comment_symbols",
+    "CompileData": "thunder.common:CompileData",
+    "CompileStats": "thunder.common:CompileStats",
     "compile_data": "thunder.core.compile_data",
     "connect_to_autograd": "thunder.executors.torch_autograd:connect_to_autograd",
     "dce": "thunder.core.transform_common:dce",
@@ -454,7 +456,7 @@ SEAM = PrivateApi(
 
 
 def code_within(function: Any, name: str) -> CodeType:
-    """Return the code of the function `name` that is defined inside of Thunder's function `function`.
+    """Return the code object of the inner function `name` that Thunder's function `function` defines.
 
     Raises
     ------
@@ -468,7 +470,13 @@ def code_within(function: Any, name: str) -> CodeType:
 
 
 def cell_of(function: Any, name: str) -> CellType:
-    """Return the cell of the variable `name` of `thunder.jit`, found in `function` or in a function that it wraps.
+    """Return the closure cell of the local variable `name` of `thunder.jit`.
+
+    Parameters
+    ----------
+    function : callable
+        Result of `thunder.jit`. The search follows the closures of this function and of Thunder's functions in them.
+    name : str
 
     Raises
     ------
@@ -484,7 +492,7 @@ def cell_of(function: Any, name: str) -> CellType:
             continue
         seen.add(each)
         if not each.__code__.co_filename.startswith(here):
-            continue  # a user's own function
+            continue  # skip functions outside of Thunder, such as the user's
         for own, cell in zip(each.__code__.co_freevars, each.__closure__ or (), strict=True):
             if own == name:
                 return cell

@@ -1,4 +1,4 @@
-"""Normalize calls in FX graphs for a replacement operator: keywords become positions, in-place operators copies."""
+"""Adapt the arguments of calls in FX graphs to Thunder's operators, and detect in-place and random operators."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }
-"""Maps in-place operators that Thunder's tensors refuse to the operators that compute the value to write."""
+"""Maps in-place operators to the operators that compute the value to write. Thunder's tensors refuse the former."""
 
 _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-"""Maps NumPy keywords that PyTorch accepts to PyTorch's own keywords."""
+"""NumPy keywords that PyTorch also accepts, each with PyTorch's own keyword."""
 
 _TENSORS = frozenset(("input", "other"))
 """Names of tensor parameters in PyTorch's operators."""
@@ -46,10 +46,11 @@ numbers.
 def normalize_arguments(
     target: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments in which keywords that the replacement operator lacks are positional arguments.
+    """Return arguments that the replacement operator accepts: keywords become positional arguments where necessary.
 
-    If Thunder calls PyTorch's operator unchanged, tensors also become positional arguments, because Thunder has no
-    gradient for keywords.
+    Keywords are moved if the operator does not accept one. They are also moved if Thunder calls PyTorch's operator
+    unchanged and a keyword is a tensor, because Thunder has no gradient for keywords. NumPy's names of keywords, such
+    as ``axis``, become PyTorch's names.
 
     Parameters
     ----------
@@ -58,6 +59,7 @@ def normalize_arguments(
     operator : callable
         Replacement operator.
     args, kwargs
+        Arguments of the call of `target`.
     """
     if not kwargs:
         return args, kwargs
@@ -66,7 +68,7 @@ def normalize_arguments(
         kwargs = {name if name in own else _OF_NUMPY.get(name, name): value for name, value in kwargs.items()}
     as_it_is = _is_unchanged(operator)
     tensors = as_it_is and any(isinstance(value, TensorProxy) for value in kwargs.values())
-    if not tensors and not _lacks_keyword(operator, kwargs):
+    if not tensors and not _lacks_keyword(operator, args, kwargs):
         return args, kwargs
     for signature in _signatures(target):
         try:
@@ -99,9 +101,10 @@ def refuse_lists(operator: Any, args: tuple[Any, ...]) -> None:
 
 
 def unpack_list(target: Any, operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments in which the tensors of a list are positional arguments, if PyTorch accepts positional tensors.
+    """Replace a list by its tensors as positional arguments, if PyTorch's operator accepts both forms.
 
-    Thunder does not lose the gradients of positional arguments.
+    If Thunder calls PyTorch's operator unchanged, Thunder loses the gradients of tensors in a list, but keeps the
+    gradients of positional arguments. All other arguments are returned unchanged.
     """
     if (
         len(args) != 1
@@ -119,15 +122,16 @@ def _is_unchanged(operator: Any) -> bool:
 
 
 def draws(bsym: BoundSymbol) -> bool:
-    """Return whether a statement without subsymbols draws random numbers, according to the tags of PyTorch's operators.
+    """Return whether a primitive, or a PyTorch operator that Thunder calls unchanged, draws random numbers.
 
-    Thunder tags only some of its primitives, and no operator that it calls unchanged in PyTorch.
+    The answer depends on the tags of PyTorch's operators. Thunder tags only some of its random primitives, and none of
+    the operators that it calls unchanged.
     """
     return (bsym.sym.is_prim or _is_unchanged(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
 
 
 def draws_inside(bsym: BoundSymbol) -> bool:
-    """Return whether a statement or one of its subsymbols draws random numbers, even if Thunder does not tag it."""
+    """Return whether a statement or one of its nested subsymbols draws random numbers, even if Thunder lacks a tag."""
     if prims.OpTags.RANDOM_OP in (bsym.sym.tags or ()) or prims.OpTags.RANDOM_OP in bsym.tags or draws(bsym):
         return True
     return any(map(draws_inside, bsym.subsymbols))
@@ -136,7 +140,7 @@ def draws_inside(bsym: BoundSymbol) -> bool:
 def _drops(bsym: BoundSymbol) -> bool:
     """Return whether a statement is the forward of a fused attention with dropout.
 
-    The backward of such an attention takes the seed and drops the same elements. Therefore the backward does not count.
+    The backward of such an attention does not count: it takes the seed of the forward and draws the same numbers.
     """
     if bsym.sym.executor is None or bsym.sym.meta is None:
         return False
@@ -153,9 +157,9 @@ def _draws(name: str) -> bool:
 
 
 def draws_again(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is an unchanged PyTorch operator that draws random numbers.
+    """Return whether a statement is a PyTorch operator that Thunder calls unchanged and that draws random numbers.
 
-    If such an operator runs again, it draws different numbers.
+    A second call of such an operator draws different numbers.
     """
     if not _is_unchanged(bsym.sym):
         return False
@@ -180,17 +184,20 @@ def _draws_unchanged(bsym: BoundSymbol) -> bool:
     return drawn
 
 
-def _lacks_keyword(operator: Any, keywords: Collection[str]) -> bool:
-    """Return whether an operator lacks at least one of the keywords."""
+def _lacks_keyword(operator: Any, args: tuple[Any, ...], keywords: Collection[str]) -> bool:
+    """Return whether an operator cannot be called with the given positional arguments and keywords."""
     function = getattr(operator, "meta", None) or operator
     parameters = (_parameters if isinstance(function, FunctionType) else _parameters.__wrapped__)(function)
     if parameters is None:
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        # Thunder's elementwise operators accept any keyword, but call a function with other names for tensors.
+        # Thunder's elementwise operators accept any keyword, but they call a function with other names for tensors.
         return not _TENSORS.isdisjoint(keywords)
-    names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
-    return bool(set(keywords) - names)
+    try:
+        inspect.Signature(parameters).bind(*args, **dict.fromkeys(keywords))
+    except TypeError:
+        return True
+    return False
 
 
 @functools.lru_cache(maxsize=1 << 10)
@@ -225,7 +232,10 @@ def is_named_in_place(node: fx.Node) -> bool:
 
 
 def out_of_place_name(name: str) -> str:
-    """Return the name of the out-of-place method whose result an in-place method writes; empty if there is none."""
+    """Return the name of the out-of-place method whose result an in-place method writes, such as ``add`` for ``add_``.
+
+    Return an empty string if no such method exists.
+    """
     if not name.endswith("_") or name.endswith("__"):
         return ""
     overloads = _overloads(name)
@@ -239,7 +249,7 @@ SOFT = frozenset({functional.softmax, functional.softmin, functional.log_softmax
 
 
 def add_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a function of `SOFT`. If `dim` is missing, use the dimension that PyTorch chooses."""
+    """Return the arguments of a `SOFT` function. If `dim` is missing, add the dimension that PyTorch chooses."""
     if not args or (args[1] if len(args) > 1 else kwargs.get("dim")) is not None:
         return args, kwargs
     chosen = 0 if args[0].ndim in (0, 1, 3) else 1

@@ -26,7 +26,7 @@ def thunder_operator(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wide_of(kind: torch.dtype) -> torch.dtype:
-    """Return the data type in which PyTorch computes: at least single precision, or double precision for integers."""
+    """Return the data type in which PyTorch computes with `kind`: at least float32, and float64 for integers."""
     if not kind.is_floating_point:
         return torch.float64
     return torch.float32 if kind.itemsize < 4 else kind
@@ -40,9 +40,9 @@ def root(a: TensorProxy, p: float = 2.0) -> Any:
 
 
 def call_with_empty(operator: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator, and add the zero gradient that PyTorch has for empty inputs.
+    """Call an operator so that empty inputs get zero gradients, as in PyTorch.
 
-    For empty inputs, Thunder replaces such an operator by a constant, which has no gradient.
+    If the input is empty, Thunder's operator returns a constant, which has no gradient.
     """
     made = operator(a, *args, **kwargs)
     if 0 not in a.shape:
@@ -77,7 +77,7 @@ def _take(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
 
 
 def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """Replace `pad`. Thunder pads only with a constant; for other modes, select an element for each position."""
+    """Replace `pad`. Thunder pads only with a constant. For other modes, select an input element for each position."""
     if mode == "constant":
         return call_with_empty(thunder_operator(functional.pad), a, pad, mode, value)
     for at in range(len(pad) // 2):
@@ -133,7 +133,7 @@ def minimum(a: TensorProxy, b: TensorProxy) -> Any:
 
 
 def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
-    """Replace `lerp`, for which Thunder has no gradient. Compute from the nearer end, as PyTorch does."""
+    """Replace `lerp`, for which Thunder has no gradient. Like PyTorch, compute each element from the nearer end."""
     step = end - start
     if isinstance(weight, TensorProxy):
         near = start + weight * step
@@ -165,7 +165,7 @@ def _no_grad() -> Iterator[None]:
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """Replace `remainder`, for which Thunder has no gradient. Add a difference of zero that has the gradient."""
+    """Replace `remainder`, for which Thunder has no gradient. An added term of value zero carries the gradient."""
     with _no_grad():
         made = thunder_operator(torch.remainder)(a, b)
         if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
@@ -175,12 +175,18 @@ def _remainder(a: Any, b: Any) -> Any:
     return made + (a - b * whole - known)
 
 
+def _check(function: Callable[..., Any], a: TensorProxy) -> Any:
+    """Replace an elementwise check, such as `isfinite`. Thunder tries to differentiate the check, and fails."""
+    with _no_grad():
+        return thunder_operator(function)(a)
+
+
 def _mod(a: Any, b: Any) -> Any:
     return _remainder(a, b) if isinstance(a, TensorProxy) or isinstance(b, TensorProxy) else a % b
 
 
 def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
-    """Replace `round`. Thunder's operator lacks `decimals` and the gradient, which is zero."""
+    """Replace `round`. Thunder's operator lacks `decimals`, and a gradient. The gradient is zero."""
     with _no_grad():
         scale = 10.0 ** abs(decimals)
         shifted = a if not decimals else a * scale if decimals > 0 else a / scale
@@ -191,7 +197,7 @@ def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
 
 
 def _truncate(a: TensorProxy) -> Any:
-    """Replace `trunc`. Thunder's operator lacks the gradient, which is zero."""
+    """Replace `trunc`. Thunder's operator lacks a gradient. The gradient is zero."""
     with _no_grad():
         made = thunder_operator(torch.trunc)(a)
         never = thunder_operator(torch.zeros_like)(a, dtype=torch.bool)
@@ -218,7 +224,7 @@ def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: t
 
 
 def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Replace `multinomial`. Thunder requests a gradient of the random numbers from PyTorch."""
+    """Replace `multinomial`. Thunder requests a gradient of the random numbers, but PyTorch has no such gradient."""
     with _no_grad():
         return thunder_operator(torch.multinomial)(a, *args, **kwargs)
 
@@ -232,7 +238,7 @@ def _binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: TensorProxy | None = None,
 ) -> Any:
-    """Replace `binary_cross_entropy_with_logits`. Thunder requests gradients of the weights, which PyTorch lacks."""
+    """Replace `binary_cross_entropy_with_logits`. Thunder requests gradients of the weights, but PyTorch has none."""
     if weight is None and pos_weight is None:
         known = thunder_operator(functional.binary_cross_entropy_with_logits)
         return known(a, target, None, size_average, reduce, reduction, None)
@@ -287,7 +293,10 @@ def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
 
 
 def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Replace `linspace`. As in PyTorch, count from both ends, and compute narrow data types in a wider type."""
+    """Replace `linspace`, which Thunder lacks.
+
+    Like PyTorch, compute each element from the nearer end, and compute narrow data types in a wider type.
+    """
     kind = dtype or torch.get_default_dtype()
     wide = wide_of(kind)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
@@ -347,7 +356,7 @@ def _unroll(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    """Unroll a recurrent network over time, layer by layer."""
+    """Replace a recurrent network, such as `torch.lstm`, by one cell per time step, layer by layer."""
     if not isinstance(has_biases, bool):
         raise NotImplementedError(f"{cell} of a packed sequence")
     stack, linear = thunder_operator(torch.stack), thunder_operator(functional.linear)
@@ -418,7 +427,7 @@ def _index_put(
     given = values.to(a.dtype).expand(*place.shape, *rest).reshape(-1, *rest)
     flat, place = a.reshape(rows, *rest), place.reshape(-1)
     if not accumulate:
-        # Set the old elements to zero. PyTorch does not define the result for repeated indices.
+        # Set the overwritten elements to zero before the sum. PyTorch does not define the result for repeated indices.
         kept = thunder_operator(torch.index_copy)(
             thunder_operator(torch.ones_like)(flat), 0, place, thunder_operator(torch.zeros_like)(given)
         )
@@ -427,7 +436,7 @@ def _index_put(
 
 
 def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
-    """Replace `torch.atleast_1d`, `torch.atleast_2d` and `torch.atleast_3d`."""
+    """Replace `torch.atleast_1d`, `torch.atleast_2d` or `torch.atleast_3d`, according to `count`."""
     if a.ndim == 0:
         return a.reshape([1] * count)
     if count >= 2 and a.ndim == 1:
@@ -436,7 +445,7 @@ def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
 
 
 def _at_least(dims: int, *given: Any) -> Any:
-    """Apply `_least_dims` to tensors or to a list of tensors. Thunder returns a list unchanged."""
+    """Apply `_least_dims` to tensors or to a list of tensors. Thunder's own operators return a list unchanged."""
     listed = isinstance(given[0], list | tuple)
     made = tuple(_least_dims(dims, a) for a in (given[0] if listed else given))
     return made if listed or len(made) > 1 else made[0]
@@ -460,8 +469,8 @@ def _stack_columns(tensors: Sequence[TensorProxy]) -> Any:
 def _spread_of(name: str) -> Callable[..., Any]:
     """Return a replacement of `var`, `std`, `var_mean` or `std_mean` that accepts `unbiased`.
 
-    PyTorch accepts `unbiased` even in the position of the dimensions. Thunder accepts only `correction`. Thunder's
-    gradient of a deviation over all dimensions fails, and its gradient at deviation zero is NaN.
+    PyTorch also accepts `unbiased` as second argument, in the position of `dim`. Thunder accepts only `correction`.
+    Thunder's gradient of a standard deviation over all dimensions fails. If a deviation is zero, its gradient is NaN.
     """
 
     def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -486,6 +495,14 @@ def _spread_of(name: str) -> Callable[..., Any]:
 def _eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     rows, columns = (thunder_operator(torch.arange)(size, device=device) for size in (n, n if m is None else m))
     return (rows.unsqueeze(1) == columns).to(dtype or torch.get_default_dtype())
+
+
+def _fill_diagonal(a: TensorProxy, value: float, wrap: bool = False) -> Any:
+    """Replace `fill_diagonal_` for a matrix. Thunder lacks `fill_diagonal_`."""
+    if a.ndim != 2 or (wrap and a.shape[0] > a.shape[1]):
+        raise NotImplementedError("fill_diagonal_ of more than two dimensions, or with several diagonals")
+    diagonal = _eye(*a.shape, dtype=torch.bool, device=a.device)
+    return _copy_in_place(a, thunder_operator(torch.where)(diagonal, value, a))
 
 
 _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[Any, ...]]] = {
@@ -532,6 +549,11 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.trunc: _truncate,
     torch.Tensor.trunc: _truncate,
     torch.fix: _truncate,
+    **{
+        getattr(owner, name): functools.partial(_check, getattr(torch, name))
+        for name in ("isfinite", "isinf", "isnan")
+        for owner in (torch, torch.Tensor)
+    },
     torch.prod: _product,
     torch.Tensor.prod: _product,
     torch.Tensor.where: _where,
@@ -565,6 +587,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.copy_: _copy_in_place,
     torch.Tensor.fill_: _fill_in_place,
     torch.Tensor.zero_: _zero_in_place,
+    torch.Tensor.fill_diagonal_: _fill_diagonal,
     torch.zero_: _zero_in_place,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.normal_: _normal_in_place,

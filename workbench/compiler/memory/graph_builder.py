@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 IGNORED = "_ignored"
-"""Suffix of the name of zeros that autograd makes for an output whose gradient the backward does not read."""
+"""Suffix of the names of zeros. Autograd makes zeros for each output whose gradient the backward does not read."""
 
 _KINDS = {
     "copy_": Kind.COPY,
@@ -88,7 +88,7 @@ _CLONE = int(StatementFlag.CLONE)
 
 
 class _StatementSummary(NamedTuple):
-    """Data of a statement that depends neither on the names of its values nor on its tags."""
+    """Properties of a statement. They depend neither on the names of its values nor on its tags."""
 
     name: str
     executor: str
@@ -98,7 +98,7 @@ class _StatementSummary(NamedTuple):
 
 
 class _StatementRow(NamedTuple):
-    """Data of a statement that depends neither on other statements nor on its tags."""
+    """Properties of a statement. They depend neither on other statements nor on its tags."""
 
     name: str
     executor: str
@@ -108,7 +108,7 @@ class _StatementRow(NamedTuple):
     read: tuple[str, ...]
     """Names of the statement's inputs, without repetitions."""
     made: tuple[str, ...]
-    """Names of the statement's outputs that are no inputs, without repetitions."""
+    """Names of the statement's outputs that are not also inputs, without repetitions."""
 
 
 def _row_of(bsym: BoundSymbol) -> _StatementRow:
@@ -116,7 +116,7 @@ def _row_of(bsym: BoundSymbol) -> _StatementRow:
     found: _StatementRow | None = known.get(_StatementRow)
     if found is None:
         told: _StatementSummary = structure_of(bsym).get_or_make("told", lambda: _summarize(bsym))
-        # The name of a fusion contains a number, which is not part of its structure.
+        # The summary is shared by equal fusions, but the name of each fusion contains a different number.
         name = display_name(bsym) if bsym.sym.is_fusion else told.name
         read, made, flags = _unique(read_names(bsym)), _unique(made_names(bsym)), told.flags
         for each in made:
@@ -160,7 +160,7 @@ def _flags(bsym: BoundSymbol) -> int:
 
 
 def _origin_and_flags(bsym: BoundSymbol) -> tuple[int, int]:
-    """Return the origin of a statement (-1 if it has none), and the flags that follow from its own tags."""
+    """Return the index of a statement's origin (-1 if it has none), and the flags that follow from its own tags."""
     origin, flags = -1, 0
     for tag in bsym.tags:
         if type(tag) is OriginTag:
@@ -184,7 +184,7 @@ _NO_ROWS: dict[str, tuple[Any, ...]] = dict.fromkeys(_COLUMNS, ())
 
 
 class _Builder:
-    """Collects the rows of the tables, statement by statement."""
+    """Collects the rows of the graph's tables, statement by statement."""
 
     def __init__(self, random: frozenset[str]) -> None:
         self.random = random
@@ -193,11 +193,13 @@ class _Builder:
         self.flags: list[int] = []
         self.producer: list[int] = []
         self.handed: set[int] = set()
-        """Indices of the outputs of statements. Outputs of members are not included, because several fusions may
-        compute the same value.
+        """Indices of the outputs of statements. A value that exists only inside of fusions is not included, because
+        several fusions may compute it.
         """
         self.rows: list[tuple[Any, ...]] = []
-        """One tuple of the `_COLUMNS` for each statement. One append for each statement is fast."""
+        """One tuple for each statement, in the order of `_COLUMNS`. Appending one tuple is faster than appending to one
+        list for each column.
+        """
         self.origins: list[int] = []
         self.frees: dict[int, list[int]] = {}
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
@@ -220,7 +222,13 @@ class _Builder:
         return found
 
     def add_statement(self, bsym: BoundSymbol, side: int, facts: TraceFacts, index: int) -> int:
-        """Add a statement and its members, with the data in `facts`; return the statement's kind."""
+        """Add a statement and its members, and return the statement's kind.
+
+        Parameters
+        ----------
+        index : int
+            Position of the statement in the lists of `facts`.
+        """
         row = self._row(bsym, side, -1, facts.transient_bytes[index], facts.flops[index], facts.computes[index])
         self.last_top = row
         if bsym.sym.is_fusion:
@@ -266,21 +274,18 @@ class _Builder:
         return list(self.group_ranks).index(group)
 
     def free(self, names: Iterable[str]) -> None:
-        """Record that values are freed after the last statement so far.
-
-        If there is no statement yet, the values are recorded at the first statement.
-        """
+        """Record that values are freed after the last added statement; do nothing before the first statement."""
         row = max(self.last_top, 0)
         if self.rows:
             self.frees.setdefault(row, []).extend(self.index[name] for name in names if name in self.index)
 
     def values(self, tree: Any) -> tuple[int, ...]:
-        """Return the index of the value of each leaf of `tree`; -1 for a leaf that is no value."""
+        """Return the index of the value of each leaf of `tree`; -1 for a leaf that is not in the table of values."""
         leaves = (leaf.name if isinstance(leaf, Proxy) else "" for leaf in tree_flatten(tree)[0])
         return tuple(self.index.get(name, -1) for name in leaves)
 
     def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: StepBoundary) -> Graph:
-        """Return the graph with the tables."""
+        """Return the graph of all statements and values that were added."""
         storage = [storages.storage_of.get(proxy.name, -1) for proxy in self.proxies]
         used = sorted({s for s in storage if s >= 0})
         renumbered = {s: i for i, s in enumerate(used)}
@@ -333,7 +338,10 @@ class _Builder:
 def _views(
     flags: Sequence[int], inputs: Sequence[list[int]], outputs: Sequence[list[int]], storage: Sequence[int]
 ) -> list[bool]:
-    """Return whether each statement is a view: it writes nothing, and its outputs are in the storages of its inputs."""
+    """Return, for each statement, whether it only makes views.
+
+    Such a statement writes nothing, and each of its outputs is in the storage of an input.
+    """
     found = []
     for flag, taken, made in zip(flags, inputs, outputs, strict=True):
         kept = [storage[v] for v in made if storage[v] >= 0]
@@ -343,7 +351,7 @@ def _views(
 
 
 def _traits(proxy: Any) -> Traits:
-    """Return the properties of a value for the graph. For a value that is no tensor, only the shape is set."""
+    """Return the properties of a value for the graph. For a value that is not a tensor, only the shape is set."""
     if isinstance(proxy, TensorProxy):
         return traits_of(proxy)
     return Traits(shape_of(proxy), 0, "", "")
@@ -373,14 +381,17 @@ def read_joint(
     unread: Mapping[str, torch.Tensor] = MappingProxyType({}),
     beside: frozenset[str] = frozenset(),
 ) -> Graph:
-    """Return the graph of a claimed joint trace. Thunder's tags tell forward from backward. No value is freed.
+    """Return the graph of a joint trace whose statements executors have claimed.
+
+    Thunder tags the statements of the backward; all others are statements of the forward. The graph does not show where
+    values are freed, because the joint trace has no deletions.
 
     Parameters
     ----------
     trace : TraceCtx
     origins : tuple of Origin
     random : frozenset of str
-        Names of values that random operators make.
+        Names of the outputs of random operators.
     cache, arguments
         See `workbench.compiler.memory.op_effects.trace_facts`.
     unread, beside
@@ -406,7 +417,8 @@ def read_joint(
             ignored = []
             for output in (o for o in returned["fw_flat_out"] if isinstance(o, TensorProxy)):
                 given[output.name] += 1
-                # If the program returns a value twice, the split uses the first return for the gradient.
+                # If the program returns a value twice, Thunder's backward reads only the gradient of the first
+                # occurrence.
                 if given[output.name] > asked_for[output.name]:
                     ignored.append(output)
             _enter_ignored(builder, found, ignored)
@@ -414,7 +426,7 @@ def read_joint(
         _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
         if has_backward:
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
-        # For an argument that is changed in place, the trace returns the new value among the arguments.
+        # If the program changes an argument in place, the returned `flat_args` contain the argument's new value.
         _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
         ends = StepBoundary(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
@@ -427,10 +439,11 @@ def read_joint(
 
 
 def _enter_ignored(builder: _Builder, facts: TraceFacts, outputs: Sequence[Any]) -> None:
-    """Add the zeros that autograd makes for the last of `outputs`, whose gradients the backward does not read.
+    """Add the zeros that autograd makes as the gradient of the last output in `outputs`.
 
-    The backward gives all of these zeros the same name. Therefore only the zeros for the last output stay alive until
-    the backward ends. All other zeros are freed before the first statement of the backward, and are not added.
+    The backward does not read the gradients of `outputs`, but autograd passes zeros for each gradient. The backward
+    assigns all of these zeros to one name. Therefore only the zeros of the last output stay alive until the backward
+    ends. The other zeros are freed before the first statement of the backward, and are not added.
     """
     for output in outputs[-1:]:
         with tracectx(TraceCtx(None)):
@@ -448,12 +461,12 @@ def _enter_passed_gradients(
     arguments: Sequence[Any],
     beside: Collection[str],
 ) -> frozenset[str]:
-    """Add gradients that arguments get directly, and return the names of these arguments.
+    """Add the gradients that bypass the backward, and return the names of the arguments that get such gradients.
 
-    If an output is an unchanged argument, autograd passes the output's gradient to the argument directly, and zeros to
-    the backward. The gradient from the backward is added later. The arguments in `beside`, which the program returns
-    and the trace does not, get their gradients in the same way. If all outputs are unchanged arguments, the backward
-    does not run, and this function adds nothing.
+    If an output is an unchanged argument, autograd passes the output's gradient directly to the argument, and passes
+    zeros to the backward. Autograd adds the gradient from the backward later. The arguments in `beside` get gradients
+    in the same way: the program returns them unchanged, but the trace does not return them. If all outputs are
+    unchanged arguments, the backward does not run, and this function adds nothing.
     """
     given = {facts.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
     tensors = [each for each in arguments if isinstance(each, TensorProxy)]
@@ -483,11 +496,11 @@ def _mark(builder: _Builder, tree: Any, flag: ValueFlag) -> None:
 def read_execution(
     forward: TraceCtx,
     backward: TraceCtx | None,
-    stage: LeverContext,
+    context: LeverContext,
 ) -> Graph:
-    """Return the graph of the execution traces, first forward and then backward, with the values that are freed."""
-    first = trace_facts(forward, cache=stage.cache, arguments=stage.arguments)
-    builder = _Builder(stage.random)
+    """Return the graph of the execution traces, forward before backward. The graph shows where each value is freed."""
+    first = trace_facts(forward, cache=context.cache, arguments=context.arguments)
+    builder = _Builder(context.random)
     for proxy in _arguments(forward):
         builder.value(proxy, ValueFlag.ARGUMENT)
     _read_side(builder, forward, FORWARD, first, 0)
@@ -500,7 +513,7 @@ def read_execution(
     else:
         _mark(builder, returned[0]["output"], ValueFlag.OUTPUT)
         _mark(builder, returned[1][0], ValueFlag.SAVED)
-        found = trace_facts(backward, cache=stage.cache, earlier=first)
+        found = trace_facts(backward, cache=context.cache, earlier=first)
         for proxy in backward.args[1]:
             if isinstance(proxy, TensorProxy):
                 builder.value(proxy, ValueFlag.COTANGENT)
@@ -519,9 +532,9 @@ def read_execution(
             builder.value(proxy)
         gradients = _return(backward).args[0]
         past = _enter_passed_gradients(
-            builder, found, returned[0]["flat_output"], returned[0]["flat_args"], stage.beside
+            builder, found, returned[0]["flat_output"], returned[0]["flat_args"], context.beside
         )
-        known = accumulated_gradients(gradients, returned[0]["flat_args"], found, stage.arguments, past)
+        known = accumulated_gradients(gradients, returned[0]["flat_args"], found, context.arguments, past)
         ends = StepBoundary(
             outputs=builder.values(returned[0]["flat_output"]),
             cotangents=builder.values(backward.args[1]),
@@ -530,12 +543,12 @@ def read_execution(
             gradients=builder.values(gradients),
             **_accumulation_columns(builder, known),
         )
-    graph = _add_unread(builder.build("execution", found, stage.origins, ends), stage.unread)
-    return dataclasses.replace(graph, layer_differences=stage.layer_differences)
+    graph = _add_unread(builder.build("execution", found, context.origins, ends), context.unread)
+    return dataclasses.replace(graph, layer_differences=context.layer_differences)
 
 
 def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
-    """Return the graph with an additional argument, in a storage of its own, for each tensor in `unread`."""
+    """Return the graph with one more argument for each tensor in `unread`, each in its own storage."""
     if not unread:
         return graph
     values, storages, tensors = graph.values, graph.storages, list(unread.values())
@@ -560,7 +573,7 @@ def _add_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
 
 
 def _accumulation_columns(builder: _Builder, gradients: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
-    """Return the fields of `StepBoundary` on the gradients that autograd accumulates."""
+    """Return the fields of `StepBoundary` that describe gradients that autograd accumulates."""
     return {
         "accumulated": builder.values([one.gradient for one in gradients]),
         "copied_bytes": tuple(one.copied_bytes for one in gradients),

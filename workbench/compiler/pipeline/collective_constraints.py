@@ -1,8 +1,8 @@
-"""Find how far the collectives of a split or joint trace may move, and put its statements into a new order.
+"""Find how far the collectives of a split or joint trace may move, and reorder the trace.
 
 Compute statements keep their order. A collective, its producers, its wait and the views of the result may move between
-compute statements, but never past a dependency. Every order made here is a topological order. Dependencies are reads of
-values, and reads and writes of memory that a statement writes in place.
+compute statements. Every order respects all dependencies: a statement depends on the statements that make its inputs
+and, if memory is written in place, on earlier accesses to this memory.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from workbench.compiler.trace.stable_ids import CLONE_PREFIX, is_statement
 from workbench.compiler.trace.tags import has_tag
 
 type Key = tuple[int, int, int, float, int]
-"""Requested position of a statement: first the slot (the number of compute statements before it), then tie breakers."""
+"""Requested position of a statement: its slot (the number of compute statements before it), and four tie breakers."""
 
 COMPUTE_TIE = 9
-"""Second part of the key of a compute statement. It is larger than the second part of any other key, so that the other
-statements of a slot precede the compute statement.
+"""Second part of the key of a compute statement. It is larger than in the keys of other statements, so that all other
+statements of a slot precede its compute statement.
 """
 
 UNPACK = "bucket_unpack"
-"""Name prefix of the statements that take tensors out of a bucket's buffer. For statements that fill the buffer, it is
-`PACK`.
+"""Name prefix of statements that take tensors out of a bucket's buffer. Names of statements that fill the buffer begin
+with `PACK`.
 """
 
 _SHAPES = (
@@ -74,7 +74,7 @@ _SHAPES = (
 
 
 class CollectiveRole(Enum):
-    """Role of a statement, which determines how the statement may move."""
+    """Role of a statement. The role determines how the statement may move."""
 
     COMPUTE = "compute"
     ISSUE = "issue"
@@ -89,14 +89,16 @@ class CollectiveRole(Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """A collective of a trace. Integers that stand for statements are indices in `CollectiveSchedule.statements`.
+    """A collective of a trace.
 
     Attributes
     ----------
     place : str
-        Stable id, with the name of the parameter that is gathered or whose gradient is reduced.
+        Stable id. It contains the name of the parameter that is gathered, or whose gradient is reduced.
     issue, wait : int
+        Indices in `CollectiveSchedule.statements` of the statements that start the collective and wait for it.
     producers : tuple of int
+        Indices of the statements that only prepare the collective's data.
     result : str
         Name of the value that the wait returns.
     nbytes : int
@@ -127,13 +129,13 @@ class CollectiveSchedule:
         The statements in the order of the trace, without unpacking, deletions and the `return`.
     roles : tuple of CollectiveRole
     before : tuple of tuple of int
-        For each statement, the statements that must precede it.
+        For each statement, the indices of the statements that must precede it.
     slot : tuple of int
         For each statement, the number of compute statements before it in the trace.
     low, high : tuple of int
         Smallest and largest slot that each statement may have.
     names, outputs : tuple of str
-        For each compute statement, its unique name in options ``at(NAME)``, and the first value that it computes.
+        For each compute statement, its unique name in options ``at(NAME)``, and the name of its first output.
     collectives : tuple of Collective
         In the order of their issues.
     """
@@ -149,9 +151,9 @@ class CollectiveSchedule:
     collectives: tuple[Collective, ...]
 
     def arrange(self, keys: Sequence[Key]) -> list[int]:
-        """Return a legal order that follows `keys` as far as dependencies allow.
+        """Return the statements in an order that follows `keys` as far as dependencies allow.
 
-        Repeatedly, of all statements whose predecessors are placed, the statement with the smallest key is placed next.
+        The next statement in the order always has the smallest key among the statements whose predecessors are placed.
         """
         order = sorted(range(len(keys)), key=keys.__getitem__)
         place = np.empty(len(order), np.intp)
@@ -174,7 +176,7 @@ class CollectiveSchedule:
 
     @cached_property
     def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Two arrays: for each dependency, the statement that must come first and the statement that must follow."""
+        """For each dependency, the earlier statement (first array) and the later statement (second array)."""
         later = np.repeat(np.arange(len(self.before)), [len(before) for before in self.before])
         return np.asarray([e for before in self.before for e in before], np.intp), later
 
@@ -192,12 +194,12 @@ def has_collectives(trace: TraceCtx) -> bool:
     return any(bsym.sym.name in WAITS for bsym in trace.bound_symbols)
 
 
-def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
+def schedule(trace: TraceCtx, context: LeverContext) -> CollectiveSchedule:
     """Return the ordering constraints on the statements of a forward or backward trace."""
     statements = tuple(b for b in trace.bound_symbols if is_statement(b))
     returned = trace.bound_symbols[-1]
     roles = _roles(statements, {a.name for a in returned.flat_proxy_args})
-    before = _predecessors(trace, statements, roles, stage)
+    before = _predecessors(trace, statements, roles, context)
     slot, low, high = _ranges(roles, before)
     compute = [bsym for bsym, role in zip(statements, roles, strict=True) if role is CollectiveRole.COMPUTE]
     outputs = tuple(next((out.name for out in bsym.flat_proxy_outs), "") for bsym in compute)
@@ -208,23 +210,23 @@ def schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
         slot=slot,
         low=low,
         high=high,
-        # Do not use the name of a value that a pass made: it has no stable id, and differs between plans.
+        # Names must not differ between plans, so name a statement after its symbol if its output has no stable id.
         names=_unique(
-            stage.value_ids.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.value_id(out)
+            context.value_ids.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else context.value_id(out)
             for b, out in zip(compute, outputs, strict=True)
         ),
         outputs=outputs,
-        collectives=_collectives(trace, statements, roles, stage),
+        collectives=_collectives(trace, statements, roles, context),
     )
 
 
-def joint_schedule(trace: TraceCtx, stage: LeverContext) -> CollectiveSchedule:
+def joint_schedule(trace: TraceCtx, context: LeverContext) -> CollectiveSchedule:
     """Return the ordering constraints on the statements of a joint trace.
 
-    A collective stays in the forward or in the backward. If the backward reads the result of a forward collective, the
+    The forward issues no collective of the backward. If only the backward reads the result of a forward collective, the
     wait may be as late as the first read. If no statement reads the result, the wait stays in the forward.
     """
-    found = schedule(trace, stage)
+    found = schedule(trace, context)
     turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _is_backward(b)]
     if not turns:
         return found
@@ -242,7 +244,7 @@ def _is_backward(bsym: BoundSymbol) -> bool:
 
 
 def reorder_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
-    """Return a joint trace with its statements in the order `order`. The trace must not contain deletions yet."""
+    """Return a joint trace with its statements in the order `order`. A joint trace contains no deletions."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     edited.bound_symbols = [b for b in trace.bound_symbols[:-1] if not is_statement(b)]
@@ -253,12 +255,12 @@ def reorder_joint(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence
 
 
 def reorder(trace: TraceCtx, schedule: CollectiveSchedule, order: Sequence[int]) -> TraceCtx:
-    """Return a split trace with its statements in the order `order` and new deletions."""
+    """Return a split trace with its statements in the order `order`, and deletions that fit this order."""
     return apply_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
 
 
 def apply_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
-    """Return a split trace with `statements` in their order and new deletions."""
+    """Return a split trace with `statements` as its statements, and deletions that fit their order."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     gone = (prims.PrimIDs.DEL, prims.PrimIDs.RETURN)
@@ -346,7 +348,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 def _written_names(bsym: BoundSymbol) -> list[str]:
     """Return the names of the inputs that a statement writes.
 
-    If it writes to a value that it has computed itself, such as a view of an input, return the names of all inputs.
+    If the statement writes to a value that it made itself, such as a view of an input, return the names of all inputs.
     """
     if reduces_in_place(bsym):
         return [bsym.args[0].name]
@@ -356,7 +358,7 @@ def _written_names(bsym: BoundSymbol) -> list[str]:
 
 
 def _predecessors(
-    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], stage: LeverContext
+    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], context: LeverContext
 ) -> tuple[tuple[int, ...], ...]:
     before: list[set[int]] = [set() for _ in statements]
     made: dict[str, int] = {}
@@ -369,7 +371,7 @@ def _predecessors(
                 before[i].add(last)
             last = i
     if any(_writes(bsym) for bsym in statements):
-        _add_writes(before, trace, statements, made, stage)
+        _add_writes(before, trace, statements, made, context)
     return tuple(tuple(sorted(b - {i})) for i, b in enumerate(before))
 
 
@@ -378,13 +380,14 @@ def _add_writes(
     trace: TraceCtx,
     statements: Sequence[BoundSymbol],
     makers: dict[str, int],
-    stage: LeverContext,
+    context: LeverContext,
 ) -> None:
-    """Add a dependency between two statements that access the same memory, under any name, if one of them writes.
+    """Keep the order of statements that access the same memory, if at least one of them writes it.
 
-    A collective reads the value that it sends until the wait. A collective that reduces in place writes until the wait.
+    A collective reads its input until its wait. If it reduces in place, it also writes its input until then. Therefore
+    the wait counts as another access to the input.
     """
-    memory = trace_facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
+    memory = trace_facts(trace, cache=context.cache, arguments=context.arguments).storage_of
     writers: dict[Any, int] = {}
     readers: defaultdict[Any, list[int]] = defaultdict(list)
     for i, bsym in enumerate(statements):
@@ -422,12 +425,12 @@ def _ranges(
 
 
 def _collectives(
-    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], stage: LeverContext
+    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[CollectiveRole], context: LeverContext
 ) -> tuple[Collective, ...]:
     made = {out.name: i for i, b in reversed(list(enumerate(statements))) for out in b.flat_proxy_outs}
     arguments = [
         out.name
-        for b in stage.claimed.bound_symbols
+        for b in context.claimed.bound_symbols
         if b.sym.id is prims.PrimIDs.UNPACK_TRIVIAL
         for out in b.flat_proxy_outs
     ]
@@ -453,7 +456,7 @@ def _collectives(
         names = _results(result.name, statements, roles, readers)
         found.append(
             Collective(
-                place=_collective_id(bsym, sent, names, set(arguments), gradient_of, stage, trace),
+                place=_collective_id(bsym, sent, names, set(arguments), gradient_of, context, trace),
                 issue=issue,
                 wait=wait,
                 producers=tuple(producers),
@@ -474,7 +477,10 @@ def _sent_values(
     makers: Mapping[str, int],
     producers: list[int],
 ) -> Iterator[str]:
-    """Yield the values from which producers compute the value `name`; append these producers to `producers`."""
+    """Yield the names of the values from which producers compute the value `name`.
+
+    Append the indices of these statements to the list `producers`.
+    """
     if name not in makers or roles[makers[name]] is not CollectiveRole.PRODUCER:
         yield name
         return
@@ -501,18 +507,23 @@ def _collective_id(
     results: Sequence[str],
     arguments: set[str],
     gradient_of: Mapping[str, str],
-    stage: LeverContext,
+    context: LeverContext,
     trace: TraceCtx,
 ) -> str:
-    """Return the stable id of a collective. A bucket's id contains its first tensor and the number of other tensors."""
+    """Return the stable id of a collective.
+
+    The id of a bucket contains the name of its first tensor and the number of its other tensors.
+    """
     kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
     others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
     if sent[0] in arguments:
-        # Mark a gather of the backward with `~`, because the forward gathers the same parameter.
+        # Mark a gather of the backward with `~`, because the forward may gather the same parameter.
         again = "~" if TraceTag.BACKWARD in trace.tags else ""
         return f"{sent[0].removeprefix('t_')}{others}>{kind}{again}"
     gradient = next((gradient_of[name] for name in results if name in gradient_of), None)
-    return f"{gradient.removeprefix('t_')}{others}<{kind}" if gradient else f"{stage.value_id(sent[0])}{others}>{kind}"
+    return (
+        f"{gradient.removeprefix('t_')}{others}<{kind}" if gradient else f"{context.value_id(sent[0])}{others}>{kind}"
+    )
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:

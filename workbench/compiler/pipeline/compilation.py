@@ -1,8 +1,9 @@
 """Apply choices inside Thunder's pipeline: `Hooks`, for plans and for replayed configs.
 
-A config acts only through ``thunder.jit(fn, executors=…, transforms=…)``. The first executor in the list has no
-operators; Thunder passes it the joint trace before fusion. The controlled fusion executor gets its options from the
-levers. A transform edits the traces after the split.
+A config acts only through the arguments ``executors`` and ``transforms`` of ``thunder.jit``. An executor claims the
+statements that it will run. The first executor in the list claims no statement. Thunder passes it the joint trace
+before fusion, and the levers edit this trace. The controlled fusion executor gets its options from the levers. A
+transform lets the levers edit the forward trace and the backward trace after Thunder has split the joint trace.
 """
 
 from __future__ import annotations
@@ -55,11 +56,14 @@ from workbench.errors import ConfigWarning, PlanError
 
 
 class TraceClaimed(Exception):
-    """Raised to end a compilation after the joint trace is claimed; see `Hooks.until_claimed`."""
+    """Raised to end a compilation after executors have claimed the joint trace; see `Hooks.until_claimed`."""
 
 
 class _TagOrigins(Transform):
-    """Tags the statements of the initial trace with their origins, and marks the end of the stage `interpret`."""
+    """Tags the statements of the initial trace with their origins, and ends the stages `interpret` and `origins`.
+
+    The origin of a statement is the statement of the user's program from which it comes.
+    """
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
@@ -76,13 +80,13 @@ class _TagOrigins(Transform):
 
 
 class _ReduceLayers(Transform):
-    """Removes repeated layers from the trace; they are added again when the joint trace is claimed."""
+    """Removes repeated layers from the trace. `Hooks.record_claimed` adds them to the claimed joint trace."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
-        # Reduce one run of equal layers after the other, for example first an encoder and then a decoder.
+        # Each iteration reduces one sequence of equal layers, for example first an encoder's, then a decoder's.
         while (found := LayerPartition(computation, self.hooks.origins).reduce()) is not None:
             self.hooks.reduced.append(found)
             computation = found.trace
@@ -90,13 +94,13 @@ class _ReduceLayers(Transform):
 
 
 class _AfterSplit(Transform):
-    """Passes the forward trace and then the backward trace to the levers."""
+    """Lets the levers edit the forward trace and then the backward trace."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
 
     def transform_trace_post_optimization(self, trace: TraceCtx, **_: Any) -> TraceCtx:
-        # Thunder passes the forward trace first; the stage `split` ends before it.
+        # Thunder passes the forward trace first, right after the split. Therefore the stage `split` ends now.
         if TraceTag.BACKWARD not in trace.tags:
             self.hooks.mark("split")
         edited = self.hooks.after_split(trace)
@@ -105,14 +109,14 @@ class _AfterSplit(Transform):
 
 
 class _JointEditor(FusionExecutor):
-    """A fusion executor that fuses nothing. Thunder passes it the claimed joint trace before all fusion executors."""
+    """A fusion executor that fuses nothing, but lets the levers edit the claimed joint trace before fusion."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__("workbench_joint")
         self.hooks = hooks
 
-    # This executor is the first in the list, so Thunder calls it for each statement. The calls show the current stage:
-    # the gradient transform calls `can_execute_or_fuse`, and claiming later calls `can_fuse`.
+    # This executor is the first in the list, so Thunder queries it for each statement. The queries show the current
+    # stage: the gradient transform calls `can_execute_or_fuse`; claiming, which is later, calls `can_fuse`.
 
     def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
         self.hooks.advance_stage("prologue", next_stage="grad")
@@ -124,16 +128,16 @@ class _JointEditor(FusionExecutor):
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
         self.hooks.mark("claim")
-        stage = self.hooks.record_claimed(trace)
+        context = self.hooks.record_claimed(trace)
         if self.hooks.until_claimed:
             raise TraceClaimed
-        edited = self.hooks.edit(stage)
+        edited = self.hooks.edit(context)
         self.hooks.mark("edit")
         return edited
 
 
 class _AfterFusion(FusionExecutor):
-    """A fusion executor that fuses nothing. Thunder passes it the joint trace after all fusion executors."""
+    """A fusion executor that fuses nothing, but lets the levers edit the joint trace after fusion."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__("workbench_fused")
@@ -146,7 +150,9 @@ class _AfterFusion(FusionExecutor):
 
 
 class Hooks:
-    """Applies choices in a compilation. It makes arguments for ``thunder.jit``, and records the results.
+    """Choices that are applied in one compilation, and the results of the compilation.
+
+    `executors` and `transforms` are the arguments of ``thunder.jit`` that apply the choices.
 
     Parameters
     ----------
@@ -155,7 +161,7 @@ class Hooks:
         Maps the id of a site to an option.
     observer : Observer, optional
     parallel : str
-        How ranks share the program; empty for one process.
+        One of `workbench.core.config.PARALLEL`; empty for one process.
     memo : PlanMemo, optional
         Cache that all plans of the program share; None if the program will run.
     """
@@ -179,18 +185,22 @@ class Hooks:
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
         self.program: TraceCtx | None = None
-        self.stage: LeverContext | None = None
-        self.made = LeverOutcome()
+        self.context: LeverContext | None = None
+        self.outcome = LeverOutcome()
         self.control = ExecutorState(self.configure, observer, memo)
         self.waiting_for = ""
         self.until_claimed = False
-        """Whether to end the compilation with `TraceClaimed` after claiming, because each plan does the rest anew."""
+        """True to end the compilation with `TraceClaimed` after claiming. Each plan then does the later steps."""
         self.few_layers = False
-        """Whether to remove repeated layers, and to add them again after claiming."""
+        """True to remove repeated layers from the trace before gradients are computed, and to add them again after
+        claiming. This is faster than compiling all layers.
+        """
         self.reduced: list[ReducedTrace] = []
-        """The program after each removal of a run of layers."""
+        """The reduced trace after each removal of a sequence of equal layers."""
         self.proofs: list[Proof] | None = None
-        """The proof of each compilation so far, made before its first run; None if plans are proven elsewhere."""
+        """Proofs of the compilations so far, each made before the compiled code runs. None if this object makes no
+        proofs, because the planner proves each plan.
+        """
         self._since = time.perf_counter()
         self._forward: TraceCtx | None = None
 
@@ -202,7 +212,8 @@ class Hooks:
     def transforms(self) -> list[Transform]:
         """Return the value of the argument `transforms` of ``thunder.jit``.
 
-        The caller inserts transforms that share the program among ranks after the first transform.
+        If ranks share the program, the caller inserts the transforms that shard it after the first transform of this
+        list.
         """
         return [_TagOrigins(self), *([_ReduceLayers(self)] if self.few_layers else []), _AfterSplit(self)]
 
@@ -211,142 +222,154 @@ class Hooks:
         self._since = time.perf_counter()
 
     def mark(self, stage: str) -> None:
-        """End the stage `stage` now, and report its time to the observer."""
+        """End the stage `stage`, report its duration to the observer, and start the clock of the next stage."""
         now = time.perf_counter()
         if self.observer is not None:
             self.observer.stage(stage, now - self._since)
         self._since = now
 
     def advance_stage(self, *ended: str, next_stage: str) -> None:
-        """If the current stage is one of `ended`, end it and begin the stage `next_stage`."""
+        """End the current stage and begin the stage `next_stage` if the current stage is in `ended`."""
         if self.waiting_for in ended:
             self.mark(self.waiting_for)
             self.waiting_for = next_stage
 
     def record_claimed(self, trace: TraceCtx) -> LeverContext:
-        """Record the claimed joint trace, with all layers, and return the context for levers."""
+        """Restore removed layers in the claimed joint trace.
+
+        Return the context for levers, and store it in `context`.
+        """
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
-        # If ranks share the program, shapes in the joint trace differ from the program's own trace.
+        # If ranks share the program, the joint trace has other shapes than the program's own trace.
         program = None if self.parallel else self.program
         gradients, few = LazyValue(lambda: joint), None
         if self.reduced:
-            few = self._stage(gradients, trace, self.reduced[-1].trace)
+            few = self._context(gradients, trace, self.reduced[-1].trace)
             for found in reversed(self.reduced):
                 unfolder = TraceExpander(found)
                 gradients, trace = unfolder.expand_later(gradients.value), unfolder.expand(trace)
-        self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
+        self.context = dataclasses.replace(self._context(gradients, trace, program), few=few)
         if not self.parallel:
-            # This serves runs. For plans, `capture` sets the tensors later.
-            self.stage = self.stage.with_tensors(thunder_patches.argument_layouts(), {}, frozenset())
-        return self.stage
+            # Set the tensors for runs. For plans, `capture` replaces them later.
+            self.context = self.context.with_tensors(thunder_patches.argument_layouts(), {}, frozenset())
+        return self.context
 
-    def _stage(self, gradients: LazyValue[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> LeverContext:
+    def _context(self, gradients: LazyValue[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> LeverContext:
         return LeverContext(
             executor=self.executor,
             origins=self.origins,
             gradients=gradients,
-            # Use a copy of the set of names; otherwise names from later passes would be taken in the next plan.
+            # Copy the set of names. Otherwise, later passes would add names that the next plan then could not use.
             claimed=own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
             program=program,
         )
 
-    def edit(self, stage: LeverContext) -> TraceCtx:
-        """Return the claimed joint trace after the levers that act before fusion."""
-        self.stage, self.made = stage, LeverOutcome()
-        trace = own_names(stage.claimed)
+    def edit(self, context: LeverContext) -> TraceCtx:
+        """Return the claimed joint trace with the edits that levers make before fusion."""
+        self.context, self.outcome = context, LeverOutcome()
+        trace = own_names(context.claimed)
         for lever in all_levers():
             for setting in lever.settings():
-                site = setting.site(lever.name, self.choices, stage)
+                site = setting.site(lever.name, self.choices, context)
                 if site.choice != site.default:
                     site.check(site.choice)
         unfused: set[str] = set()
         for lever in all_levers():
-            trace = lever.before_fusion(trace, self.choices, stage)
-            unfused.update(lever.unfused(self.choices, stage))
+            trace = lever.before_fusion(trace, self.choices, context)
+            unfused.update(lever.unfused(self.choices, context))
         self.control.unfused = frozenset(unfused)
-        # Set this only after claiming, which also queries statements that do not exist afterwards.
+        # Let the fusion executor cache its answers only from now on, because claiming also queries temporary
+        # statements.
         self.control.keeping = True
         return trace
 
     def configure(self, partitioned: TraceCtx) -> FusionOptions:
-        """Return the fusion executor's options under the choices, for the trace that it has partitioned."""
-        assert self.stage is not None
-        self.made = dataclasses.replace(self.made, partitioned=partitioned)
+        """Return the options of the fusion executor.
+
+        The executor has divided the joint trace into the fusions of `partitioned`, but has not cut between them yet.
+        """
+        assert self.context is not None
+        self.outcome = dataclasses.replace(self.outcome, partitioned=partitioned)
         options = FusionOptions()
         for lever in all_levers():
-            options = lever.fusion(options, self.choices, self.stage, self.made)
-        self.made = dataclasses.replace(self.made, options=options)
+            options = lever.fusion(options, self.choices, self.context, self.outcome)
+        self.outcome = dataclasses.replace(self.outcome, options=options)
         return options
 
     def after_fusion(self, trace: TraceCtx) -> TraceCtx:
-        """Return the fused joint trace after the levers that act after fusion."""
-        assert self.stage is not None
-        self.made = dataclasses.replace(self.made, report=self.control.report)
+        """Return the fused joint trace after the levers have edited it."""
+        assert self.context is not None
+        self.outcome = dataclasses.replace(self.outcome, report=self.control.report)
         for lever in all_levers():
-            trace = lever.after_fusion(trace, self.choices, self.stage, self.made)
+            trace = lever.after_fusion(trace, self.choices, self.context, self.outcome)
         return trace
 
     def after_split(self, trace: TraceCtx) -> TraceCtx:
-        """Return a split trace after the levers that act after the split."""
-        assert self.stage is not None
+        """Let the levers edit a split trace, and return the result.
+
+        After the last trace, check sites and prove the plan.
+        """
+        assert self.context is not None
         for lever in all_levers():
-            trace, self.made = lever.after_split(trace, self.choices, self.stage, self.made)
+            trace, self.outcome = lever.after_split(trace, self.choices, self.context, self.outcome)
         # All sites are known only now, because the sites of collectives come from the split traces.
-        last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
+        last = TraceTag.BACKWARD in trace.tags or not self.context.has_backward
         if self.warn and last:
             self._check_sites()
         if self.proofs is not None:
             if TraceTag.BACKWARD not in trace.tags:
                 self._forward = trace
-            # Under no_grad, Thunder may add an empty backward after the forward was proven without a backward.
+            # Under no_grad, Thunder may pass an empty backward after the forward was proven alone. Do not prove again.
             if last and self._forward is not None:
                 self._prove(trace if TraceTag.BACKWARD in trace.tags else None)
         return trace
 
     def _prove(self, backward: TraceCtx | None) -> None:
-        """Prove that the traces compute the same as the joint trace, before they run.
+        """Before the execution traces run, prove that they compute the same results as the joint trace.
 
-        If this fails, Thunder itself may have changed the computation. The traces are then compared with the traces
-        that Thunder makes without choices.
+        If this proof fails, Thunder itself may have changed the computation after it made the joint trace. Then prove
+        that the traces compute the same results as the traces that Thunder makes without choices.
 
         Raises
         ------
         PlanError
             If both proofs fail.
         """
-        assert self.stage is not None
+        assert self.context is not None
         assert self._forward is not None
         assert self.proofs is not None
         forward, self._forward = self._forward, None
-        graph = read_execution(forward, backward, self.stage)
-        proof, wrong = prove(self.stage.graph, graph), ""
+        graph = read_execution(forward, backward, self.context)
+        proof, wrong = prove(self.context.graph, graph), ""
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
-            made = execution_traces(stock, self.stage)
-            # Omit a backward that Thunder makes for a program without gradients, and that no call runs.
-            known = read_execution(made.forward, None if backward is None else made.backward, self.stage)
-            proof, wrong = prove(known, graph), fault(self.stage.graph, known)
+            made = execution_traces(stock, self.context)
+            # Omit the backward that Thunder makes for a program without gradients. No call runs this backward.
+            known = read_execution(made.forward, None if backward is None else made.backward, self.context)
+            proof, wrong = prove(known, graph), fault(self.context.graph, known)
         if not proof.proven:
             raise PlanError(inequality_message(proof, "this program"))
         self.proofs.append(proof.with_stock_fault(wrong))
 
     def _check_sites(self) -> None:
-        """Refuse choices that are not options of their site, and warn about choices without a site."""
-        assert self.stage is not None
-        if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
-            # The choices are for calls with gradients, and this call has none; it may be a validation step.
+        """Raise an error for a choice that is not an option of its site, and warn about choices without a site."""
+        assert self.context is not None
+        with_backward = tuple([f"{lever.name}:" for lever in all_levers() if lever.only_with_backward])
+        if not self.context.has_backward and any(id.startswith(with_backward) for id in self.choices):
+            # The choices are for calls with gradients. This call has no gradients, as in a validation step.
             return
-        sites = {site.id: site for site in find_sites(self.choices, self.stage, self.made)}
+        sites = {site.id: site for site in find_sites(self.choices, self.context, self.outcome)}
         for id in sorted(self.choices.keys() & sites.keys()):
             site = widen_site(sites[id], self.choices[id])
-            # Legality was checked before the choice was applied. Here, only refuse options that the site lacks.
+            # Each lever checked whether the choice is legal when it applied the choice. Here, only check that the site
+            # has this option.
             if self.choices[id] not in site.options:
                 site.check(self.choices[id])
-        # Warn only once: later compilations are of the same program, for different shapes or fewer gradients.
+        # Warn only once, because later compilations are of the same program, with other shapes or fewer gradients.
         self.warn = False
         if self.config is not None and (
             differences := self.config.differences(fingerprint(self.origins), self.training())
@@ -364,20 +387,20 @@ class Hooks:
 
 
 def find_sites(
-    choices: Mapping[str, str], stage: LeverContext, outcome: LeverOutcome, levers: Collection[str] | None = None
+    choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome, levers: Collection[str] | None = None
 ) -> tuple[Site, ...]:
-    """Return the sites under `choices`, of all levers or of those in `levers`."""
+    """Return the sites that exist under `choices`, of all levers or only of the levers named in `levers`."""
     found: list[Site] = []
     for lever in all_levers():
         if levers is not None and lever.name not in levers:
             continue
-        found.extend(setting.site(lever.name, choices, stage) for setting in lever.settings())
-        found.extend(lever.sites(stage, choices, outcome))
+        found.extend(setting.site(lever.name, choices, context) for setting in lever.settings())
+        found.extend(lever.sites(context, choices, outcome))
     return tuple(found)
 
 
 def fingerprint(origins: Sequence[Origin]) -> str:
-    """Return a digest of the ids of a program's origins. It does not depend on line numbers and shapes."""
+    """Return a digest of the ids of a program's origins. The ids do not contain line numbers or shapes."""
     return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
 
 
@@ -388,13 +411,13 @@ class Executed:
     Attributes
     ----------
     hooks : Hooks
-        The applied choices and their results.
+        The choices, and the results of applying them.
     edited : TraceCtx
         The joint trace after the choices that act before fusion.
     forward : TraceCtx
     backward : TraceCtx or None
     further : list of (str, tuple of TraceCtx)
-        The intermediate traces, each with the name of the step that made them.
+        Name of each step after `edited`, with the traces that the step made: a joint trace, or forward and backward.
     """
 
     hooks: Hooks
@@ -404,10 +427,10 @@ class Executed:
     further: list[tuple[str, tuple[TraceCtx, ...]]]
 
 
-def execution_traces(hooks: Hooks, stage: LeverContext) -> Executed:
-    """Return the execution traces, made from the claimed joint trace by the same steps as in ``thunder.jit``."""
+def execution_traces(hooks: Hooks, context: LeverContext) -> Executed:
+    """Make the execution traces from the claimed joint trace, by the same steps as ``thunder.jit``."""
     hooks.restart()
-    trace = edited = hooks.edit(stage)
+    trace = edited = hooks.edit(context)
     hooks.mark("edit")
     traces: list[tuple[str, tuple[TraceCtx, ...]]] = []
     for executor in hooks.executors():

@@ -1,8 +1,10 @@
-"""Input of a lever: the joint trace with its graph and stable ids, and the results of choices so far.
+"""Inputs of a lever: `LeverContext` and `LeverOutcome`.
 
-A `LeverContext` is built from Thunder's traces wherever choices are applied. Therefore levers have the same input in
-the workbench and in a replayed config. `LeverContext` and `LeverOutcome` are immutable; a lever returns a new
-`LeverOutcome`.
+A `LeverContext` contains the joint trace, its graph and its stable ids. A `LeverOutcome` contains the results of the
+choices that were applied before.
+
+The `LeverContext` is built from Thunder's traces in each compilation. Therefore levers have the same input in the
+workbench and in a replayed config. Both classes are immutable. A lever that has results returns a new `LeverOutcome`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from workbench.analysis.equivalence.side_effects import lost_writes, stale_reads
+from workbench.analysis.equivalence.terms import may_write_memory
 from workbench.analysis.memory.liveness import Predictor
 from workbench.analysis.memory.recompute_set import Recomputer
 from workbench.compiler.fusion.executors import FusionOptions
@@ -51,33 +54,42 @@ def _random_ops(bsym: BoundSymbol) -> Set[str]:
     return found
 
 
+def _may_write(bsym: BoundSymbol) -> bool:
+    """Return whether a statement may write memory that existed before it. The answer is cached with its structure."""
+
+    def find() -> bool:
+        return any(may_write_memory(str(leaf.sym.name)) for leaf in leaves([bsym]))
+
+    return bool(structure_of(bsym).get_or_make("may write", find))
+
+
 def _group(bsym: BoundSymbol) -> tuple[int, bool]:
     return origin_of(bsym), BoundSymbolTag.BACKWARD in bsym.tags
 
 
 @dataclasses.dataclass(frozen=True)
 class LeverOutcome:
-    """Results of one round of choices so far; immutable.
+    """Results of the choices that were applied so far in one plan; immutable.
 
     Attributes
     ----------
     partitioned : TraceCtx or None
-        The fused trace before any rematerialization; None before fusion, and for the torch executor.
+        The fused trace before rematerialization. None before fusion, and if the executor does not fuse.
     options : FusionOptions
         Options that levers set for the fusion executor.
     report : RematReport
-        Findings about cuts between fusions.
+        Report of rematerialization on the cuts between fusions.
     communication : mapping of str to CollectiveSchedule
-        The schedules of ``forward`` and ``backward``: which statements may move, and how far. Traces without
-        collectives are missing.
+        For ``forward`` and ``backward``, the schedule that says which statements may move, and how far. A trace without
+        collectives has no entry.
     offloader : Offloader or None
         The offloader that has edited the forward trace, and must edit the backward trace.
     execution : Graph or None
         Execution graph of the plan; None when a config is replayed.
     forward : TraceCtx or None
-        The forward trace in its new order, for the choice of the backward's order; None if no order is chosen.
+        The forward trace in the chosen order; None if no order was chosen. The order of the backward depends on it.
     moved_statements : int
-        Number of statements that choices of an order have moved.
+        Number of statements that the lever `order` has moved.
     ordered : mapping of str to str
         Maps the site of a group of recomputed statements to the order that the group has in the plan.
     """
@@ -100,7 +112,7 @@ class LeverOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class LeverContext:
-    """Input of levers. It does not depend on choices.
+    """Input of levers that does not depend on choices.
 
     Attributes
     ----------
@@ -108,15 +120,15 @@ class LeverContext:
         Name of the executor; see `workbench.core.executor`.
     origins : tuple of Origin
     gradients : LazyValue of TraceCtx
-        The joint trace before operator executors claim it, in which random operators can still be identified. It is not
-        computed if there are no choices and no draws.
+        The joint trace before operator executors claim it. In this trace, random operators can still be identified. The
+        value is computed when it is first read.
     claimed : TraceCtx
         The joint trace after claiming, before fusion.
     has_backward : bool
     arguments : mapping of str to Tensor
-        The tensors of the trace's arguments, by name, if they are known. They show which arguments share storage.
+        The tensors of the trace's arguments, by name, if they are known. They show which arguments share storages.
     unread : mapping of str to Tensor
-        Tensors that the program holds and no statement reads, one for each storage. They take memory too.
+        Tensors that the program holds but no statement reads, one for each storage. They also take memory.
     beside : frozenset of str
         Names of arguments that the program returns unchanged, although its trace does not return them.
     cache : FactsCache
@@ -126,8 +138,8 @@ class LeverContext:
     program : TraceCtx or None
         The program's own trace, before gradients, with origins; None if ranks share the program.
     few : LeverContext or None
-        Context of the program without repeated layers, from which this context was made; None if no layers repeat. What
-        a check finds for this smaller program holds for all layers.
+        Context of the program without repeated layers, from which this context was made; None if no layers were
+        removed. A check that finds nothing in this smaller program also finds nothing in the complete program.
     """
 
     executor: str
@@ -165,7 +177,7 @@ class LeverContext:
         return {}
 
     def get_or_make(self, name: str, make: Callable[[LeverContext], T]) -> T:
-        """Return the result of `make` for this context. It is computed at the first call with `name`, and cached."""
+        """Return the result of `make` for this context. The result is computed once for each `name`, and cached."""
         with PLANNING:
             if name not in self._results:
                 self._results[name] = make(self)
@@ -174,9 +186,9 @@ class LeverContext:
 
     @planned_property
     def layer_differences(self) -> Mapping[str, str]:
-        """Map from the path of a layer that differs from the layer before it to the difference.
+        """Maps the path of each layer that differs from the layer before it to a description of the difference.
 
-        The map is empty for a program that ranks share.
+        The mapping is empty for a program that ranks share.
         """
         return {} if self.program is None else LayerPartition(self.program, self.origins).differences
 
@@ -203,9 +215,9 @@ class LeverContext:
         """Names of the results of random operators."""
         if self.few is not None and not self.few.random:
             return frozenset()
-        # A claimed statement has no tag for random operators, and its values have new names. It has the old origin and,
-        # if it is a primitive, the old name. If no claimed statement has the old name, any statement of the origin may
-        # be the random one.
+        # A claimed statement has lost the tag of random operators, and its values have new names. Its origin is still
+        # the same. If it is a primitive, its symbol also has the same name. If none of an origin's claimed statements
+        # has this name, all statements of the origin count as random.
         asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
         for bsym in self.joint.bound_symbols:
             if names := _random_ops(bsym):
@@ -225,26 +237,25 @@ class LeverContext:
 
     @planned_property
     def caveats(self) -> tuple[str, ...]:
-        """Wrong results of Thunder in this program that occur under any choices, each with its cause.
+        """Messages about wrong results that Thunder computes for this program, whatever the choices.
 
-        They are found by a comparison of the joint trace with the program's own trace; empty if `program` is None.
+        Each names its cause.
+
+        The messages come from a comparison of the joint trace with the program's own trace. Empty if `program` is None.
         """
         if self.program is None or (self.few is not None and not self.few.caveats):
             return ()
         return (
             *self._repeated_draws(),
-            *(
-                f"the program writes into {name}, but no statement of Thunder's trace does: the update is lost"
-                for name in lost_writes(self.read_graph(self.program), self.graph)
-            ),
+            *self._lost_writes(),
             *self._unrepeated_writes(),
             *self._stale_gradients(),
         )
 
     def _repeated_draws(self) -> Iterator[str]:
-        """Yield a message for each forward statement whose gradient draws random numbers again.
+        """Yield a message for each forward statement that draws random numbers, if its gradient draws again.
 
-        Custom functions are no error, because their backward may draw numbers of its own.
+        Custom autograd functions are skipped, because their own backward may draw numbers.
         """
         assert self.program is not None
         program = {origin_of(bsym): bsym for bsym in self.program.bound_symbols if draws_inside(bsym)}
@@ -266,8 +277,20 @@ class LeverContext:
                     "right, but gradients belong to another draw"
                 )
 
+    def _lost_writes(self) -> Iterator[str]:
+        """Yield a message for each argument or buffer that the program writes, and Thunder's trace does not."""
+        assert self.program is not None
+        # Check the names first: reading the graph of the program takes a thirtieth of the time to open a Llama.
+        if not any(map(_may_write, self.program.bound_symbols)):
+            return
+        for name in lost_writes(self.read_graph(self.program), self.graph):
+            yield f"the program writes into {name}, but no statement of Thunder's trace does: the update is lost"
+
     def _unrepeated_writes(self) -> Iterator[str]:
-        """Yield a message for each write to an argument or buffer in a region of `torch.utils.checkpoint`."""
+        """Yield a message for each write to an argument or buffer in a region of `torch.utils.checkpoint`.
+
+        Eager PyTorch repeats such a write when it recomputes the region; a plan does not.
+        """
         assert self.program is not None
         statements = self.program.bound_symbols
         memory = MemoryAliases(statements)
@@ -289,7 +312,7 @@ class LeverContext:
                 )
 
     def _stale_gradients(self) -> Iterator[str]:
-        """Yield a message for each statement that overwrites memory from which Thunder later computes a gradient."""
+        """Yield a message for each statement that overwrites memory that Thunder later reads to compute a gradient."""
         graph = self.graph
         reported = set()
         for read in stale_reads(graph):
@@ -316,14 +339,15 @@ class LeverContext:
 
     @planned_property
     def value_ids(self) -> Mapping[str, str]:
-        """Map from the name of each value of the claimed joint trace to its stable id."""
+        """Maps the name of each value of the claimed joint trace to the value's stable id."""
         found = find_places(self.claimed.bound_symbols, self.origins)
         return {name: place.id(self.origins) for name, place in found.items()}
 
     def value_id(self, name: str) -> str:
         """Return the stable id of a value.
 
-        A recomputed value has the id of the original value with a `~`. The id of any other new value is its name.
+        The id of a recomputed value is the id of the original value with a `~` appended. A value that is not in the
+        claimed joint trace and is not recomputed has its name as id.
         """
         if name in self.value_ids:
             return self.value_ids[name]
@@ -331,7 +355,7 @@ class LeverContext:
         return f"{self.value_ids[stripped]}~" if stripped in self.value_ids else name
 
     def describe(self, name: str) -> tuple[str, str]:
-        """Return a label for a value, and its source line, which is empty if it is not known."""
+        """Return a label for a value, and the source line that computes it; the line is empty if it is not known."""
         index = self.origin_by_value.get(name.removeprefix(CLONE_PREFIX), -1)
         if index < 0:
             return name, ""
@@ -346,15 +370,15 @@ class LeverContext:
 
     @planned_property
     def recomputer(self) -> Recomputer:
-        """Finds which values can be recomputed in the backward, and from which inputs."""
+        """Object that finds which values can be recomputed in the backward, and from which inputs."""
         return Recomputer(self.graph, by_tag=self.fuses)
 
     @planned_property
     def predictor(self) -> Predictor:
-        """Predicts memory for any schedule of the joint trace. The prediction is exact if nothing is fused."""
+        """Object that predicts memory for schedules of the joint trace. Predictions are exact if nothing is fused."""
         return Predictor(self.graph)
 
     @planned_property
     def origin_by_value(self) -> dict[str, int]:
-        """Map from the name of each value of the claimed joint trace to the index of its origin."""
+        """Maps the name of each value of the claimed joint trace to the index of the value's origin."""
         return {out.name: origin_of(bsym) for bsym in self.claimed.bound_symbols for out in bsym.flat_proxy_outs}

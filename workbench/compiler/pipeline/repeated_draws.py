@@ -1,4 +1,4 @@
-"""Find random draws that unmodified Thunder repeats or merges. The workbench's plans execute each draw exactly once."""
+"""Find random draws that unmodified Thunder repeats or merges; a plan executes each draw exactly once."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from workbench.compiler.trace.corrections import CHECKPOINTED_DRAWS, CUT_DRAWS, 
 from workbench.compiler.trace.stable_ids import origin_of
 
 
-def draw_differences(stage: LeverContext, outcome: LeverOutcome) -> dict[str, list[BoundSymbol]]:
-    """Return a map from the name of a correction to the statements whose draws it corrects.
+def draw_differences(context: LeverContext, outcome: LeverOutcome) -> dict[str, list[BoundSymbol]]:
+    """Map the name of each correction to the statements whose draws the correction changes.
 
     Parameters
     ----------
-    stage : LeverContext
+    context : LeverContext
     outcome : LeverOutcome
         Results of the stock plan.
     """
-    if not stage.random:
+    if not context.random:
         return {}
     found = {
-        CHECKPOINTED_DRAWS: _checkpointed_draws(stage),
+        CHECKPOINTED_DRAWS: _checkpointed_draws(context),
         CUT_DRAWS: _rematerialized_draws(outcome.partitioned),
-        MERGED_DRAWS: _merged_draws(stage, outcome.partitioned),
+        MERGED_DRAWS: _merged_draws(context, outcome.partitioned),
     }
     drawn = ((name, [bsym for bsym in bsyms if origin_of(bsym) >= 0]) for name, bsyms in found.items())
     return {name: bsyms for name, bsyms in drawn if bsyms}
 
 
-def _checkpointed_draws(stage: LeverContext) -> Iterator[BoundSymbol]:
+def _checkpointed_draws(context: LeverContext) -> Iterator[BoundSymbol]:
     """Yield statements of the program that draw in a region of `torch.utils.checkpoint`."""
-    for bsym in stage.program.bound_symbols if stage.program is not None else ():
+    for bsym in context.program.bound_symbols if context.program is not None else ():
         if CHECKPOINTED in bsym.tags:
             yield bsym
 
 
 def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
-    """Yield draws that more than one fusion contains after Thunder's rematerialization."""
+    """Yield draws that Thunder's rematerialization would copy into more than one fusion."""
     if partitioned is None:
         return
     made = {id(bsym): bsym for bsym in _members(partitioned) if draws_inside(bsym) and not is_tagged_by_thunder(bsym)}
@@ -52,9 +52,9 @@ def _rematerialized_draws(partitioned: TraceCtx | None) -> Iterator[BoundSymbol]
         yield from (bsym for at, bsym in made.items() if times[at] > 1)
 
 
-def _merged_draws(stage: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
-    """Yield draws that Thunder's common subexpression elimination for nvFuser merges with an equal draw."""
-    if partitioned is None or stage.executor != "nvfuser":
+def _merged_draws(context: LeverContext, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]:
+    """Yield draws that Thunder's common subexpression elimination for nvFuser would merge with an equal draw."""
+    if partitioned is None or context.executor != "nvfuser":
         return
     fusions = [bsym.subsymbols for bsym in partitioned.bound_symbols if bsym.sym.is_fusion]
     for group in ([bsym for bsym in partitioned.bound_symbols if not bsym.sym.is_fusion], *fusions):

@@ -29,34 +29,39 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
-"""Properties of a trace that this check compares. `workbench.analysis.equivalence.side_effects` finds lost writes, and
-`LeverContext.caveats` reports repeated draws.
+"""Properties of a trace that this check compares. Other checks find lost writes
+(`workbench.analysis.equivalence.side_effects`) and repeated draws (`LeverContext.caveats`).
 """
 
 
-def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
-    """Return how the forward of a joint trace differs from the program's own trace; empty if the values are equal.
+def lost_in_tracing(context: LeverContext, joint: TraceCtx | None = None) -> str:
+    """Return a message on the first value that differs between a joint trace's forward and the program's own trace.
 
-    Both traces are decomposed to primitives, because Thunder's gradient rules decompose composites in their own ways.
-    If a gradient rule has replaced a composite by an operator of an executor, this check replaces the composite too,
-    provided that inputs and outputs have equal shapes.
+    The message is empty if all outputs, writes and draws are equal.
+
+    Both traces are decomposed to primitives, because Thunder's gradient rules decompose composites (statements with
+    subsymbols) differently. If a gradient rule has replaced a composite by an operator of an executor, the same
+    replacement is made in the program's trace, provided that the inputs and outputs have equal shapes.
 
     Parameters
     ----------
-    stage : LeverContext
-        Contains the program's own trace, `stage.program`.
+    context : LeverContext
+        Context whose `program` is not None.
     joint : TraceCtx, optional
-        The joint trace to compare; if None, `stage.joint`.
+        The joint trace to compare; if None, `context.joint`.
     """
-    assert stage.program is not None
-    if joint is None and stage.few is not None and not lost_in_tracing(stage.few):
+    assert context.program is not None
+    if joint is None and context.few is not None and not lost_in_tracing(context.few):
         return ""
-    joint = joint or stage.joint
+    joint = joint or context.joint
     forward = [bsym for bsym in joint.bound_symbols if BoundSymbolTag.BACKWARD not in bsym.tags]
     made = _live_statements(joint, list(primitives(forward)))
-    program = list(primitives(stage.program.bound_symbols, _composites(stage.program.bound_symbols, made)))
+    program = list(primitives(context.program.bound_symbols, _composites(context.program.bound_symbols, made)))
     terms = Terms()
-    before, after = _graph(stage, stage.program, _live_statements(stage.program, program)), _graph(stage, joint, made)
+    before, after = (
+        _graph(context, context.program, _live_statements(context.program, program)),
+        _graph(context, joint, made),
+    )
     known, found = (ValueNumbering(terms, graph, drops_casts=False).result() for graph in (before, after))
     end = next((name for name in _COMPARED if getattr(known, name) != getattr(found, name)), None)
     if end is None:
@@ -69,9 +74,9 @@ def lost_in_tracing(stage: LeverContext, joint: TraceCtx | None = None) -> str:
 def primitives(
     bsyms: Iterable[BoundSymbol], instead: dict[int, list[BoundSymbol]] | None = None
 ) -> Iterator[BoundSymbol]:
-    """Decompose statements to Thunder's primitives, and yield the primitives in order.
+    """Yield the primitives to which statements are decomposed, in order.
 
-    `instead` maps the `id` of a statement to the statements that replace it.
+    `instead` maps the `id` of a statement to other statements, which are yielded in place of its primitives.
     """
     for bsym in bsyms:
         if instead is not None and id(bsym) in instead:
@@ -83,9 +88,9 @@ def primitives(
 
 
 def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
-    """Return the statements that write, and the statements that the forward's outputs need.
+    """Return the statements that write, and the statements on which these writes or the forward's outputs depend.
 
-    Thunder drops all other statements, even random draws.
+    Thunder removes all other statements as dead code, even random draws.
     """
     returned = trace.bound_symbols[-1].args[0]
     outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
@@ -100,17 +105,17 @@ def _live_statements(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSym
     return kept[::-1]
 
 
-def _graph(stage: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
+def _graph(context: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
     apart = from_trace(trace)
     apart.names = set(trace.names)
     apart.bound_symbols = bsyms
-    return read_joint(apart, stage.origins, frozenset(), cache=stage.cache, arguments=stage.arguments)
+    return read_joint(apart, context.origins, frozenset(), cache=context.cache, arguments=context.arguments)
 
 
 def _composites(program: Iterable[BoundSymbol], joint: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
-    """Return a map from the `id` of a composite to the operators that replace it in the joint trace.
+    """Map the `id` of each composite of the program to the operators that replace it in the joint trace.
 
-    Inputs and outputs of the operators have the names of the composite's inputs and outputs.
+    The inputs and outputs of these operators are renamed to the names of the composite's inputs and outputs.
     """
     by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
     for bsym in joint:
@@ -122,7 +127,7 @@ def _composites(program: Iterable[BoundSymbol], joint: Iterable[BoundSymbol]) ->
         if not ops:
             continue
         for bsym in (whole, *_implemented_parts(whole, ops[0].sym.executor.implmap)):
-            # A PyTorch operator that Thunder does not decompose has no subsymbols, and is no primitive.
+            # A PyTorch operator that Thunder does not decompose has no subsymbols and is not a primitive.
             apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
             if apart and (on := _operators_on(bsym, ops)) is not None:
                 found[id(bsym)] = on
@@ -139,7 +144,7 @@ def _implemented_parts(composite: BoundSymbol, implemented: Container[Any]) -> I
 
 
 def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
-    """Yield the input tensors of an operator. For an input that `makers` computes, yield the inputs of its maker."""
+    """Yield the input tensors of an operator. If `makers` has the maker of an input, yield the maker's inputs."""
     for arg in op.flat_args:
         if is_tensor(arg) and arg.name in makers:
             yield from _input_tensors(makers[arg.name], makers)
@@ -148,10 +153,10 @@ def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[
 
 
 def _operators_on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
-    """Return the operators `ops` with the inputs and outputs of `composite`; None if shapes differ.
+    """Return `ops` with the names of the inputs and outputs of `composite`; None if shapes differ.
 
-    The last operator must return the composite's outputs first. It takes the composite's inputs in order, or values
-    that earlier operators compute from these inputs; such values keep their names.
+    The last operator must return the composite's outputs before any other output. Its inputs must be the composite's
+    inputs in order, or values that earlier operators compute from these inputs. Such values keep their names.
     """
     given = list(_input_tensors(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
     pairs: list[tuple[Proxy, Proxy]] = []

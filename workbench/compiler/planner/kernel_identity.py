@@ -1,4 +1,4 @@
-"""List the kernels of a compiled program. If unmodified Thunder runs the same kernels, all results must be equal."""
+"""List the kernels of a compiled program. If unmodified Thunder runs the same kernels, every bit must be equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.compiler.trace.fingerprints import fusion_key, statement_key
 from workbench.compiler.trace.stable_ids import is_statement
 
 _MOVES = (OFFLOAD, RELOAD, ARRIVE)
-"""Statements that only move bytes."""
+"""Name prefixes of statements that only move bytes."""
 
 
 def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
@@ -32,10 +32,15 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
 
 
 def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
-    """Return the `kernels` of the last call of a function from ``thunder.jit``, including all of its parts."""
+    """Return the kernels of the last call of a function that ``thunder.jit`` has made, for all parts of a program.
+
+    An operator that Thunder does not know runs uncompiled in PyTorch. It is listed under a key of its own, because
+    unmodified Thunder compiles such operators with Inductor. Therefore the bits of the results may differ.
+    """
     compiled = getattr(jitted, "_workbench_jitted", (jitted,))
     last = [traces for each in compiled for traces in (last_traces(each), last_backward_traces(each))]
-    return kernels(traces[-1] for traces in last if traces)
+    uncompiled = {f"uncompiled {name}": name for name in getattr(jitted, "_workbench_uncompiled", ())}
+    return kernels(traces[-1] for traces in last if traces) | uncompiled
 
 
 def _computing_statements(traces: Iterable[TraceCtx]) -> Iterator[BoundSymbol]:

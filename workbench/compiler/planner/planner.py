@@ -1,4 +1,4 @@
-"""Make plans from the joint trace of a program or, if a lever supports this, from the split traces of a base plan."""
+"""Make plans from a program's joint trace or, if a lever supports this, by editing the split traces of a base plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from workbench.compiler.fusion.executors import (
     compilations,
 )
 from workbench.compiler.interop import devices
-from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.compiler.interop.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.memory.graph_builder import read_execution
 from workbench.compiler.pipeline import plan_corrections
@@ -35,26 +34,29 @@ from workbench.core.executor import executor_named
 from workbench.core.graph import Graph, Kind, StatementFlag
 from workbench.core.lever import Lever, Replanner, all_levers, lever_of
 from workbench.errors import PlanError
+from workbench.util.gc_pause import paused_gc
 from workbench.util.planning_lock import PLANNING, one_at_a_time
 
 if TYPE_CHECKING:
     from workbench.compiler.driver.capture import Capture
 
 BASES_KEPT = 4
-"""Number of base plans that are kept. From a base plan, some levers make a plan in milliseconds."""
+"""Number of base plans that are cached for a program. They are cached because some levers can make a new plan from a
+base plan in milliseconds.
+"""
 
 
 @one_at_a_time
 @paused_gc()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-    """Return the plan under `choices`. It is made from the joint trace or, if a lever supports this, from a base plan.
+    """Return the plan under `choices`, with its proof. It is made from a base plan if a lever supports this.
 
     Parameters
     ----------
     captured : Capture
     choices : mapping of str to str
     newer : callable, optional
-        Called after each stage. It returns whether a newer choice is waiting to be planned.
+        Returns whether a newer choice is waiting to be planned. It is called after each stage.
 
     Raises
     ------
@@ -78,24 +80,24 @@ def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool
 
 @dataclasses.dataclass(frozen=True)
 class BasePlan:
-    """A plan made from the joint trace, with the results of its choices. Levers can edit its split traces."""
+    """A plan that was made from the joint trace, and the input that levers need to edit its split traces."""
 
     plan: Plan
-    stage: LazyValue[LeverContext]
-    made: LazyValue[LeverOutcome]
+    context: LazyValue[LeverContext]
+    outcome: LazyValue[LeverOutcome]
     _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
 
     def replanner(self, lever: Lever) -> Replanner:
         """Return the replanner that applies choices of `lever` to the split traces of this plan."""
         with PLANNING:
             if lever.name not in self._replanners:
-                self._replanners[lever.name] = lever.replanner(self.plan, self.stage.value, self.made.value)
+                self._replanners[lever.name] = lever.replanner(self.plan, self.context.value, self.outcome.value)
             return self._replanners[lever.name]
 
 
 @one_at_a_time
 def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> BasePlan:
-    """Return the base plan under `choices`; made from the joint trace unless a kept base plan has these choices.
+    """Return the base plan under `choices`, from the cache or newly made from the joint trace.
 
     Raises
     ------
@@ -107,36 +109,37 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     if known is not None:
         captured.planned.bases.move_to_end(key)
         return known
-    planned, made = replan(captured, choices, newer)
-    # The stock plan is proven against the joint trace, and all other plans against the stock plan.
-    planned = _prove_plan(captured, planned) if choices else _prove_stock_plan(captured, planned, made)
-    known = BasePlan(planned, captured.staged, LazyValue(lambda: made))
+    planned, outcome = replan(captured, choices, newer)
+    # Prove the stock plan equal to the joint trace, and any other plan equal to the stock plan.
+    planned = _prove_plan(captured, planned) if choices else _prove_stock_plan(captured, planned, outcome)
+    known = BasePlan(planned, captured.lazy_context, LazyValue(lambda: outcome))
     captured.planned.bases[key] = known
     if captured.planned.entry is not None and not choices:
         captured.planned.on_disk = captured.planned.entry.keep(captured, known.plan)
     if len(captured.planned.bases) > BASES_KEPT:
-        # Never drop the stock plan, because every screen compares the current plan with it.
+        # Never drop the stock plan (its key is empty), because the user interface compares the current plan with it.
         del captured.planned.bases[next(kept for kept in captured.planned.bases if kept)]
     return known
 
 
 def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> Plan:
-    """Return the stock plan with its proof against the joint trace.
+    """Return the stock plan with its proof, its warnings and its corrections.
 
-    All other plans are compared with the stock plan. If the stock plan is wrong itself, it gets a warning.
+    A warning is added if the stock plan does not compute the same results as the joint trace, or if the joint trace
+    does not compute the same results as the program.
     """
-    stage = captured.stage
+    context = captured.context
     warned = []
-    if lost := lost_in_tracing(stage) if stage.program is not None else "":
+    if lost := lost_in_tracing(context) if context.program is not None else "":
         warned.append(f"{lost}: Thunder's trace does not compute the same as the program, under any choices")
-    if wrong := fault(stage.graph, stock.graph):
+    if wrong := fault(context.graph, stock.graph):
         warned.append(f"{wrong}: Thunder's own plan does not compute the same as its trace, under any choices")
     captured.planned.prover = Prover(stock.graph)
     return dataclasses.replace(
         stock,
         proof=captured.planned.prover.of_stock(lost or wrong),
-        warnings=(*stage.caveats, *warned),
-        corrections=plan_corrections.find_corrections(stage, outcome, captured.initial),
+        warnings=(*context.caveats, *warned),
+        corrections=plan_corrections.find_corrections(context, outcome, captured.initial),
     )
 
 
@@ -169,7 +172,9 @@ def _prove_plan(captured: Capture, candidate: Plan) -> Plan:
 def replan(
     captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None
 ) -> tuple[Plan, LeverOutcome]:
-    """Return an unproven plan from the joint trace under any choices, and the intermediate results of the levers.
+    """Make a plan from the joint trace under `choices`.
+
+    Return the plan, which is not proven yet, and the results of the levers.
 
     Raises
     ------
@@ -178,27 +183,27 @@ def replan(
     ChoiceError
         If a choice is illegal.
     """
-    stage = captured.stage
+    context = captured.context
     captured.kept.begin()
     with captured.thunder_state():
         if choices or captured.planned.stock is None:
             log = StageLog(newer)
-            found = execution_traces(Hooks(captured.executor, choices, log, memo=captured.kept), stage)
+            found = execution_traces(Hooks(captured.executor, choices, log, memo=captured.kept), context)
         else:
             (log, found), captured.planned.stock = captured.planned.stock, None
         hooks, forward, backward = found.hooks, found.forward, found.backward
         hooks.restart()
         validate(forward, backward)
         hooks.mark("after split")
-        graph = read_execution(forward, backward, stage)
-        made = dataclasses.replace(hooks.made, execution=graph)
+        graph = read_execution(forward, backward, context)
+        outcome = dataclasses.replace(hooks.outcome, execution=graph)
         hooks.mark("read")
-        sites = find_sites(choices, stage, made)
+        sites = find_sites(choices, context, outcome)
         hooks.mark("sites")
     line = timeline(graph)
     ran = _statements_of(forward, backward)
     counted = _census(graph, _fusions(graph, ran))
-    counts = _counts(ran, graph, made, captured.executor, captured.program.device)
+    counts = _counts(ran, graph, outcome, captured.executor, captured.program.device)
     hooks.mark("predict")
     planned = Plan(
         program=captured.program.name,
@@ -213,26 +218,26 @@ def replan(
         split=SplitTraces(lambda: (forward, backward)),
         counts=counts,
         unmatched=unmatched_choices(choices, sites),
-        warnings=stage.caveats,
-        ranks=captured.ranks.count if captured.ranks is not None else 1,
+        warnings=context.caveats,
+        ranks=captured.rank_count,
         steps=LazyValue(lambda: _steps(captured, found)),
         capture=captured.way,
         capture_reason=captured.why,
         places={
             output: name
-            for schedule in made.communication.values()
+            for schedule in outcome.communication.values()
             for output, name in zip(schedule.outputs, schedule.names, strict=True)
         },
     )
-    return planned, made
+    return planned, outcome
 
 
 def _steps(captured: Capture, executed: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
-    """Return the traces after each step before the split, with the name of the step."""
+    """Return the name of each step up to the split, with the traces that the step made."""
     return (
         ("initial", (captured.initial,)),
-        ("gradients", (captured.stage.joint,)),
-        ("claimed by executors", (captured.stage.claimed,)),
+        ("gradients", (captured.context.joint,)),
+        ("claimed by executors", (captured.context.claimed,)),
         ("choices before fusion", (executed.edited,)),
         *executed.further,
     )
@@ -240,7 +245,7 @@ def _steps(captured: Capture, executed: Executed) -> tuple[tuple[str, tuple[Trac
 
 def plan_of_edited_split(
     plan: Plan,
-    stage: LeverContext,
+    context: LeverContext,
     outcome: LeverOutcome,
     choices: Mapping[str, str],
     split: tuple[TraceCtx, TraceCtx | None],
@@ -252,22 +257,22 @@ def plan_of_edited_split(
     ----------
     plan : Plan
         The plan before the edit.
-    stage : LeverContext
+    context : LeverContext
     outcome : LeverOutcome
         Results of the choices of `plan`.
     choices : mapping of str to str
         All choices, including those of the edit.
     split : (TraceCtx, TraceCtx or None)
-        The edited forward and backward traces.
+        The forward and backward traces after the edit.
     begun : float
         The `time.perf_counter` at the start of planning.
     """
     forward, backward = split
     validate(forward, backward)
     edited = time.perf_counter()
-    graph = read_execution(forward, backward, stage)
+    graph = read_execution(forward, backward, context)
     outcome = dataclasses.replace(outcome, execution=graph)
-    sites = find_sites(choices, stage, outcome)
+    sites = find_sites(choices, context, outcome)
     read = time.perf_counter()
     line, ran = timeline(graph), _statements_of(forward, backward)
     return dataclasses.replace(
@@ -289,12 +294,12 @@ def plan_of_edited_split(
 
 
 def _statements_of(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
-    """Return the statements of both traces."""
+    """Return the bound symbols of both traces, forward before backward."""
     return [bsym for trace in (forward, backward) if trace is not None for bsym in trace.bound_symbols]
 
 
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
-    """Return the census of `fusions`, which are in the order of the graph's rows."""
+    """Return the census of `fusions`. They must be in the order of the graph's rows."""
     side = graph.statements.side[graph.statements.kind == Kind.FUSION]
     keys = [fusion_key(fusion) for fusion in fusions]
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
@@ -334,7 +339,7 @@ def _counts(
 
 
 def _bucket_copied_bytes(graph: Graph) -> int:
-    """Return the number of bytes copied into and out of buckets; tensors that are views of a bucket are not copied."""
+    """Return the number of bytes that are copied into and out of buckets. Views of a bucket are not copied."""
     statements, written = graph.statements, 0
     for row in np.flatnonzero((statements.flags & StatementFlag.VIEW) == 0):
         if statements.name[row].startswith((PACK, UNPACK)):
@@ -344,19 +349,20 @@ def _bucket_copied_bytes(graph: Graph) -> int:
 
 @one_at_a_time
 def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
-    """Predict the memory under `choices` in milliseconds, without a plan; return None if this needs a plan.
+    """Predict the memory under `choices` in milliseconds, without a plan; return None if the prediction needs a plan.
 
-    A plan is needed for programs with fusions, for programs with collectives, for choices of several levers, and for
-    in-place writes in a program without gradients. Thunder makes a backward for such a write if nothing reads it.
+    The prediction needs a plan if the executor makes fusions, if ranks share the program, if the choices belong to
+    several levers, or if their lever cannot predict them. It also needs a plan if a program without gradients writes in
+    place, because Thunder makes a backward for a write that no statement reads.
     """
-    stage = captured.stage
-    if captured.ranks is not None or stage.fuses:
+    context = captured.context
+    if captured.ranks is not None or context.fuses:
         return None
-    if not stage.has_backward and (stage.graph.statements.flags & StatementFlag.INPLACE).any():
+    if not context.has_backward and (context.graph.statements.flags & StatementFlag.INPLACE).any():
         return None
     made_by = {lever_of(id) for id in choices}
     with captured.thunder_state():
         if not made_by:
-            return stage.predictor.predict()
+            return context.predictor.predict()
         levers = [lever for lever in all_levers() if lever.name in made_by]
-        return levers[0].predict(choices, stage) if len(made_by) == len(levers) == 1 else None
+        return levers[0].predict(choices, context) if len(made_by) == len(levers) == 1 else None

@@ -1,4 +1,4 @@
-"""The event log of a run, one line for each record, with its writer and its reader."""
+"""The event log of a run, with its writer and its reader. Each line of the log is the JSON record of one event."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import contextlib
 import dataclasses
 import errno
 import functools
-import gc
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from workbench.runs.log import untrusted_files
 from workbench.runs.log.events import TYPES, Event
+from workbench.util.gc_pause import paused_gc
 
 LOG_FILE = "events.jsonl"
 """Name of the log in a run's folder."""
@@ -24,15 +24,15 @@ EXIT_LOG_UNWRITABLE = 74
 """Exit status of a worker that can no longer write its log (``EX_IOERR`` of sysexits.h)."""
 
 LINE_BYTES = 1 << 27
-"""The longest line that is read. A step of a hundred thousand statements needs a tenth of this."""
+"""Maximum length of a line; the reader skips longer lines. A step with 100,000 statements needs a tenth of this."""
 
 _CHUNK_BYTES = 1 << 22
 
 
 def encode(event: Event) -> bytes:
-    """Return one line with its line end.
+    """Return an event as one line of JSON in UTF-8, with its newline.
 
-    Characters that are not valid UTF-8, for example in a file name, are replaced.
+    Characters that UTF-8 cannot encode, for example in a file name, are replaced.
     """
     return _ENCODER.encode({"type": event.type, **vars(event)}).encode(errors="replace") + b"\n"
 
@@ -41,7 +41,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), default=dataclasses.asdict, e
 
 
 def decode(line: bytes) -> Event | None:
-    """Return the event of a line; None if this version does not know the event's type.
+    """Return the event in a line of a log; None if this version does not know the event's type.
 
     Raises
     ------
@@ -69,7 +69,7 @@ _BEGIN = b'{"type":"'
 
 @functools.cache
 def _readers() -> dict[bytes, Callable[[bytes], Event]]:
-    """Return a reader for each event type. The readers are built on first use, because a worker reads no log."""
+    """Return a reader for each event type. The readers are built on first use, because a worker never needs them."""
     from pydantic import TypeAdapter
 
     return {kind.encode(): TypeAdapter(cls).validator.validate_json for kind, cls in TYPES.items()}
@@ -83,14 +83,14 @@ class Tail:
     path : Path
         The log, which need not exist yet.
     keep_open : bool
-        Keep the file open, once it exists, until `close`. Nothing is then lost if the log is deleted, or if this
-        process has no file descriptor left. Leave this False on a file system that several machines share: such a
-        system may show new data only to a reader that opens the file again.
+        Keep the file open, once it exists, until `close`. `read` then still returns all events if the log is deleted,
+        or if this process has no free file descriptor. Leave this False on a file system that several machines share:
+        such a system may show new data only to a reader that opens the file again.
 
     Attributes
     ----------
     skipped : int
-        Number of lines so far that are not records.
+        Number of lines, so far, that could not be read as records.
     """
 
     def __init__(self, path: Path, *, keep_open: bool = False) -> None:
@@ -103,7 +103,7 @@ class Tail:
         self._too_long = False
 
     def read(self) -> list[Event]:
-        """Return the events whose lines were completed since the last call; an incomplete last line waits.
+        """Return the events whose lines were completed since the last call. An incomplete last line is kept for later.
 
         Raises
         ------
@@ -114,7 +114,8 @@ class Tail:
             if self._file is None:
                 self._file = untrusted_files.open_regular(self.path)
             found: list[Event] = []
-            with _collections_paused() if os.fstat(self._file).st_size - self._offset > _CHUNK_BYTES else _NO_CONTEXT:
+            # The garbage collector would take seconds to search millions of records, which have no cycles.
+            with paused_gc() if os.fstat(self._file).st_size - self._offset > _CHUNK_BYTES else _NO_CONTEXT:
                 while data := os.pread(self._file, _CHUNK_BYTES, self._offset):
                     self._offset += len(data)
                     found.extend(self._events(data))
@@ -156,21 +157,6 @@ class Tail:
         return found
 
 
-@contextlib.contextmanager
-def _collections_paused() -> Iterator[None]:
-    """Context without the garbage collector, which would take seconds to search millions of records.
-
-    A log's records have no cycles.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 _NO_CONTEXT = contextlib.nullcontext()
 
 
@@ -180,7 +166,9 @@ def read_events(run_dir: Path) -> list[Event]:
 
 
 def append(path: Path, event: Event) -> None:
-    """Add an event to the log of a worker that is gone. If the last line is incomplete, end it first.
+    """Add an event to a run's log from outside the worker, for example after the worker was killed.
+
+    If the last line is incomplete, end it first.
 
     Raises
     ------
@@ -191,7 +179,7 @@ def append(path: Path, event: Event) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line, with its line end, to a file of lines. If the last line is incomplete, end it first.
+    """Add `line` to a text file; it must end with a newline. If the file's last line is incomplete, end it first.
 
     Raises
     ------
@@ -209,8 +197,8 @@ def append_line(path: Path, line: bytes) -> None:
 class EventLog:
     """Writes a log, from any thread of the worker.
 
-    A worker that can no longer write its log cannot report anything: it prints the reason on standard error and ends at
-    once, with status `EXIT_LOG_UNWRITABLE`. A forked copy of the process ends in the same way, without a message.
+    If the worker can no longer write its log, it prints the reason on standard error and ends at once, with status
+    `EXIT_LOG_UNWRITABLE`. A forked copy of the worker that calls `write` ends with the same status, without a message.
 
     Parameters
     ----------
@@ -261,9 +249,10 @@ class EventLog:
                 os._exit(EXIT_LOG_UNWRITABLE)
 
     def _be_the_log(self) -> None:
-        """Reopen the log if the program has closed its descriptor, as daemons do.
+        """Reopen the log if the program has closed the log's descriptor.
 
-        Otherwise the log would be written into the program's files.
+        A program that becomes a daemon closes all descriptors. A file that it opens later may get the log's descriptor
+        number. Without this function, events would then go into that file.
         """
         try:
             if _identity(self._file) == self._is:

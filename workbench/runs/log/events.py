@@ -38,7 +38,7 @@ class _Nothing(TypedDict):
 
 
 class _Form:
-    """Form that plain data in a log must have; it is checked when the log is read."""
+    """Annotation of a field: pydantic checks the field against the type `form` when the log is read."""
 
     def __init__(self, form: Any) -> None:
         self._form = form
@@ -53,7 +53,7 @@ type _Kernels = Annotated[list[dict[str, Any]], _Form(list[_Kernel])]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that has happened in a run.
+    """An event of a run, such as the end of a step. Each subclass is one type of record.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class Phase(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Warned(Event):
-    """A part of the config or of the measurement does not fit the program; the run continues without it."""
+    """A warning, for example that a choice does not fit the program, or that a rank is silent. The run continues."""
 
     type = "warned"
     message: str
@@ -187,15 +187,15 @@ class FusionEnd(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemorySample(Event):
-    """Memory in use now.
+    """Memory in use at `t_s`.
 
     Attributes
     ----------
     rss_bytes : int
         Size of the process.
     allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
-        On CUDA: bytes allocated, bytes reserved, and free bytes in partly used blocks. While a call locks the
-        interpreter, as a call of nvFuser's compiler does, these are the last figures before the call.
+        On CUDA: bytes allocated, bytes reserved, and free bytes in partly used blocks. While a call holds the
+        interpreter's lock, as nvFuser's compiler does, these figures are not updated.
     """
 
     type = "memory_sample"
@@ -217,7 +217,8 @@ class Compiled(Event):
     attributed : float
         Share of `compile_s` that belongs to stages and fusions, 0 to 1.
     stages : list of dict
-        ``{"name", "seconds"}``: time in a stage but in no inner stage; the last entry is `UNATTRIBUTED`.
+        ``{"name", "seconds"}`` of each stage, without the seconds of its inner stages. The last entry is
+        `UNATTRIBUTED`: the time outside of all stages.
     proven : bool, optional
         Whether the compiled code was proven, before it ran, to compute the same as the program; None if the program
         was compiled without a config.
@@ -255,17 +256,17 @@ class StepTimes(Event):
     samples_s : list of float
         Wall times.
     host_s, device_s : float
-        Medians of the time to issue the work, and of the device's time; see
+        Median time in which the host issues a step's work, and median time of the device's work; see
         `workbench.runs.measure.interleaved_timing.StepTime`.
     noise : float
         Variation of the machine's own speed during the measurement, as a share of that speed.
     yardstick_s : float
-        Median time of a small fixed computation, which runs before each step. A comparison of two runs uses it to find
-        how much the machine's speed changed between the runs. 0 in older logs, which lack it.
+        Median time of a small fixed computation. The computation runs before each step. A comparison of two runs uses
+        this time to find how much the machine's speed changed between the runs. 0 in older logs, which lack it.
     other_cores, free_cores : float, optional
         `other_cores` is the number of cores that other processes used during the measurement. `free_cores` is the
-        number of all cores minus `other_cores` and the run's own threads; it is negative if the run competed for cores.
-        None in older logs, which lack these figures.
+        machine's number of cores, minus `other_cores`, minus the run's own threads. A negative `free_cores` means that
+        the run competed for cores. Both are None in older logs, which lack these figures.
     """
 
     type = "step_times"
@@ -290,7 +291,7 @@ class VariantTimes(Event):
     ----------
     name : str
     samples_s : list of float
-        Wall times. The times with the same index here and in `StepTimes` were measured in the same turn.
+        Wall times. The times with the same index here and in `StepTimes` were measured one directly after the other.
     step_s : float
         Median of the wall times.
     ratio, ratio_low, ratio_high : float
@@ -316,20 +317,24 @@ class VariantTimes(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatementTimes(Event):
-    """Time of each statement of a step: medians over steps with clocks.
+    """Time of each statement of a step: medians over steps with clocks. Clocks read the time between statements.
 
     Attributes
     ----------
     names, sides, sources, outputs : list
-        For each statement, in the order of the plan's statements without members of fusions; 0 in ``sides`` is the
-        forward.
-    start_s, seconds, free_s : list of float
-        Of each statement: its start, in seconds since the step began; its duration on the host, until the next
-        statement; and the duration of the deletions after the statement, if the deletions have their own clock.
+        Name, side, source line and outputs of each statement, in the plan's order. A fusion is one entry; its members
+        have no entries. Side 0 is the forward, side 1 the backward.
+    start_s : list of float
+        Start of each statement, in seconds since the step began.
+    seconds : list of float
+        Duration of each statement on the host, until the next statement begins.
+    free_s : list of float
+        Duration of the deletions after each statement, if the deletions have their own clock.
     step_s : float
         Median duration of a step with clocks.
     overhead, overhead_low, overhead_high : float
-        Time that the clocks add to a step, as a share of the step, with its 95 % interval; measured interleaved.
+        Time that the clocks add to a step, as a share of the step, with its 95 % interval. For this figure, steps with
+        and without clocks alternate.
     kernels : list of dict
         Work of the device: ``name``, ``stream``, ``start_s``, ``end_s``. Empty on a CPU.
     launch_bound : bool, optional
@@ -337,11 +342,12 @@ class StatementTimes(Event):
     verdict : str
         A sentence that says whether a step waits for the host.
     head_gap_s, bubbles_s, device_busy_s : float
-        Seconds before the device's first work, seconds without work after that, and seconds with work.
+        Idle seconds before the device's first work, idle seconds between its first and its last work, and seconds with
+        work.
     one_start_s, one_seconds, one_free_s : list of float
-        Like `start_s`, `seconds` and `free_s`, but of one real step, with clocks in the forward and in the backward. It
-        is the step of median length among several. Empty in older logs, which lack it. The medians in `start_s` belong
-        to no real step: according to them, a backward may begin before its forward ends.
+        Like `start_s`, `seconds` and `free_s`, but of one real step: the step of median length among several steps with
+        clocks in the forward and in the backward. The medians in `start_s` come from different steps, so a median start
+        in the backward may be before the end of the forward. Empty in older logs, which lack this step.
     one_step_s : float
         Duration of this real step.
     """
@@ -378,10 +384,46 @@ class StatementTimes(Event):
 
     @property
     def one_step_or_medians(self) -> tuple[list[float], list[float], list[float]]:
-        """Return starts, durations and deletions of one real step; if the log has no such step, their medians."""
+        """Return the statements' starts, durations and deletion times in one real step.
+
+        If the log has no such step, return the medians over steps.
+        """
         if self.one_start_s:
             return self.one_start_s, self.one_seconds, self.one_free_s
         return self.start_s, self.seconds, self.free_s
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartTimes(Event):
+    """Time of each part of a program in parts: medians over steps with timers.
+
+    Attributes
+    ----------
+    names : list of str
+        Names of the parts that ran, such as ``part1``. A part that the config does not list has its key as name.
+    opaque : list of bool
+        For each part, whether PyTorch runs it.
+    forward_s, backward_s : list of float
+        For each part, the seconds of all its calls in a step. The backward of an opaque part is 0: PyTorch runs it
+        operator by operator, so it has no timer.
+    step_s : float
+        Median duration of these steps.
+    planned_share : float
+        Median share of a step that the forwards and backwards of planned parts take, from 0 to 1.
+    """
+
+    type = "part_times"
+    names: list[str]
+    opaque: list[bool]
+    forward_s: list[float]
+    backward_s: list[float]
+    step_s: float
+    planned_share: float
+
+    def __post_init__(self) -> None:
+        """Refuse a record whose lists have different lengths."""
+        _check_same_length(self.names, self.opaque, self.forward_s, self.backward_s)
 
 
 @_event
@@ -392,7 +434,7 @@ class PeakMeasured(Event):
     Attributes
     ----------
     measured_peak_bytes : int
-        `baseline_bytes` plus the maximum that was allocated in addition.
+        `baseline_bytes` plus the most bytes that the step held at once in addition.
     baseline_bytes : int
         Bytes of parameters, buffers and inputs.
     timeline_s, live_bytes : list
@@ -400,15 +442,17 @@ class PeakMeasured(Event):
     method : str
         ``allocation events`` or ``cuda allocator``.
     statement_live_bytes, statement_peak_bytes : list of int
-        Bytes after each statement and its frees, and the maximum during it, in the order of the plan's statements
-        without members of fusions. Empty if the statements could not be distinguished.
+        For each statement, in the plan's order: bytes in use after the statement and its deletions, and the maximum
+        while it runs. A fusion is one entry; its members have no entries. Empty if the measurement could not tell which
+        statement made which allocation.
     peak_statement : dict
-        The statement that ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``. If
-        no statement ran at the peak, the index is -1 and the other entries are empty. If the statements could not be
-        distinguished, the dict is empty.
+        The statement that ran at the peak, as a dict with its index ``statement``, its ``name``, ``outputs`` and
+        ``source``. If no statement ran at the peak, the index is -1 and the other entries are empty. If the statement
+        is unknown, the dict is empty.
     alive : list of dict
-        Allocations of the step that were not yet freed at the peak, largest first: ``bytes``, the stored ``value``
-        (empty if it is not an output of the statement), and the statement that allocated it, as in `peak_statement`.
+        Allocations of the step that were not yet freed at the peak, largest first. Each dict has the ``bytes``, and
+        the entries of `peak_statement` for the statement that allocated them. The entry ``value`` is the name of the
+        stored value; it is empty if the allocation is not an output of the statement.
     kernels : list of dict
         As in `StatementTimes`.
     reserved_bytes, fragmented_bytes : int, optional
@@ -449,7 +493,7 @@ class TensorChecked(Event, TensorError):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyChecked(Event):
-    """All tensors are compared; `worst` is the tensor closest to its tolerance, or farthest beyond it.
+    """All tensors are compared; `worst` names the tensor closest to its tolerance, or farthest beyond it.
 
     The other fields are those of `workbench.runs.measure.accuracy.Accuracy`.
     """
@@ -477,11 +521,11 @@ class RankEnded(Event):
     ----------
     rank : int
     reason : str
-        Reason why it failed; empty if it did not fail.
+        Reason why the rank failed; empty if it did not fail.
     detail : str
         Traceback of the failure, or the last lines of the rank's output.
     compile_s, step_s : float, optional
-        As in `Compiled` and `StepTimes`; None if the rank did not get that far.
+        As in `Compiled` and `StepTimes`; None if the rank ended before this measurement.
     measured_peak_bytes : int, optional
         As in `PeakMeasured`.
     """

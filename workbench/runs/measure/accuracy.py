@@ -1,6 +1,6 @@
-"""One step of a program, forward and backward, and the check whether two ways to run it give the same tensors.
+"""One step of a program, forward and backward, and the check of its results against reference compilers.
 
-`Stepper` is the only definition of a step; compilation, timing, the measured peak and the check all use it.
+`Stepper` is the only definition of a step. Compilation, timing, memory measurement and the accuracy check all use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.analysis.memory.allocator import storage_bytes
-from workbench.errors import ProgramError, short_repr
+from workbench.errors import ProgramError, is_out_of_memory, short_repr
 from workbench.interop.torch_private import TorchDispatchMode
 from workbench.programs.modes import active_modes
 from workbench.programs.tensors import find_tensors, state_of
@@ -39,7 +39,7 @@ type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _BY_NAME = {str(dtype).removeprefix("torch."): share for dtype, share in RELATIVE_TOLERANCE.items()}
 
 _NAMED = 3
-"""Number of changed kernels that a message names."""
+"""Maximum number of changed kernels that a message names."""
 
 THUNDER = "thunder.jit"
 """Name of the reference that is unmodified Thunder."""
@@ -50,12 +50,15 @@ THUNDERFX = "thunderfx"
 _THUNDERS = (THUNDER, THUNDERFX)
 
 STOCK = "stock plan"
-"""Name of the reference for random programs that unmodified Thunder refuses, or for which it draws wrong numbers."""
+"""Name of the reference that is a plan without choices.
+
+It is used if a program draws random numbers, and unmodified Thunder cannot compile it or draws wrong numbers.
+"""
 
 STOCK_IS = (
     "compared with the workbench's own plan without choices, by Thunder's default executors and with its corrections"
 )
-"""Description of the reference `STOCK`. It follows the reason why the reference is not ``thunder.jit``."""
+"""Description of the reference `STOCK` for messages, in which it follows the reason for not using ``thunder.jit``."""
 
 FLOAT64 = "float64"
 """Name of the reference that is the program in eager PyTorch with double precision."""
@@ -63,7 +66,7 @@ FLOAT64 = "float64"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """Outcome of a check.
+    """Outcome of an accuracy check.
 
     Attributes
     ----------
@@ -72,30 +75,33 @@ class Accuracy:
     max_error : float
         Largest absolute error.
     against : str
-        ``thunder.jit`` or, for a program that Dynamo traces, ``thunderfx``; followed by `` and eager`` if nothing is
-        random. If unmodified Thunder cannot compile the program, or is wrong, ``PyTorch eager`` or, with random
-        numbers, ``stock plan``.
+        Name of the references. ``thunder.jit`` or, for a program that Dynamo traces, ``thunderfx``; followed by `` and
+        eager`` if the program draws no random numbers. If unmodified Thunder cannot compile the program or is wrong:
+        ``PyTorch eager`` or, with random numbers, ``stock plan``.
     tensors : tuple of TensorError
-        Comparisons with `FLOAT64` are included if the program can run in double precision. They count for `ok`, but not
-        for `max_error`.
+        Errors of all tensors against each reference. Errors against `FLOAT64` are included if the program can run in
+        double precision. They count for `ok`, but not for `max_error`.
     bitwise : bool or None
-        Whether every bit of every tensor equals unmodified Thunder's; None if that is not known.
+        Whether every bit of every tensor equals unmodified Thunder's; None if unmodified Thunder is not the reference.
     changed_kernels : tuple of str or None
-        Names of the fusions and statements that run here and not in unmodified Thunder. If there are none, every
-        bit must be the same, unless unmodified Thunder's own bits differ between runs. If there are some,
-        `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` is allowed. None if they are not known.
+        Names of the fusions and statements that run here and not in unmodified Thunder; None if they are not known. If
+        no kernel differs, every bit must be the same, except in tensors whose bits differ between two runs of
+        unmodified Thunder. If some kernel differs, errors up to
+        `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` are allowed.
     unstable : bool
-        Whether every bit equals every reference's, although the references themselves are far from double precision.
+        Whether an error against double precision exceeds the data type's tolerance. Such an error is allowed only if
+        eager PyTorch's own error is similarly large.
     is_saved : bool
-        Whether unmodified Thunder's step comes from an earlier run of the program.
+        Whether unmodified Thunder's results come from an earlier run of the program.
     why : str
-        Reason why the reference is not the first choice; empty if it is the first choice.
+        Reasons why other compilers are not the reference, for example that they failed or gave wrong results. Empty if
+        the first compiler that was tried is the reference.
     """
 
     ok: bool
     max_error: float
     against: str
-    # Left out of a notebook's output, because the tensors would take three lines for each output and gradient.
+    # Leave the tensors out of the repr, because a notebook would show three lines for each output and gradient.
     tensors: tuple[TensorError, ...] = dataclasses.field(repr=False)
     bitwise: bool | None = None
     changed_kernels: tuple[str, ...] | None = None
@@ -105,7 +111,7 @@ class Accuracy:
 
     @property
     def relative_tolerance(self) -> dict[str, float]:
-        """Return the allowed error against unmodified Thunder as a share of the largest element, by data type.
+        """Allowed error against unmodified Thunder for each data type, as a share of the largest element.
 
         0 means that every bit must be equal.
         """
@@ -118,12 +124,12 @@ class Accuracy:
 
     @property
     def words(self) -> str:
-        """Return whether the bits equal unmodified Thunder's, as a sentence.
+        """Sentence for the user: whether the bits equal unmodified Thunder's.
 
-        If the bits need not be equal, the sentence has the reason and the tolerance.
+        If the bits need not be equal, the sentence states the reason and the tolerance.
         """
         if self.why and self.bitwise is None:
-            return f"compared with {self.against}, as {self.why}"
+            return f"compared with {self.against}, as {self.why}{self._instability}"
         if self.changed_kernels is None or self.bitwise is None:
             return ""
         if not self.changed_kernels:
@@ -135,7 +141,7 @@ class Accuracy:
         bits = (
             f"yet every bit equals its result{self._instability}"
             if self.bitwise
-            else f"so errors up to {allowed} of the largest element are allowed"
+            else f"so errors up to {allowed} of the largest element are allowed{self._instability}"
         )
         count = "1 kernel differs" if len(self.changed_kernels) == 1 else f"{len(self.changed_kernels)} kernels differ"
         return f"{count} from those of unmodified Thunder ({names}), {bits}"
@@ -144,7 +150,11 @@ class Accuracy:
     def _instability(self) -> str:
         if not self.unstable:
             return ""
-        dtypes = {tensor.dtype for tensor in self._reference_text(FLOAT64, True) if tensor.tolerance == math.inf}
+        dtypes = {
+            tensor.dtype
+            for tensor in self._reference_text(FLOAT64, True)
+            if tensor.tolerance == math.inf or tensor.max_rel_error > _BY_NAME.get(tensor.dtype, 0.0)
+        }
         return (
             f"; {' and '.join(sorted(dtypes))} itself is unstable here: eager PyTorch is as far from double precision"
         )
@@ -156,7 +166,7 @@ class Accuracy:
 
     @property
     def worst_float64(self) -> TensorError | None:
-        """Tensor farthest from double precision, relative to its size; None if none was compared with that."""
+        """Tensor with the largest relative error against double precision; None without such a comparison."""
         return max(self._reference_text(FLOAT64, True), key=lambda tensor: tensor.max_rel_error, default=None)
 
     def _reference_text(self, reference: str, is_it: bool) -> list[TensorError]:
@@ -169,13 +179,13 @@ class Stepper:
     Parameters
     ----------
     original : callable
-        The function or module as built; its parameters and buffers are found in it.
+        The function or module as built. The stepper finds the parameters and buffers in it.
     args, kwargs
-        Inputs. A step uses these objects themselves.
+        Inputs. A step uses these objects themselves, not copies.
     run : callable, optional
         The compiled callable; the default is `original` itself, that is, eager.
     seed : int
-        Seed with which the cotangents are drawn.
+        Seed for the random cotangents, that is, for the gradients of the outputs at which the backward begins.
     modes : mapping of str to str, optional
         PyTorch's modes in each forward; as in `workbench.core.config.MODES`.
     """
@@ -212,7 +222,7 @@ class Stepper:
 
     @property
     def has_backward(self) -> bool:
-        """Return whether Thunder ran a backward of the program in its last call."""
+        """Return whether Thunder compiled a backward for the program's last call."""
         statistics = getattr(self.run, "_lc_cs", None)
         return bool(statistics is not None and statistics.last_backward_traces)
 
@@ -233,9 +243,10 @@ class Stepper:
             return self.run(*self.args, **self.kwargs)
 
     def backward(self, outputs: Any) -> bool:
-        """Differentiate the outputs that require grad: a single scalar as a loss, others with cotangents from the seed.
+        """Run the backward from the outputs that require grad.
 
-        Nothing is done for a program that holds an optimizer, because such a program runs its own backward.
+        A single scalar output is the loss. Other outputs get random cotangents, drawn with the stepper's seed. Nothing
+        is done for a program that holds an optimizer, because such a program runs its own backward.
 
         Returns
         -------
@@ -257,8 +268,8 @@ class Stepper:
             self._loss = torch.zeros((), device=floating[0].device)
         drawn = [cotangent for cotangent, o in zip(self._cotangents, floating, strict=True) if o.requires_grad]
         apply: Any = _StandInLoss.apply  # PyTorch declares no types for it
-        # A real loss and its gradient would be new tensors, and their memory would be measured with the step. If the
-        # allocator rounds up to blocks, each of the two would take a whole block.
+        # Do not compute a real loss: the loss and its gradient would be new tensors, and the step's measured memory
+        # would include them. An allocator that rounds up to blocks would use a whole block for each of the two tensors.
         apply(self._loss, drawn, *differentiable).backward(self._loss)
         return True
 
@@ -269,7 +280,7 @@ class Stepper:
         return outputs
 
     def baseline_bytes(self) -> int:
-        """Bytes of parameters, buffers and inputs; each storage counts once."""
+        """Return the bytes of parameters, buffers and inputs; each storage counts once."""
         state = [*self.parameters.values(), *self.buffers.values()]
         if self.takes_steps:
             # This includes the state that the program's optimizer made in its first step.
@@ -277,7 +288,11 @@ class Stepper:
         return _storage_bytes([*state, *self.inputs.values()])
 
     def record(self, outputs: Any) -> dict[str, RecordedTensor]:
-        """Return copies, on the CPU, of a fresh program's outputs and gradients, and of what its step changed."""
+        """Return copies, on the CPU, of outputs, gradients, and all tensors that the step may have changed.
+
+        The step may have changed inputs, buffers, parameters and the state of an optimizer. A parameter is copied only
+        if the step wrote to it.
+        """
         found: dict[str, RecordedTensor] = {}
         for path, leaf in find_tensors(outputs, "output").leaves:
             found[path] = RecordedTensor(
@@ -291,8 +306,10 @@ class Stepper:
             made = state_of(self._original, self.run)
             found |= {name: RecordedTensor("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
-            kind, changed = name.partition("(")[0].partition("[")[0], tensor._version != self._before[name]
-            # Copy only changed parameters, because they are most of a model, and hardly any program writes to them.
+            kind = name.partition("(")[0].partition("[")[0]
+            # Some optimizers, such as AdamW(foreach=True) under `RandomWatch`, write without increasing `_version`.
+            changed = self.takes_steps or tensor._version != self._before[name]
+            # Copy a parameter only if it changed: parameters are most of a model, and few programs write to them.
             if changed or kind != "parameter":
                 found[name] = RecordedTensor(kind, _on_cpu(tensor), changed)
         return found
@@ -306,25 +323,25 @@ class Stepper:
 
 
 def step(callable_: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, seed: int = 0) -> Any:
-    """Run a program once, forward and backward, in the same way everywhere in the workbench.
+    """Run a program's forward and backward once, with the definition of a step that the whole workbench uses.
 
     Parameters
     ----------
     callable_, args, kwargs
         The program.
     seed : int
-        Seed with which the cotangents are drawn.
+        Seed for the random cotangents.
 
     Returns
     -------
     object
-        What the program returned. Gradients are left in the ``grad`` of parameters and inputs.
+        The program's result. The gradients are in the ``grad`` of parameters and inputs.
     """
     return Stepper(callable_, args, kwargs, seed=seed).step()
 
 
 def first_step(stepper: Stepper, seed: int) -> dict[str, RecordedTensor]:
-    """Step a fresh program once with the random state set, and record the results."""
+    """Seed torch, run the first step of a newly built program, and record the results."""
     torch.manual_seed(seed)
     outputs = stepper.forward()
     return _finish(stepper, outputs)
@@ -342,29 +359,31 @@ def check_first_step(
     draws_differ: Sequence[str] = (),
     references: SavedReferences | None = None,
 ) -> Accuracy:
-    """Compare a first step with that of unmodified Thunder and, if nothing is random, that of eager PyTorch.
+    """Compare a program's first step with the first steps of unmodified Thunder and of eager PyTorch.
+
+    If the program draws random numbers, it is not compared with eager PyTorch, because the numbers would differ.
 
     Parameters
     ----------
     recorded : dict
-        Result of `first_step` for a fresh program from `build`.
+        Result of `first_step` for a new program from `build`.
     build : callable
-        Makes a new copy of the program, with the same values each time, so that variants share no state.
+        Makes a new copy of the program, with the same values each time, so that the compared steps share no state.
     seed : int
         The seed that `first_step` got.
     kernels : mapping of str to str, optional
         Kernels that ran, from `workbench.compiler.planner.kernel_identity.kernels_of`. If unmodified Thunder runs the
         same kernels, every bit must be the same.
     on_tensor : callable, optional
-        Called with each comparison as soon as it is made.
+        Called with the error of each tensor as soon as the tensor is compared.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method of the program. Thunder first traces with the same method, and so does a stock plan.
+        Capture method of the program. The references use the same method first.
     modes : mapping of str to str, optional
         PyTorch's modes in each forward.
     draws_differ : sequence of str, optional
         As in `workbench.runs.process.request.RunRequest`.
     references : SavedReferences, optional
-        Place where unmodified Thunder's step is stored for later runs.
+        Store for the results of unmodified Thunder, from which later runs load them.
 
     Returns
     -------
@@ -373,7 +392,7 @@ def check_first_step(
     Raises
     ------
     ProgramError
-        If `build` gives other inputs each time, so that nothing can be compared.
+        If `build` gives different values each time, so that nothing can be compared.
     """
     callable_, args, kwargs = build()
     eager = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
@@ -402,8 +421,8 @@ def check_first_step(
             references.save(key, found)
     why = "; ".join(found.reasons)
     if found.name in _THUNDERS:
-        # The program's random numbers usually differ from eager PyTorch's. If its results equal eager PyTorch's, the
-        # random numbers were equal, too.
+        # Look for a fault of Thunder even if the program draws random numbers. A fault is reported only if the recorded
+        # results equal eager PyTorch's. Both then used the same random numbers, so the comparison is valid.
         wrong = _describe_fault(found, recorded, by_eager, own_errors, least)
         why = "; ".join(filter(None, (why, wrong)))
         if wrong:
@@ -441,9 +460,11 @@ def check_first_step(
         same = not any(tensors_with_other_bits(recorded, reference) for reference in comparisons.values())
         for error in _compare_double(recorded, double, own_errors):
             if same and not error.ok:
-                # Every bit equals Thunder's and PyTorch's, so the difference comes from the data type and not from the
-                # plan.
+                # Every bit equals the references', so the difference from double precision comes from the data type
+                # and not from the plan.
                 error, unstable = dataclasses.replace(error, ok=True, tolerance=math.inf), True
+            elif error.ok and error.max_abs_error > error.tolerance - SPREAD * own_errors[error.name]:
+                unstable = True  # the error is allowed only because eager's own error is added to the tolerance
             tensors.append(error)
             if on_tensor is not None:
                 on_tensor(error)
@@ -461,13 +482,17 @@ def check_first_step(
 
 
 def least_tolerance(modes: Mapping[str, str]) -> float:
-    """Return the relative tolerance of autocast's data type, for results of any data type; 0 without autocast."""
+    """Return the relative tolerance of autocast's data type; 0 without autocast.
+
+    It is the minimum tolerance of each result, whatever the result's data type. Autocast may have computed the result
+    in autocast's data type.
+    """
     dtypes = (getattr(torch, mode) for name, mode in modes.items() if name.startswith("autocast"))
     return max((RELATIVE_TOLERANCE[dtype] for dtype in dtypes), default=0.0)
 
 
 def changed_kernels(kernels: Mapping[str, str], stock_kernels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the kernels that unmodified Thunder did not run."""
+    """Return the names of the kernels in `kernels` that unmodified Thunder did not run."""
     return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in stock_kernels))
 
 
@@ -477,7 +502,7 @@ def _stepper(
     modes: Mapping[str, str],
     compile_program: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> tuple[Stepper, Callable[..., Any]]:
-    """Return a compiled new copy of the program, and the compiled callable."""
+    """Build and compile a new copy of the program; return its stepper and the compiled callable."""
     callable_, args, kwargs = build()
     jitted = compile_program(callable_)
     return Stepper(callable_, args, kwargs, jitted, seed=seed, modes=modes), jitted
@@ -485,7 +510,7 @@ def _stepper(
 
 def compile_unmodified(callable_: Callable[..., Any], variant: str = THUNDER) -> Callable[..., Any]:
     """Return the program as unmodified Thunder compiles it, with Thunder's default executors."""
-    # Imported here, because only an actual check needs Thunder.
+    # Imported here, so that importing this module does not import Thunder.
     from workbench.compiler import api
 
     return api.unmodified(callable_, entry_points=(variant,))
@@ -502,20 +527,24 @@ def _reference(
     random: bool,
     draws_differ: Sequence[str],
 ) -> Reference:
-    """Step a fresh program with unmodified Thunder, and return the results as the reference.
+    """Run the first step of a newly built program with unmodified Thunder, and return the results as the reference.
 
-    If the program draws random numbers, and unmodified Thunder cannot compile it or is known to draw wrong numbers, use
-    a stock plan instead. Eager PyTorch would draw different numbers. Thunder's two capture methods may also draw
-    different numbers, so only one of them is tried for such a program.
+    Suppose that a program draws random numbers, and that unmodified Thunder cannot compile it or is known to draw wrong
+    numbers. Then the reference is a stock plan, because eager PyTorch would draw different numbers. Thunder's two
+    capture methods may also draw different numbers, so only one of them is tried for a program with random numbers.
     """
     from workbench.compiler import api
-    from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
+    from workbench.compiler.driver.stock_thunder import refusal
     from workbench.compiler.planner.kernel_identity import kernels_of
 
-    # Try first the method that traced the plan: it accepts the program, and takes half the time for a real model.
+    # Try the method that traced the plan first, because it accepts the program. For a real model, trying the other
+    # method first takes twice as long.
     ways: tuple[str, ...] = _THUNDERS if capture == "interpreter" else _THUNDERS[::-1]
+    if capture == "parts":
+        # The interpreter refuses a program that Dynamo traces in parts, but may need minutes until it refuses.
+        ways = (THUNDERFX,)
     if random:
-        ways = () if draws_differ else (THUNDER,)
+        ways = () if draws_differ or capture == "parts" else (THUNDER,)
     reasons = tuple(draws_differ) if random else ()
     wrong: Reference | None = None
     for name in ways:
@@ -528,15 +557,15 @@ def _reference(
         try:
             found = Reference(name, first_step(stepper, seed), kernels_of(jitted), reasons)
         except Exception as error:
-            if is_about_memory(error):
+            if is_out_of_memory(error):
                 raise
             reasons += getattr(jitted, "refusals", ()) or (refusal(name, error),)
             continue
         off = None if random else _farthest_tensor(eager_errors(found.recorded))
         if off is None:
             return found
-        # The other capture method may be right. If neither method is right, return the result of the first one, and
-        # the caller decides.
+        # Thunder's result is wrong, so try the other capture method. If both are wrong, return the first result; the
+        # caller decides.
         wrong = wrong or found
         reasons += (_is_wrong(name, off),)
     if wrong is not None:
@@ -554,7 +583,10 @@ def _describe_fault(
     own_errors: Mapping[str, float],
     least: float,
 ) -> str:
-    """Describe how unmodified Thunder is wrong; empty if Thunder equals eager PyTorch or the step does not."""
+    """Describe the tensor in which unmodified Thunder is wrong; empty if Thunder is not known to be wrong.
+
+    Thunder is wrong if its results differ from eager PyTorch's while the recorded results equal eager PyTorch's.
+    """
     held_to = partial(compare_tensors, expected=eager, reference_name="eager", own_errors=own_errors, least=least)
     off = _farthest_tensor(held_to(reference.recorded))
     if off is None or _farthest_tensor(held_to(recorded)) is not None:
@@ -563,7 +595,7 @@ def _describe_fault(
 
 
 def _farthest_tensor(errors: Iterable[TensorError]) -> TensorError | None:
-    """Return the tensor that is farthest beyond its tolerance; None if all are within theirs."""
+    """Return the error that is farthest beyond its tolerance; None if all errors are within their tolerances."""
     return max((error for error in errors if not error.ok), key=_severity, default=None)
 
 
@@ -578,16 +610,16 @@ def _severity(error: TensorError) -> float:
 def _run_in_double(
     build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
 ) -> dict[str, RecordedTensor] | None:
-    """Return eager's results with all floating-point tensors in double precision.
+    """Run the first step in eager PyTorch with all floating-point tensors in double precision; return the results.
 
-    None if the program cannot run in double precision.
+    Return None if the program cannot run in double precision.
     """
     if any(mode.startswith("autocast") for mode in modes):
         return None
     callable_, args, kwargs = build()
     stepper = Stepper(callable_, args, kwargs, seed=seed)
     floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
-    # Tensors that share memory would no longer share it.
+    # Refuse tensors that share memory, because their copies in double precision would not share memory.
     if len({tensor.untyped_storage()._cdata for tensor in floating}) < len({id(tensor) for tensor in floating}):
         return None
     single = [tensor.data for tensor in floating]
@@ -601,16 +633,16 @@ def _run_in_double(
     except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
         return None
     finally:
-        # Objects in a program's closure may be shared by all copies.
+        # Restore the data, because all copies of a program may share tensors of the program's closure.
         stepper.clear_grads()
         for tensor, data in zip(floating, single, strict=True):
             tensor.data = data
 
 
 def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
-    """Return, for each tensor, the error of eager PyTorch against double precision.
+    """Return, for each tensor, the largest absolute error of eager PyTorch against double precision.
 
-    If large terms cancel, rounding causes such errors, in whatever order the terms are added.
+    Such errors come from rounding. They are large if large terms cancel, in whatever order the terms are added.
     """
     errors: dict[str, float] = {}
     for name, entry in double.items():
@@ -623,9 +655,9 @@ def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, Record
 def _compare_double(
     recorded: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor], own_errors: Mapping[str, float]
 ) -> Iterator[TensorError]:
-    """Compare with double precision.
+    """Compare the recorded tensors with results in double precision.
 
-    `SPREAD` times eager's own error is allowed in addition to the tolerance of the dtype.
+    The tolerance is the dtype's tolerance plus `SPREAD` times eager's own error.
     """
     sizes: dict[str, float] = {}
     for entry in double.values():
@@ -650,7 +682,7 @@ def _compare_double(
 
 def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
     given = find_tensors(outputs).tensors.values()
-    # Thunder may make a backward for integer outputs, and autograd never calls that backward.
+    # Do not require a backward if all outputs are integers: Thunder may compile a backward that autograd never calls.
     asked = not given or any(map(_is_differentiable, given))
     if not stepper.backward(outputs) and stepper.has_backward and asked:
         raise ProgramError(
@@ -662,10 +694,10 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, RecordedTensor]:
 
 
 class RandomWatch(TorchDispatchMode):
-    """Records whether random numbers are drawn from a generator of the program or from torch's default generators.
+    """Records whether random numbers are drawn from the program's own generator or from torch's default generators.
 
-    A draw changes the state of torch's generators. An operator that may draw is no sufficient sign, because attention
-    without dropout is such an operator and draws nothing.
+    A draw from a default generator changes the generator's state, so the states before and after are compared. Looking
+    for operators that may draw is not enough: attention without dropout is such an operator, but it draws nothing.
     """
 
     def __init__(self) -> None:
@@ -695,11 +727,11 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _StandInLoss(torch.autograd.Function):
-    """A stand-in for a loss. It passes drawn cotangents to the backward, and allocates no loss of its own.
+    """A stand-in for a loss. It passes random cotangents to the backward, without allocating a new tensor for a loss.
 
-    The cotangents are copied when the backward begins, and only the backward holds the copies, as it holds the
-    gradients of outputs in a training loop. If the cotangents were passed to `torch.autograd.backward` instead, they
-    would live through the whole step.
+    It copies the cotangents when the backward begins, and only the backward holds the copies. In a training loop, too,
+    only the backward holds the gradients of outputs. Cotangents that are passed to `torch.autograd.backward` would
+    instead be alive during the whole backward.
     """
 
     @staticmethod
@@ -738,7 +770,7 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:
-    """Return the name, shape and sum of each parameter, buffer and input, to recognize an equal start."""
+    """Return the name, shape and sum of each parameter, buffer and input; `_is_same_start` compares two such lists."""
     return [
         (name, tuple(tensor.shape), float(torch.nan_to_num(to_double(tensor.detach())).sum()))
         for name, tensor in stepper._changeable()

@@ -1,4 +1,4 @@
-"""A few steps of training on ranks that share a program, and comparison of two compilers' results."""
+"""Train a few steps on ranks that share a program, and compare the results with those of reference compilers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from workbench.compiler.planner import kernel_identity
+from workbench.errors import is_out_of_memory
 from workbench.runs.measure import accuracy
 from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
 from workbench.runs.measure.tensor_diff import RecordedTensor, compare_tensors, tensors_with_other_bits
@@ -32,10 +33,10 @@ class TrainingResult:
     Attributes
     ----------
     tensors : dict of str to RecordedTensor
-        ``parameter(name)`` after the last step and ``grad(name)`` as the sum over the steps, both put together from the
-        parts of the ranks; also outputs of the last step, and this rank's buffers and inputs.
+        ``parameter(name)`` after the last step, and ``grad(name)`` summed over the steps; both are gathered from the
+        ranks' parts. Also the outputs of the last step, and this rank's buffers and inputs.
     random : bool
-        Whether random numbers were drawn, if that was watched.
+        Whether the steps drew random numbers. Only steps in eager PyTorch are watched; False for steps with Thunder.
     kernels : dict of str to str
         Kernels that ran, from `workbench.compiler.planner.kernel_identity.kernels_of`; empty if Thunder compiled
         nothing.
@@ -56,20 +57,21 @@ def check_training(
     modes: Mapping[str, str] = MappingProxyType({}),
     draws_differ: Sequence[str] = (),
 ) -> Accuracy:
-    """Train under a plan, and compare with unmodified Thunder, shared alike, and with `DistributedDataParallel`.
+    """Train under a plan; compare with unmodified Thunder and with eager PyTorch under `DistributedDataParallel`.
 
-    All ranks must call this with the same arguments, in a process group. If random numbers are drawn, the results are
-    not compared with eager PyTorch, because it draws different numbers.
+    Unmodified Thunder shares the module among the ranks with the same transforms as the plan. All ranks must call this
+    function, in a process group. If the program draws random numbers, the results are not compared with eager PyTorch,
+    which draws different numbers.
 
     Parameters
     ----------
     compile_program : callable
         Compiles a module under the plan.
     unmodified : callable
-        Compiles a module with unmodified Thunder, and with the transforms that share the module.
+        Compiles a module with unmodified Thunder and the transforms that share the module.
     stock : callable
-        Compiles a module under a plan without choices. This plan is the reference if random numbers are drawn, and
-        unmodified Thunder cannot compile the program or draws wrong numbers.
+        Compiles a module under a plan without choices. This plan is the reference for a program that draws random
+        numbers if unmodified Thunder cannot compile the program or draws wrong numbers.
     build : callable
         Makes a new copy of this rank's program. The parameters are the same on all ranks; the inputs are the rank's.
     seed : int
@@ -136,11 +138,12 @@ def _reference(
     random: bool,
     draws_differ: Sequence[str],
 ) -> tuple[str, TrainingResult, str]:
-    """Return the reference other than eager: its name, its result, and the reason why it is not ``thunder.jit``.
+    """Train with unmodified Thunder. If it refuses the program or draws wrong numbers, a stock plan may replace it.
 
-    The name is empty if eager PyTorch is the only reference.
+    A stock plan replaces it only if the program draws random numbers. Return the reference's name, its result, and the
+    reason why it is not ``thunder.jit``. The name is empty if eager PyTorch is the only reference.
     """
-    from workbench.compiler.driver.stock_thunder import is_about_memory, refusal
+    from workbench.compiler.driver.stock_thunder import refusal
 
     why = "; ".join(draws_differ) if random else ""
     if not why:
@@ -148,7 +151,7 @@ def _reference(
         try:
             found = trained(unmodified)
         except Exception as error:
-            if is_about_memory(error):
+            if is_out_of_memory(error):
                 raise
             why = refusal(accuracy.THUNDER, error)
         if not _any_rank(bool(why)):
@@ -178,7 +181,7 @@ def train(
     seed: int = 0,
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainingResult:
-    """Take `STEPS` steps of SGD with a fresh program, and record the results.
+    """Build the program, train it for `STEPS` steps of SGD, and record the results.
 
     Parameters
     ----------
@@ -233,11 +236,14 @@ def train(
 
 
 def _gather_parts(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:
-    """Return a whole parameter or gradient; if each rank holds a part, gather the parts and drop Thunder's padding."""
+    """Return a complete parameter or gradient, gathered from the ranks' parts without Thunder's padding.
+
+    If the parameter is not sharded, `part` is already complete and is returned.
+    """
     shape = module.get_parameter(name).shape
     differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]
-    # Thunder records on the module that its parameters are sharded. The shape does not always show this, because a
-    # single row is padded to one row for each rank.
+    # Thunder sets `use_fsdp` on a module with sharded parameters. The shape is not a sufficient sign: a parameter with
+    # a single row is padded to one row for each rank, so each part has the same shape as the complete parameter.
     dim = 0 if getattr(module, "use_fsdp", False) else next(iter(differs), None)
     if dim is None:
         return part

@@ -1,4 +1,4 @@
-"""Two steps compared tensor by tensor: bit by bit, or by their difference and the tolerance."""
+"""Compare the results of two steps tensor by tensor: for equal bits, or for errors within a tolerance."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
     torch.complex64: 1e-4,
     torch.complex128: 1e-9,
 }
-"""Largest error allowed for each dtype, as a share of the reference's largest element. Other dtypes must be equal.
+"""Largest error allowed for each dtype, as a share of the reference's largest element.
 
-The errors of reordered sums, as in a fusion, stay far below this share; those of a wrong gradient are far above it. The
-share is of the largest element, because an element that cancels to almost zero has the error of the cancelled terms.
+Tensors of other dtypes must be equal.
+
+Reordered sums, as in a fusion, cause errors far below this share; a wrong gradient causes errors far above it. The
+share refers to the largest element, because an element whose terms cancel to almost zero has the error of these terms.
 """
 
 FLOOR = 0.1
-"""For every tensor, this share of `RELATIVE_TOLERANCE` is allowed of the largest element of all tensors of its kind.
+"""Smallest size to which `RELATIVE_TOLERANCE` is applied, as a share of the largest element of all tensors of one kind.
 
-Some gradients consist only of rounding errors: for example those of a bias before a normalization, or of a key's bias
-in attention.
+All gradients are of one kind, all outputs of another. The limit is needed because some gradients consist only of
+rounding errors, for example the gradient of a bias before a normalization, or of a key's bias in attention.
 """
 
 SPREAD = 4.0
-"""Multiple of eager's own error against double precision that is allowed in addition.
+"""Multiple of eager's own error against double precision that is added to the tolerance.
 
 A result may consist only of rounding errors, such as the gradient through a batch norm over two values. If the same
-arithmetic is then done in two orders, the results differ by as much as their size, so no share of this size is a
-sensible tolerance. But the largest error among many elements is similar in both orders. For a well-conditioned program,
-this tolerance is negligible.
+arithmetic is done in two orders, such results differ by as much as their size. So no share of the size is a sensible
+tolerance. But the largest error among many elements is similar for both orders. For a well-conditioned program, the
+added error is negligible.
 """
 
 
@@ -51,9 +53,9 @@ class RecordedTensor:
     kind : str
         ``output``, ``grad``, ``args``, ``kwargs``, ``buffer`` or ``parameter``.
     value : torch.Tensor, optional
-        None if a gradient was not computed.
+        The tensor; None if a gradient was not computed.
     changed : bool
-        False for a buffer or input that the step did not write to; such a tensor is reported only if it differs.
+        Whether the step wrote to the tensor. A buffer or input without a write is reported only if it differs.
     """
 
     kind: str
@@ -87,13 +89,14 @@ def compare_tensors(
     own_errors : mapping of str to float
         For each tensor's name, eager's error against double precision; `SPREAD` times this error is also allowed.
     least : float
-        Share that is allowed at least for every floating-point tensor, because the computation may use a lower
-        precision than that of the tensor.
+        Minimum relative tolerance of every floating-point tensor, because the computation may use a lower precision
+        than the tensor's.
 
     Yields
     ------
     TensorError
-        One result for each name in either step; a tensor that only one of them has counts as infinitely wrong.
+        One result for each name in either step, except for tensors to which no step wrote and which do not differ. A
+        tensor that only one step has counts as infinitely wrong, unless it is a gradient of zeros.
     """
     sizes: dict[str, float] = {}
     for entry in expected.values():
@@ -102,6 +105,12 @@ def compare_tensors(
         kind = expected[name].kind if name in expected else recorded[name].kind
         ours = recorded[name].value if name in recorded else None
         theirs = expected[name].value if name in expected else None
+        if kind == "grad" and (ours is None) != (theirs is None):
+            # Eager returns None as the gradient of an argument that affects no result; a part returns zeros, as
+            # `torch.compile` does. Treat None and zeros as equal.
+            zeros = ours if theirs is None else theirs
+            if zeros is not None and not zeros.any():
+                ours = theirs = zeros
         demanded = exact and name not in unsteady
         own, largest = own_errors.get(name, 0.0), sizes.get(kind, 0.0)
         error = _error(name, reference_name, ours, theirs, largest, exact=demanded, own_error=own, least=least)
@@ -163,14 +172,14 @@ def largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -
     one, other = to_double(tensor_parts(ours)[-1]), to_double(tensor_parts(theirs)[-1])
     if one.numel() == 0:
         return 0.0
-    # Infinities and NaN must be in the same places in both tensors.
+    # Equal infinities, and NaN in both tensors, count as no difference.
     same = (one == other) | (one.isnan() & other.isnan())
     difference = torch.where(same, 0.0, (one - other).abs())
     return float(torch.where(difference.isnan(), math.inf, difference).max())
 
 
 def have_same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
-    """Return whether two tensors have the same form and bits: signed zeros differ, equal NaNs do not."""
+    """Return whether two tensors have the same shape, dtype and bits. 0.0 and -0.0 differ; equal NaNs do not."""
     if ours is None or theirs is None:
         return ours is theirs
     return _have_same_form(ours, theirs) and bool(
@@ -179,7 +188,7 @@ def have_same_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> bo
 
 
 def tensor_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors that hold a tensor's data: itself or, for a sparse tensor, its indices and its elements."""
+    """Return the tensors that hold a tensor's data: the tensor itself, or a sparse tensor's indices and elements."""
     if not tensor.is_sparse:
         return (tensor,)
     each = tensor.coalesce()
@@ -187,7 +196,7 @@ def tensor_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _have_same_form(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Return whether two tensors have the same shape and data type and, where one is sparse, the same indices."""
+    """Return whether two tensors have the same shape, dtype and layout and, if they are sparse, the same indices."""
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype or ours.layout != theirs.layout:
         return False
     return all(map(torch.equal, tensor_parts(ours)[:-1], tensor_parts(theirs)[:-1]))
@@ -205,7 +214,7 @@ def to_double(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def size_of(tensor: torch.Tensor | None) -> float:
-    """Return the largest finite magnitude of a tensor's elements."""
+    """Return the largest magnitude among a tensor's finite elements; 0 if it has none."""
     held = None if tensor is None else tensor_parts(tensor)[-1]
     if held is None or held.numel() == 0:
         return 0.0

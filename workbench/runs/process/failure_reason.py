@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, is_out_of_memory
 
 
 def explain(error: BaseException) -> str:
     """Return one line that says why a run failed."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         return f"out of memory: {text}" if text else "out of memory"
     if isinstance(error, WorkbenchError):
         return text
@@ -17,16 +17,3 @@ def explain(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    while error is not None:
-        # torch's CPU allocator raises a plain RuntimeError.
-        if (
-            isinstance(error, MemoryError)
-            or type(error).__name__ == "OutOfMemoryError"
-            or "can't allocate memory" in str(error)
-        ):
-            return True
-        error = error.__cause__
-    return False

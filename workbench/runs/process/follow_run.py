@@ -1,17 +1,10 @@
-"""`start` a run in a separate process and follow it.
-
-`Run` has the state and the results of a run, during the run and afterwards.
-"""
+"""`Run`: state and results of a run, during the run and afterwards; `follow` makes a `Run` from a folder."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import logging
-import os
-import shutil
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -21,22 +14,20 @@ from pathlib import Path
 from workbench.errors import RunError
 from workbench.runs.log import event_log, events, untrusted_files
 from workbench.runs.log.events import Event
-from workbench.runs.process import callbacks, rank_launcher, reaper, request, worker_process
+from workbench.runs.process import callbacks, rank_launcher, request, worker_process
 from workbench.runs.process.record import FINAL_STATES, Record
-from workbench.runs.process.request import OUTPUT_FILE, SCRATCH
+from workbench.runs.process.request import OUTPUT_FILE
+from workbench.runs.process.switch_interval import SHORT_SWITCH_INTERVAL
 from workbench.runs.process.worker_process import KILL_TIMEOUT_S, Worker
 
-__all__ = ["FINAL_STATES", "Run", "follow", "reload_names", "start"]
+__all__ = ["FINAL_STATES", "Run", "follow", "follow_worker", "reload_names"]
 
 Observer = Callable[[Event], None]
 
 OTHERS_WORD_S = 2.0
-"""Time after the worker's end in which the process that started the run may write the run's outcome."""
+"""Time to wait, after the worker's end, until the process that started the run has written the run's outcome."""
 FOLLOW_INTERVAL_S = 0.03
 """Interval between reads of the log, so that a display is late by at most a twentieth of a second."""
-
-SWITCH_INTERVAL_S = 0.0005
-"""Maximum time, while a run is followed, that a thread waits for the interpreter's lock before it requests the lock."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,42 +35,9 @@ _LIVE: dict[Path, Run] = {}
 """Runs that this process follows, by folder, so that there is only one `Run` for each folder."""
 
 _KNOWN: weakref.WeakSet[Run] = weakref.WeakSet()
-"""All `Run` objects of this process, because a new name of a run applies to all objects for the run's folder."""
+"""All `Run` objects of this process, so that `reload_names` finds every object of a renamed run."""
 
 _OPENING = threading.Lock()
-
-
-class _Prompt:
-    """While any thread is inside, all threads get the interpreter's lock soon, even if a notebook's cell computes.
-
-    A thread requests the lock after it has waited for the switch interval, if no other thread took the lock meanwhile.
-    If a cell briefly releases the lock more often than once in this interval, for example to access a file, the thread
-    never requests the lock. The cell always takes the lock back first, and the other threads starve. This once delayed
-    a click on Cancel by seconds.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._within = 0
-        self._before_s = self._set_s = 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._within:
-                self._before_s = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before_s, SWITCH_INTERVAL_S))
-                self._set_s = sys.getswitchinterval()
-            self._within += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._within -= 1
-            # Keep a value that other code has set in the meantime.
-            if not self._within and sys.getswitchinterval() == self._set_s:
-                sys.setswitchinterval(self._before_s)
-
-
-_PROMPT = _Prompt()
 
 
 @dataclasses.dataclass(eq=False)
@@ -94,7 +52,8 @@ class _Observed:
 class Run(Record):
     """One compilation and execution under a config, in a separate process.
 
-    Made by `start`, or by `workbench.runs.process.run_store.open` from a folder. All its data comes from the event log.
+    `workbench.runs.process.start_run.start` starts a run and returns its `Run`; `workbench.runs.process.run_store.open`
+    returns the `Run` of an existing folder. All data of a `Run` comes from the folder.
 
     Parameters
     ----------
@@ -122,14 +81,15 @@ class Run(Record):
 
     @property
     def skipped_lines(self) -> int:
-        """Number of lines of the event log so far that are not records; if there are any, the log is damaged."""
+        """Number of lines of the event log, so far, that could not be read as records; 0 if the log is undamaged."""
         return self._tail.skipped
 
     def command(self, machines: int = 1) -> str:
-        """Return the command that executes the run, for each of several machines that can reach the run's folder.
+        """Return the shell command that a user enters on each machine to execute the run's ranks.
 
-        In the command, ``$HEAD`` is the name or address of the first machine. The run of the folder must not have
-        started yet; `workbench.bench.Workbench.prepare` makes such a folder.
+        All machines must be able to reach the run's folder. In the command, ``$HEAD`` is the name or address of the
+        first machine. The run must not have started yet; `workbench.bench.Workbench.prepare` makes the folder of such a
+        run.
 
         Raises
         ------
@@ -150,9 +110,9 @@ class Run(Record):
     def observe(self, callback: Observer) -> Callable[[], None]:
         """Call `callback` with each event: first the events so far, then each new event when it is read.
 
-        One thread calls all observers of all runs, one after another and without delay. It calls them even while the
-        main thread is busy, and holds no lock meanwhile. If a callback raises an exception, the exception is logged,
-        and further events are still delivered.
+        One thread calls all observers of all runs, one after another, even while the main thread is busy. No lock is
+        held during a call. If a callback raises an exception, the exception is logged, and further events are still
+        delivered.
 
         Returns
         -------
@@ -190,7 +150,7 @@ class Run(Record):
         Raises
         ------
         RunError
-            If the processes cannot be killed, because they belong to another user.
+            If the processes cannot be killed, for example because they belong to another user.
         """
         if self._over.is_set():
             return
@@ -216,7 +176,7 @@ class Run(Record):
     # Following the process.
 
     def _now_s(self) -> float:
-        """Return seconds on the log's clock, as far as another process can tell."""
+        """Return seconds on the log's clock, estimated from the wall clock at which the worker started."""
         started = self._last_of(events.Started)
         return max(0.0, time.time() - started.time_s) if started is not None else 0.0
 
@@ -241,19 +201,9 @@ class Run(Record):
                 observed.given += 1
                 callbacks.call(observed.callback, event, subject=f"run {self.name}")
 
-    def _attach(self, worker: Worker | _ExternallyLaunched) -> None:
-        """Follow a process until it ends."""
-        self._worker = worker
-        _LIVE[self.run_dir] = self
-        try:
-            threading.Thread(target=self._follow, name=f"follow-{self.name}", daemon=True).start()
-        except BaseException:
-            del _LIVE[self.run_dir]
-            raise
-
     def _follow(self) -> None:
         try:
-            with _PROMPT:
+            with SHORT_SWITCH_INTERVAL:
                 self._keep_up()
         except BaseException as error:
             # Catch any exception. Otherwise nothing would follow the run, and threads that wait for the run would wait
@@ -277,12 +227,12 @@ class Run(Record):
                 break
 
     def _over_limit(self, begun_s: float) -> str:
-        """Return why the process must end; empty if it may continue, or if it was not started by this process."""
+        """Return why the worker must end; empty if it may continue, or if another process started it."""
         if not self._worker or not self._worker.is_child:
             return ""
         options = self.request.options
         reason = worker_process.reason_over_time(begun_s, options.timeout_s)
-        # Each rank has its own limit, enforced in its process.
+        # In a run of several ranks, the limit holds for each rank, and the launcher of the ranks checks it.
         if not reason and not self.request.parallel:
             reason = worker_process.reason_over_limit(self._worker.pid, options.memory_limit_bytes)
         return reason
@@ -297,11 +247,11 @@ class Run(Record):
                 self._worker.kill()
 
     def _read_log(self) -> None:
-        """Store the new events of the log. The terminal record counts only when the process is gone."""
+        """Store the new events of the log. The terminal event is used only when the process is gone."""
         try:
             found = self._tail.read()
         except OSError as error:
-            # The log is on disk. It may become readable a moment later, when this process has file descriptors again.
+            # Try again at the next call: the log may be unreadable only while this process has no free descriptor.
             self._unreadable = error.strerror or str(error)
             return
         self._unreadable = ""
@@ -309,7 +259,7 @@ class Run(Record):
         self._keep(event for event in found if not isinstance(event, events.FINAL))
 
     def _end_in_log(self, status: int | None = None) -> Event | None:
-        """Return how the run ended according to the log, checked against the worker's exit status if it is known."""
+        """Return the log's terminal event; if the worker's exit status contradicts the event, return a failure."""
         if not self._finals:
             return None
         first, *later = self._finals
@@ -318,11 +268,11 @@ class Run(Record):
         if status and self._stop is None:
             why = worker_process.how_ended(status, "after that")
             return events.Failed(t_s=first.t_s, reason=f"the worker reported that the run was done, but {why}")
-        # If there is a later failure, the process that followed the run has written it.
+        # A failure after the worker's own terminal event comes from a process that knew the exit status.
         return next((event for event in later if isinstance(event, events.Failed)), first)
 
     def _conclude(self) -> None:
-        """Clean up after the process is gone, and write how the run ended if the process could not write it."""
+        """Clean up after the process is gone, and write the terminal event if the process could not write it."""
         assert self._worker is not None
         status: int | None = None
         trouble = ""
@@ -350,7 +300,10 @@ class Run(Record):
         self._notify()
 
     def _await_other_s_word(self) -> None:
-        """Wait for an entry of the process that started the worker, because that process knows the exit status."""
+        """Wait up to `OTHERS_WORD_S` until the process that started the worker has written the terminal event.
+
+        Only that process knows the worker's exit status.
+        """
         until = time.monotonic() + OTHERS_WORD_S
         while not self._finals and not self._unreadable and time.monotonic() < until:
             time.sleep(FOLLOW_INTERVAL_S)
@@ -358,7 +311,7 @@ class Run(Record):
                 self._read_log()
 
     def _record_end(self, status: int | None) -> Event:
-        """Return how the run ended; write it into the folder if the worker could not."""
+        """Return the terminal event of the run; write it into the log if the worker could not."""
         assert self._worker is not None
         self._read_log()
         if isinstance(self._tail, event_log.Tail):
@@ -371,8 +324,8 @@ class Run(Record):
             )
             end = events.Failed(t_s=self._now_s(), reason=reason, detail=output[-4000:])
         if end not in self._finals and self._worker.is_child and not self._unreadable:
-            # If there is no space left, even without the temporary files, the log lacks the record. A later
-            # `store.open` then finds out the end of the run again.
+            # If the disk is full even without the temporary files, the log lacks the terminal event. A process that
+            # later opens the run then determines the end of the run again.
             with contextlib.suppress(OSError):
                 event_log.append(self._tail.path, end)
         if output and self._worker.is_child:
@@ -382,7 +335,7 @@ class Run(Record):
 
 
 class _ExternallyLaunched:
-    """The ranks of a run that were started by hand, on any machines; only their logs are known."""
+    """The ranks of a run that the user started, on any machines. Only their logs are known, not their processes."""
 
     pid = 0
     is_child = False
@@ -391,138 +344,42 @@ class _ExternallyLaunched:
         self._run_dir, self._log = run_dir, log
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether all ranks have reported their terminal event; if not, wait for `timeout_s`."""
+        """Return whether all ranks have reported their terminal event. If they have not, first wait `timeout_s`."""
         if not self._log.over:
             time.sleep(timeout_s)
         return self._log.over
 
     def kill(self) -> None:
-        """Make the ranks end themselves: they look for the cancel file a few times a second."""
+        """Create the cancel file, and wait up to `KILL_TIMEOUT_S` until the ranks have ended.
+
+        Each rank checks a few times a second whether the file exists.
+        """
         (self._run_dir / rank_launcher.CANCEL_FILE).touch()
         deadline = time.monotonic() + KILL_TIMEOUT_S
         while not self._log.over and time.monotonic() < deadline:
             time.sleep(FOLLOW_INTERVAL_S)
 
     def close(self) -> None:
-        """Do nothing: the resources of ranks belong to other processes."""
+        """Do nothing, because ranks that the user started hold no resources of this process."""
 
     def output(self) -> str:
         """Return the end of rank 0's output."""
         return rank_launcher.last_output(rank_launcher.folder_of(self._run_dir, 0))
 
 
-def refuse_planned_device(device: str) -> None:
-    """Refuse to run a program for a planned device, before a folder is made for it.
-
-    Raises
-    ------
-    RunError
-        If the device is ``planned``; the message lists the legal devices.
-    """
-    if device == "planned":
-        raise RunError("nothing runs on the device planned; legal: cpu, or cuda if a GPU is attached")
-
-
-def start(run_dir: Path) -> Run:
-    """Start the run of a folder that `workbench.runs.process.request.prepare` made.
-
-    Parameters
-    ----------
-    run_dir : Path
-
-    Returns
-    -------
-    Run
-        The run, which has just begun.
-
-    Raises
-    ------
-    RunError
-        If the folder has no request, its run was already started, or it is for a device that this machine lacks.
-    """
-    run_dir = run_dir.resolve()
-    run = Run(run_dir)
-    if (run_dir / event_log.LOG_FILE).exists():
-        raise RunError(f"{run_dir} contains an earlier run, whose log would be lost")
-    device = run.request.program.get("device", "")
-    refuse_planned_device(device)
-    request.check_options(run.request.options, device, run.request.variants, ranks=run.request.ranks)
-    shared = bool(run.request.parallel)
-    if shared and device == "cuda":
-        _check_gpus(run_dir, run.request.ranks)
-    scratch = run_dir / SCRATCH
-    mark = worker_process.new_mark(run_dir)
-    environment = {
-        **os.environ,
-        # The worker must import objects that were pickled by reference from the same paths.
-        "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
-        "TMPDIR": str(scratch),
-        reaper.MARK: mark,
-    }
-    if run.request.options.cold:
-        environment["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
-        environment["TRITON_CACHE_DIR"] = str(scratch / "triton")
-        environment["CUDA_CACHE_PATH"] = str(scratch / "cuda")
+def follow_worker(run: Run, worker: Worker | _ExternallyLaunched) -> None:
+    """Follow the process of a run until it ends."""
+    run._worker = worker
+    _LIVE[run.run_dir] = run
     try:
-        scratch.mkdir()
-        child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                f"workbench.runs.{'process.rank_launcher' if shared else 'worker.worker'}",
-                str(run_dir),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError as error:
-        # Otherwise the folder could not be started again.
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise RunError(f"the worker of run {run.name} cannot be started: {error.strerror}") from error
-    try:
-        worker = Worker(run_dir, child.pid, mark, child)
-    except BaseException as error:  # no file descriptor or thread is left to follow the worker
-        _give_up(child, mark, scratch)
-        raise RunError(f"the worker of run {run.name} cannot be followed: {error}") from error
-    try:
-        worker_process.Note.of(child.pid, mark).write(run_dir)
-        run._attach(worker)
-    except BaseException as error:
-        with contextlib.suppress(RunError):
-            worker.kill()
-        worker.close()
-        if isinstance(error, OSError):
-            raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
-        raise RunError(f"the worker of run {run.name} cannot be followed: {error}") from error
-    return run
-
-
-def _give_up(child: subprocess.Popen[bytes], mark: str, scratch: Path) -> None:
-    reaper.reap(child.pid, mark, scratch, KILL_TIMEOUT_S)
-    child.wait(KILL_TIMEOUT_S)
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            pipe.close()
-
-
-def _check_gpus(run_dir: Path, count: int) -> None:
-    import torch
-
-    attached = torch.cuda.device_count()
-    if attached < count:
-        # `machines` is the number of machines that are needed. If no GPU is attached here, assume one GPU per machine.
-        machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
-        raise RunError(
-            f"{count} ranks need {count} GPUs, but {attached} are attached here; "
-            f"to use {machines} machines, start on each: {rank_launcher.command(run_dir, count, machines=machines)}"
-        )
+        threading.Thread(target=run._follow, name=f"follow-{run.name}", daemon=True).start()
+    except BaseException:
+        del _LIVE[run.run_dir]
+        raise
 
 
 def follow(run_dir: Path) -> Run:
-    """Return the run of a folder from its log; if the run's process is alive, follow the process.
+    """Return the run of a folder, rebuilt from its log; if the run's process is alive, follow the process.
 
     Parameters
     ----------
@@ -556,14 +413,14 @@ def _open_run(run_dir: Path) -> Run:
         note = worker_process.Note.read(run_dir)
         standing = note.liveness if note is not None else "unknown"
         if note is not None and standing == "alive" and (worker := Worker.of(run_dir, note)) is not None:
-            run._attach(worker)
+            follow_worker(run, worker)
             return run
         if note is not None and standing == "gone":
             worker_process.clear(run_dir, note)
-            # Read the last events of the process, which is gone now.
+            # The process is gone, but it may have written more after the first read, so read the log again.
             run._read_log()
     if elsewhere is not None and elsewhere.is_going_on:
-        run._attach(_ExternallyLaunched(run_dir, elsewhere))
+        follow_worker(run, _ExternallyLaunched(run_dir, elsewhere))
         return run
     if isinstance(run._tail, event_log.Tail):
         run._tail.close()
@@ -582,7 +439,7 @@ def reload_names(run_dir: Path) -> None:
 
 
 def _end_unknown(run: Run, liveness: str) -> Event:
-    """Return the end of a run whose log does not have a terminal event."""
+    """Return a terminal event for a run whose log has none."""
     t_s = run._events[-1].t_s if run._events else 0.0
     if run._unreadable:
         return events.Failed(t_s=t_s, reason=f"the event log cannot be read: {run._unreadable}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.runs.log import compile_stages, events, untrusted_files
-from workbench.runs.log.events import Event, StatementTimes
+from workbench.runs.log.events import Event, PartTimes, StatementTimes
 from workbench.runs.log.tensor_error import TensorError
 from workbench.runs.process import request
 from workbench.runs.process.request import OUTPUT_BYTES, OUTPUT_FILE
@@ -26,7 +26,7 @@ _STATES: dict[str, State] = {"finished": "done", "failed": "failed", "cancelled"
 
 
 COMPETED_CORES = 0.25
-"""If at least this many cores were missing, step times are marked as unreliable."""
+"""If a run lacked at least this many cores while its steps were timed, the step times are marked as unreliable."""
 
 
 class Record:
@@ -57,7 +57,7 @@ class Record:
 
     def _all_of[T: Event](self, kind: type[T]) -> list[T]:
         with self._lock:
-            # Use the lists for each type. A search through all records would be slow, because each step has a record.
+            # Use the list of this type. A search through all records would be slow, because each step has a record.
             return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # what is kept by its type
 
     def _last_of[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
@@ -80,7 +80,10 @@ class Record:
 
     @property
     def state(self) -> State:
-        """``starting``, ``compiling``, ``running``; once the process is gone, ``done``, ``failed`` or ``cancelled``."""
+        """State of the run: ``starting``, ``compiling``, ``running``, ``done``, ``failed`` or ``cancelled``.
+
+        The run has one of the last three states once its process is gone.
+        """
         last = self._last_of(events.FINAL)
         if last is not None:
             return _STATES[last.type]
@@ -97,7 +100,7 @@ class Record:
 
     @property
     def ok(self) -> bool:
-        """Return whether the run is done and its checked results are accurate."""
+        """Return whether the run is done and its results, if they were checked, are accurate."""
         return self.state == "done" and (self.accuracy is None or self.accuracy.ok)
 
     @property
@@ -125,7 +128,7 @@ class Record:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings: parts of the config that do not fit the program, and the number of damaged lines in the log."""
+        """Warnings, for example about choices that do not fit the program, or about damaged lines of the log."""
         messages = [untrusted_files.one_line(event.message) for event in self._all_of(events.Warned)]
         if count := self.skipped_lines:
             lines = "1 line" if count == 1 else f"{count} lines"
@@ -134,7 +137,7 @@ class Record:
 
     @property
     def skipped_lines(self) -> int:
-        """Number of lines of the event log so far that are not records; if there are any, the log is damaged."""
+        """Number of lines of the event log, so far, that could not be read as records; 0 if the log is undamaged."""
         return 0
 
     @property
@@ -150,19 +153,22 @@ class Record:
 
     @property
     def compile_s(self) -> float | None:
-        """Wall time of the first forward and backward; None before it is done."""
+        """Wall time of the first forward and backward, in seconds; None until they are done."""
         compiled = self._last_of(events.Compiled)
         return compiled.compile_s if compiled is not None else None
 
     @property
     def compile_attributed(self) -> float | None:
-        """Share of `compile_s` that `stages` account for."""
+        """Share of `compile_s` that stages and fusions account for, 0 to 1."""
         compiled = self._last_of(events.Compiled)
         return compiled.attributed if compiled is not None else None
 
     @property
     def proven(self) -> bool | None:
-        """Return whether the running code was proven to compute the same as the program; None before it is compiled."""
+        """Return whether the compiled code was proven to compute the same as the program.
+
+        Return None before the code is compiled, and for a run without a config.
+        """
         compiled = self._last_of(events.Compiled)
         return compiled.proven if compiled is not None else None
 
@@ -213,9 +219,9 @@ class Record:
     def against(self) -> dict[str, dict[str, Any]]:
         """Figures of each variant that was timed interleaved with this run, by the variant's name.
 
-        The figures are ``step_s``; the ``ratio`` of ``step_s`` to this run's time, with a 95 % interval ``low`` to
-        ``high``; and the ``verdict``, which is ``faster`` or ``slower`` than this run, or ``noise`` if the interval
-        contains 1.
+        ``step_s`` is the variant's step time. ``ratio`` is ``step_s`` divided by this run's step time; its 95 %
+        interval is ``low`` to ``high``. ``verdict`` says whether the variant is ``faster`` or ``slower`` than this run;
+        it is ``noise`` if the interval contains 1.
         """
         found = {}
         for event in self._all_of(events.VariantTimes):
@@ -227,6 +233,27 @@ class Record:
     def statements(self) -> StatementTimes | None:
         """Time of each statement of a step; None if it was not measured."""
         return self._last_of(StatementTimes)
+
+    @property
+    def part_times(self) -> PartTimes | None:
+        """Time of each part of a program in parts; None if it was not measured."""
+        return self._last_of(PartTimes)
+
+    @property
+    def coverage(self) -> dict[str, float | None] | None:
+        """Share of a program in parts that is planned, from 0 to 1: of the ``step`` and of the ``peak``.
+
+        The share of the step is the measured time in planned parts, divided by the step time. The share of the peak is
+        the predicted peak divided by the measured peak, because a prediction lacks the memory of opaque parts. The
+        property is None if the run did not time parts, for example because the program is one graph. The share of the
+        peak is None if the peak was not measured.
+        """
+        times = self.part_times
+        if times is None:
+            return None
+        bound, measured = self.request.peak_bound_bytes, self.memory["measured_peak_bytes"]
+        peak = min(bound / measured, 1.0) if bound is not None and measured else None
+        return {"step": times.planned_share, "peak": peak}
 
     @property
     def memory(self) -> dict[str, int | None]:
@@ -260,19 +287,19 @@ class Record:
 
     @property
     def timeline(self) -> tuple[list[float], list[int]] | None:
-        """Measured memory of one step: seconds since it began, and bytes in use from then on."""
+        """Measured memory of one step: seconds since the step began, and the bytes in use from each time on."""
         peak = self._last_of(events.PeakMeasured)
         return (peak.timeline_s, peak.live_bytes) if peak is not None else None
 
     @property
     def statement_peak_bytes(self) -> list[int]:
-        """Measured maximum of memory during each statement, without members of fusions; empty if unknown."""
+        """Measured maximum of memory during each statement; a fusion is one statement. Empty if it is not known."""
         peak = self._last_of(events.PeakMeasured)
         return peak.statement_peak_bytes if peak is not None else []
 
     @property
     def accuracy(self) -> Accuracy | None:
-        """Outcome of the check; None before it is done, or if it was not requested."""
+        """Outcome of the accuracy check; None before the check is done, or if it was not requested."""
         checked = self._last_of(events.AccuracyChecked)
         if checked is None:
             return None
@@ -299,8 +326,9 @@ class Record:
     def ranks(self) -> list[dict[str, Any]]:
         """Outcome of each rank of a shared run.
 
-        Each dict has the rank's number ``rank``, the ``reason`` of its failure or an empty text, and its figures
-        ``compile_s``, ``step_s`` and ``measured_peak_bytes``. The run's figures are the largest of the ranks' figures.
+        Each dict has the rank's number ``rank``, the ``reason`` of its failure (empty if it did not fail), and its
+        figures ``compile_s``, ``step_s`` and ``measured_peak_bytes``. Each figure of the run is the largest of the
+        ranks' figures.
         """
         names = ("rank", "reason", "compile_s", "step_s", "measured_peak_bytes")
         return [{name: getattr(event, name) for name in names} for event in self._all_of(events.RankEnded)]
@@ -321,6 +349,8 @@ class Record:
             "times": self.times,
             "beside_load": self.beside_load,
             "clocks": self._clocks_json(),
+            "coverage": self.coverage,
+            "parts": self._parts_json(),
             "against": self.against,
             "memory": {
                 **self.memory,
@@ -347,6 +377,14 @@ class Record:
         }
         finite: dict[str, Any] = untrusted_files.finite(document)
         return finite
+
+    def _parts_json(self) -> list[dict[str, Any]] | None:
+        times = self.part_times
+        if times is None:
+            return None
+        rows = zip(times.names, times.opaque, times.forward_s, times.backward_s, strict=True)
+        names = ("name", "opaque", "forward_s", "backward_s")
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def _clocks_json(self) -> dict[str, Any] | None:
         clocked = self.statements

@@ -1,4 +1,4 @@
-"""`RunRequest`: content of a run folder before the run starts; any process can execute the run from it."""
+"""`RunRequest`: program, config and options of a run. Any process can execute a run from the request in its folder."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SCRATCH = "tmp"
 """Folder inside a run's folder for the run's temporary files and caches; deleted when the run ends."""
 OUTPUT_FILE = "output.log"
 OUTPUT_BYTES = 1 << 18
-"""Maximum number of bytes of a worker's output that are stored: the last ones."""
+"""Maximum number of bytes of a worker's output that are stored. If there are more, the last bytes are stored."""
 
 ALIVE_LISTED = 200
-"""Maximum number of values alive at a predicted or measured peak that are stored: the largest ones."""
+"""Maximum number of values that are stored for a predicted or measured peak. The largest values are stored."""
 
 FORMAT_VERSION = 1
 """Version of a request's form. It increases with each change after which an old reader would misread a request."""
 
 MOST_RANKS = 1 << 16
-"""Maximum number of ranks; a larger one means a damaged request."""
+"""Maximum number of ranks. A request with a larger number is damaged."""
 
 _READING: dict[str, Any] = {"strict": True, "allow_inf_nan": False, "extra": "forbid"}
 """Settings for reading a request's fields; see pydantic's `ConfigDict`."""
@@ -52,7 +52,7 @@ class RunOptions:
     Attributes
     ----------
     seed : int
-        Random seed, which is set before the first step, and before each step that the first step is compared with.
+        Random seed. It is set before the first step, and before the first step of each reference.
     threads : int, optional
         Number of torch's threads on the CPU; by default torch's own number.
     warmup, samples : int
@@ -62,16 +62,20 @@ class RunOptions:
     memory_interval_s : float
         Interval between samples of the memory in use. While a compiler holds the interpreter's lock, a few samples are
         late. With the default interval there are nevertheless 20 samples a second.
-    measure_peak, clocks, check_accuracy : bool
-        Whether to measure the memory of a step and of its statements by allocation events; whether to time each
-        statement; whether to compare with unmodified Thunder, with eager and, if possible, with double precision.
+    measure_peak : bool
+        Whether to measure the memory of a step and of its statements by allocation events.
+    clocks : bool
+        Whether to time each statement.
+    check_accuracy : bool
+        Whether to compare the results with unmodified Thunder, with eager and, if possible, with double precision.
     memory_snapshot : bool
         Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.measure.memory_snapshot`.
     cuda_graph : bool
         Whether to time the step also as a CUDA graph, interleaved with the run's own steps. The graph's time is the
         time without launches by the host. On CUDA only.
     cold : bool
-        Whether the run has compiler caches of its own, which are empty at first. Compile times can then be compared.
+        Whether the run begins with empty compiler caches of its own, so that its compile times can be compared with
+        other cold runs'.
     timeout_s : float, optional
         Time limit; a run that takes longer fails.
     memory_limit_bytes : int, optional
@@ -113,21 +117,24 @@ class RunRequest:
         Seconds since the epoch.
     predicted_peak_bytes : int, optional
         The plan's peak, for comparison with the measured peak.
+    peak_bound_bytes : int, optional
+        Predicted peak of a program in parts. It is a lower bound, because it lacks the memory of opaque parts.
     predicted_alive : list of dict
         Values that are alive at the plan's peak, largest first, at most `ALIVE_LISTED`: ``bytes``, ``value``, and the
         ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.
     variants : dict of str to str, optional
-        Variants of the run, by name, which are timed interleaved with the run: for each the text of a config, or None
-        for unmodified Thunder.
+        Variants whose steps are timed interleaved with the run's own steps. It maps a variant's name to the text of a
+        config, or to None for unmodified Thunder.
     options : RunOptions
     ranks : int
         Number of processes that share the program.
     parallel : str
         Kind of sharing; empty for a run of one process.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method for programs that are compiled without a config; a config has its own.
+        Capture method for programs that are compiled without a config; a config states its own method.
     draws_differ : list of str
-        Sentences from the plan on random draws that are wrong in unmodified Thunder.
+        Sentences of the plan. Each names random draws that unmodified Thunder gets wrong, so that they differ from the
+        run's draws.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
@@ -136,6 +143,7 @@ class RunRequest:
     program: dict[str, Any]
     created_s: float
     predicted_peak_bytes: int | None = None
+    peak_bound_bytes: int | None = None
     predicted_alive: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     variants: dict[str, str | None] = dataclasses.field(default_factory=dict)
     options: RunOptions = dataclasses.field(default_factory=RunOptions)
@@ -167,6 +175,7 @@ def prepare(
     config_text: str | None = None,
     name: str = "",
     predicted_peak_bytes: int | None = None,
+    peak_bound_bytes: int | None = None,
     predicted_alive: Sequence[Mapping[str, Any]] = (),
     variants: Mapping[str, str | None] | None = None,
     options: RunOptions | None = None,
@@ -182,12 +191,12 @@ def prepare(
     run_dir : Path
         The folder is created; it must not exist, or must be empty.
     program : Dumpable
-        Such as a `workbench.programs.Program`.
+        The program, for example a `workbench.programs.Program`.
     config_text : str, optional
-        The exported config. Without a config, the run executes unmodified Thunder.
+        Text of the exported config. Without a config, the run executes unmodified Thunder.
     name : str
-        The default is the folder's name.
-    predicted_peak_bytes : int, optional
+        Name of the run for users; by default the folder's name.
+    predicted_peak_bytes, peak_bound_bytes : int, optional
     predicted_alive : sequence of mapping, optional
     variants : mapping of str to str or None, optional
         As in `RunRequest`.
@@ -217,6 +226,7 @@ def prepare(
             program=program.dump(run_dir),
             created_s=time.time(),
             predicted_peak_bytes=predicted_peak_bytes,
+            peak_bound_bytes=peak_bound_bytes,
             predicted_alive=[dict(each) for each in predicted_alive[:ALIVE_LISTED]],
             variants=dict(variants or {}),
             options=options or RunOptions(),
@@ -239,7 +249,7 @@ def check_options(options: RunOptions, device: str, variants: Collection[str] = 
     Raises
     ------
     RunError
-        The message has the request, and how to fix it.
+        If an option is not supported; the message names the option and says how to fix the request.
     """
     if options.cuda_graph and device != "cuda":
         raise RunError(
@@ -294,7 +304,7 @@ def read_request(run_dir: Path) -> RunRequest:
             "open it with the version that wrote it"
         )
     try:
-        # Convert the record to JSON text again, because a strict reader accepts no dict in place of a dataclass.
+        # Convert the record to JSON text again: in strict mode, pydantic makes a dataclass from JSON, not from a dict.
         return _reader().validate_json(json.dumps(record))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {_first_fault(error)}") from None

@@ -1,8 +1,8 @@
-"""The process of one run: builds a program, compiles it, steps it, measures it, and logs everything.
+"""The process of one run: builds a program, compiles it, steps it, measures it, and logs the results.
 
-``python -m workbench.runs.worker.worker RUN_DIR``, started by `workbench.runs.process.follow_run`. Standard input is a
-pipe to which nothing is written. When the other end of the pipe closes, because the process that requested the run is
-gone, the system kills the worker's whole process group, whatever the worker is doing.
+`workbench.runs.process.start_run` executes ``python -m workbench.runs.worker.worker RUN_DIR``. The worker's standard
+input is a pipe to which nothing is written. When the process that requested the run ends, the other end of the pipe
+closes, and the system kills the worker's whole process group, even during a compilation.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from workbench.compiler.driver.statement_timers import StatementClocks
+    from workbench.compiler.frontend.graph_breaks import CompiledParts
     from workbench.runs.log.tensor_error import TensorError
     from workbench.runs.measure.accuracy import Accuracy, Parts, Stepper
 
@@ -47,39 +48,39 @@ class RankGroup(Protocol):
         """Return the options with this rank's own seed and number of threads."""
 
     def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
-        """Return the builder of this rank's program, from a builder for a device and a seed.
+        """Return a function that builds this rank's program. `build` builds a program for a device and a seed.
 
         All ranks have the same parameters; each has its own inputs.
         """
 
     def transforms(self) -> Sequence[Any]:
-        """Return new transforms that share the program among the ranks, for each compilation."""
+        """Return new Thunder transforms that share the program among the ranks; each compilation needs its own."""
 
     def agree_options(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
-        """Return the options with budgets that give all ranks the same number of steps."""
+        """Return the options with the same number of steps for all ranks, given this rank's step time `step_s`."""
 
     def check(self, compile_program: Compiler, build: Callable[[], Parts], log: event_log.EventLog, seed: int) -> None:
-        """Compare the results of training with those of unmodified Thunder and of eager PyTorch, and log the result."""
+        """Train under the plan, with unmodified Thunder and in eager PyTorch; compare and log the results."""
 
     def leave(self) -> None:
         """Wait until all ranks are done."""
 
 
 def main(run_dir: Path) -> None:
-    """Execute the run of a folder; ends the process."""
+    """Execute the run of a folder, and end this process."""
     worker_process.die_with_parent()
     carry_out(run_dir, functools.partial(run_program, run_dir))
 
 
 def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoReturn:
-    """Call `run` with a log that begins with a start event and ends with a terminal event; then end the process."""
+    """Open a log, write a start event, call `run` with the log, write a terminal event, and end the process."""
     log = event_log.EventLog(log_dir / event_log.LOG_FILE)
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
     _report_warnings(log)
     try:
         run(log)
         end: events.Event = events.Finished(t_s=log.now_s())
-    except BaseException as error:  # noqa: BLE001  # whatever it is, the log says so
+    except BaseException as error:  # noqa: BLE001  # the log reports any failure
         end = events.Failed(t_s=log.now_s(), reason=explain(error), detail=traceback.format_exc())
     log.write(end)
     for stream in (sys.stdout, sys.stderr):
@@ -98,9 +99,9 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
     ----------
     config_text : str, optional
     name : str
-        The config's file, for messages.
+        Name of the config for error messages, for example its path.
     transforms : callable, optional
-        Makes Thunder's transforms that share the program among ranks.
+        Returns Thunder transforms that share the program among ranks.
     """
     if config_text is None:
 
@@ -128,7 +129,7 @@ def run_program(
     run_dir : Path
     log : EventLog
     join : callable, optional
-        Joins the ranks that share the program.
+        For a rank of a shared run: joins the other ranks, and returns the `RankGroup`.
     """
     asked = request.read_request(run_dir)
     options = asked.options
@@ -204,9 +205,14 @@ def _measure(
             log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s))
         except clocking.UnsteadyError as error:
             log.write(events.Warned(t_s=log.now_s(), message=str(error)))
+    if options.clocks and (compiled := _parts_of(stepper)) is not None:
+        from workbench.runs.measure import part_times
+
+        _phase(log, "clocks")
+        log.write(part_times.measure(stepper, compiled, _names_of_parts(own), options.sampling_s / 2, log.now_s))
     if options.check_accuracy:
         _phase(log, "accuracy")
-        del stepper  # the references need its memory
+        del stepper  # free its memory, which the reference programs need
         with fusions.shared():
             if group is not None:
                 group.check(compile_program, build, log, options.seed)
@@ -216,11 +222,26 @@ def _measure(
         group.leave()
 
 
+def _parts_of(stepper: Stepper) -> CompiledParts | None:
+    """Return the parts of the program; None if it was not compiled in parts."""
+    from workbench.compiler.frontend.graph_breaks import parts_of
+
+    return parts_of(stepper.run)
+
+
+def _names_of_parts(config_text: str | None) -> dict[str, str]:
+    """Return the name of each part that a config lists, by the key of the part."""
+    from workbench.core import config
+
+    parts = config.parse(config_text, request.CONFIG_FILE).parts if config_text is not None else {}
+    return {text.partition(":")[2]: name for name, text in parts.items()}
+
+
 class SharedFusions(Protocol):
-    """Compiles a fusion that occurs several times in a run only once."""
+    """Cache of compiled fusions: a fusion that occurs several times in a run need not be compiled again."""
 
     def kept(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which each fusion is compiled separately, so that it can be measured, and is cached."""
+        """Return a context in which every fusion is compiled, so that its compile time is measured, and then cached."""
 
     def shared(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which cached fusions are not compiled again."""
@@ -236,7 +257,7 @@ class _NoFusions:
 
 
 def fusions_of(device: str) -> SharedFusions:
-    """Return the object that shares compiled fusions in a run on a device."""
+    """Return the cache of compiled fusions for a run on `device`; without nvFuser, the cache does nothing."""
     from workbench.core.executor import why_no_nvfuser
 
     if not device.startswith("cuda") or why_no_nvfuser():
@@ -247,7 +268,7 @@ def fusions_of(device: str) -> SharedFusions:
 
 
 def _warm_up(stepper: Stepper, steps: int, log: event_log.EventLog) -> float:
-    """Step a few times; return the seconds of the last step."""
+    """Run `steps` steps, log their times, and return the wall time of the last step in seconds."""
     from workbench.runs.measure import interleaved_timing
 
     step_s = 0.0
@@ -258,7 +279,7 @@ def _warm_up(stepper: Stepper, steps: int, log: event_log.EventLog) -> float:
 
 
 def _time(stepper: Stepper, variants: dict[str, Stepper], log: event_log.EventLog, options: request.RunOptions) -> None:
-    """Time the run's own steps, interleaved with those of the variants."""
+    """Time the run's own steps, interleaved with steps of the variants, and log the times."""
     from workbench.runs.measure import interleaved_timing
 
     own = ""  # a name that no variant uses
@@ -326,7 +347,7 @@ def _variants(
     options: request.RunOptions,
     log: event_log.EventLog,
 ) -> dict[str, Stepper]:
-    """Compile each requested variant of the program, and warm it up."""
+    """Compile each requested variant of the program and warm it up; return the steppers by the variants' names."""
     from workbench.runs.measure import accuracy, cuda_graph
 
     others: dict[str, tuple[str | None, type[Stepper]]] = {
@@ -364,14 +385,18 @@ def _compile(
     *,
     stock: bool,
 ) -> tuple[dict[str, Any], dict[str, str], Stepper]:
-    """Do the first forward and backward; return the results, the kernels, and a stepper for further steps."""
+    """Compile the program by its first forward and backward, and log the compile time.
+
+    Return the results of this step, its kernels, and a stepper for further steps. The results and kernels are empty if
+    accuracy is not checked.
+    """
     import torch
 
     from workbench.runs.measure import accuracy
 
     original, args, kwargs = build()
-    # The imports take seconds. Here they do not count as compile time, and a program that cannot be built fails before
-    # them.
+    # These imports take seconds. They are after `build`, so that a program that cannot be built fails at once, and
+    # before the start of the compile phase, so that they do not count as compile time.
     from workbench.compiler.api import proofs_of
     from workbench.compiler.fastpath import install
 
@@ -381,7 +406,7 @@ def _compile(
     jitted = compile_program(original, recorder)
     stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed, modes=modes)
     torch.manual_seed(options.seed)
-    # Unmodified Thunder is timed without the workbench's changes.
+    # Time unmodified Thunder without the workbench's patches.
     with install.unpatched_thunder() if stock else contextlib.nullcontext():
         outputs = stepper.forward()
     stepper.synchronize()
@@ -401,8 +426,8 @@ def _compile(
             compile_s=end_s - start_s,
             attributed=attributed,
             stages=shares,
-            # A plan runs only if it is proven equal to the program or to the stock plan. Only the stock plan may differ
-            # from the program.
+            # A plan runs only if it is proven to compute the same as the program or as the stock plan. So `proven` is
+            # False only if the stock plan itself differs from the program.
             proven=all(proof.proven for proof in proofs) if proofs else None,
             rules=sorted({rule for proof in proofs for rule in proof.rules}),
         ),
@@ -417,10 +442,10 @@ def _compile(
 def _thunders_own_stages(
     jitted: Any, recorder: compile_stages.Recorder, log: event_log.EventLog, start_s: float, forward_s: float
 ) -> None:
-    """Attribute time that the compiler did not report to the observer, with the help of Thunder's own time stamps.
+    """Attribute the time outside of all observed stages to stages of Thunder, by means of Thunder's own time stamps.
 
-    `thunder.compile_stats` contains the time stamps, which are readings of `time.perf_counter_ns`. They are coarser
-    than the reports to the observer, but unmodified Thunder makes no such reports.
+    `thunder.compile_stats` contains the time stamps, in nanoseconds of `time.perf_counter_ns`. Stages between time
+    stamps are longer than the stages that the compiler reports to the observer. Unmodified Thunder reports no stages.
     """
     stats = getattr(jitted, "_lc_cs", None)
     if stats is None:
@@ -430,7 +455,7 @@ def _thunders_own_stages(
         return log.since_s(getattr(stats, name) / 1e9)
 
     traced_s, prologue_s = seconds_of("last_trace_tracing_stop"), seconds_of("last_prologue_transformation_stop")
-    # The last report to the observer before the first call is about the last edit of the traces.
+    # The traces were last edited when the observer got its last report before the first call.
     called_s = seconds_of("last_prologue_execution_start")
     edited_s = max((i.end_s for i in recorder.intervals if i.end_s <= called_s), default=prologue_s)
     reported = edited_s > prologue_s
@@ -477,7 +502,7 @@ def _modes(run_request: request.RunRequest) -> dict[str, str]:
 
 
 def check_event(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
-    """Return the event with the result of a check."""
+    """Return the event that logs the result of an accuracy check."""
     return events.AccuracyChecked(
         t_s=t_s,
         ok=outcome.ok,
@@ -498,7 +523,7 @@ def _builder(run_dir: Path, run_request: request.RunRequest, group: RankGroup | 
     from workbench import programs
 
     def build(device: str, seed: int) -> Parts:
-        # Seed torch also for factories that draw without the seed of `programs.build`, so that values are the same.
+        # Seed torch for factories that ignore the seed of `programs.build`, so that each build draws equal values.
         torch.manual_seed(run_request.options.seed)
         parts: Parts = programs.build({**run_request.program, "seed": seed}, device=device, folder=run_dir)
         return parts
@@ -509,7 +534,7 @@ def _builder(run_dir: Path, run_request: request.RunRequest, group: RankGroup | 
 
 
 def _report_warnings(log: event_log.EventLog) -> None:
-    """Write warnings about the config into the log, too; all warnings still go to standard error."""
+    """Write each warning about the config into the log; all warnings still go to standard error."""
     show = warnings.showwarning
 
     def report(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

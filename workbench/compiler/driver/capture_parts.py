@@ -1,0 +1,276 @@
+"""Capture a program of several graphs: find its parts with fake tensors or with values, and trace each part."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.analysis.memory.multi_graph_memory import RecordedStep
+from workbench.compiler.frontend import dynamo
+from workbench.compiler.frontend import graph_breaks as parts
+from workbench.compiler.frontend.source_frames import user_line
+from workbench.compiler.frontend.trace_errors import remedy
+from workbench.errors import ProgramError, WorkbenchError, short_repr
+from workbench.interop.torch_private import (
+    FakeTensorMode,
+    TorchDispatchMode,
+    _autograd,
+    _functorch_depth,
+    _functorch_pop,
+)
+from workbench.programs import Program, placement
+from workbench.programs.files import describe_error
+from workbench.programs.tensors import find_tensors
+
+if TYPE_CHECKING:
+    from workbench.compiler.driver.capture import Capture
+
+
+@contextmanager
+def end_transforms() -> Iterator[None]:
+    """At the end of this context, end `torch.func` transforms that a program has left open after a failed trace.
+
+    Without this context, later PyTorch code would run inside of these transforms.
+    """
+    depth = _functorch_depth()
+    refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
+    try:
+        yield
+    finally:
+        while _functorch_depth() > depth:
+            _functorch_pop()
+        # An open transform that differentiates has disabled saved-tensor hooks. Checkpoints need these hooks.
+        if refused is None:
+            _autograd._saved_tensors_hooks_enable()
+
+
+@dataclasses.dataclass(frozen=True)
+class PartCapture:
+    """A part of a program of several graphs.
+
+    Attributes
+    ----------
+    name : str
+        ``part1``, ``part2``, … in the order in which the parts first run.
+    piece : Piece
+    calls : int
+        Number of times that one call of the program runs the part.
+    refusal : str
+        Reason why PyTorch runs the part uncompiled; empty if Thunder compiles the part.
+    captured : Capture or None
+        None if PyTorch runs the part.
+    """
+
+    name: str
+    piece: parts.Piece
+    calls: int
+    refusal: str
+    captured: Capture | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsCapture:
+    """A program of several graphs, each traced once.
+
+    Attributes
+    ----------
+    program : Program
+    executor : str
+    parts : tuple of PartCapture
+    why : str
+        Reason why the program was captured in parts.
+    recorded : RecordedStep or str
+        The tensors that are alive between the parts, or the reason why they are unknown.
+    """
+
+    program: Program
+    executor: str
+    parts: tuple[PartCapture, ...]
+    why: str
+    recorded: RecordedStep | str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the keys of all parts; independent of lines and shapes."""
+        keys = "\n".join(part.piece.key for part in self.parts)
+        return hashlib.sha256(keys.encode()).hexdigest()[:16]
+
+
+def _read_remedy(program: Program, error: BaseException) -> str:
+    """Return advice for a program that reads tensor values between its graphs.
+
+    The advice depends on the code in the traceback of `error`: the step of an optimizer, or any other code.
+    """
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
+        names = sorted({type(each).__name__ for each in find_tensors(program.callable).optimizers})
+        return (
+            f"{' or '.join(names)} reads values in its step: open the part that returns the loss, and call "
+            "loss.backward() and the optimizer's step() outside"
+        )
+    return (
+        "it reads tensor values between graphs: stay in tensors, as torch.where does, or pass the values to the program"
+    )
+
+
+@end_transforms()
+def capture_parts(
+    program: Program, executor: str, why: str, capture_graph: Callable[[Program, str], Capture]
+) -> PartsCapture:
+    """Run a copy of a program with Dynamo, and trace each part of each graph that Dynamo captures.
+
+    The copy has fake tensors. If the copy fails, for example because the program reads values of tensors, a second copy
+    runs with values.
+
+    Parameters
+    ----------
+    program : Program
+    executor : str
+    why : str
+        Reason why the program is captured in parts.
+    capture_graph : callable
+        Captures one part. Its arguments are the part as a `Program`, and the reason `why`.
+
+    Raises
+    ------
+    ProgramError
+        If the program fails, or if it contains no operator. For a planned GPU, also if the program reads values of
+        tensors.
+    """
+    mode = program.fake_mode or FakeTensorMode()
+    function, args, kwargs = program.callable, program.args, program.kwargs
+    try:
+        if program.fake_mode is None:
+            with mode:
+                given = (function, args, kwargs)
+                function, args, kwargs = placement.place_objects(given, placement.torch_device(program.device))
+        found, recorded = _find_pieces(function, args, kwargs, mode)
+    except BaseException as error:  # the program's own code may raise any error or exit
+        refused = isinstance(error, ProgramError) and program.fake_mode is None
+        if isinstance(error, WorkbenchError | KeyboardInterrupt) and not refused:
+            raise
+        if program.fake_mode is not None:
+            if failed := dynamo.failed_operator(error):
+                raise ProgramError(failed) from error
+            told = remedy(describe_error(error)) or _read_remedy(program, error)
+            raise ProgramError(
+                f"{short_repr(program.name)} cannot be opened in parts: {told} ({describe_error(error)})"
+            ) from error
+        why = f"{why}; it reads values between its graphs, so a copy ran with values, and is planned for these values"
+        function, args, kwargs, found, recorded = _find_pieces_with_values(program, mode)
+    if not found:
+        return PartsCapture(program, executor, (_whole_program_opaque(program),), why, _ALL_OPAQUE)
+    made = []
+    for at, seen in enumerate(found):
+        captured, refusal = None, seen.piece.refusal
+        name = f"part{at + 1}"
+        if not refusal:
+            whole = dynamo.prepare_graph(function, args, kwargs, seen.piece.graph, seen.inputs)
+            kept = seen.piece.grad or "grad" in program.modes
+            own = program.spec.get("modes", {}) | ({} if kept else {"grad": "off"})
+            part = dataclasses.replace(
+                program,
+                name=f"{program.name} {name}",
+                callable=whole.function,
+                args=whole.inputs,
+                kwargs={},
+                spec={**program.spec, "modes": own},
+            )
+            try:
+                captured = capture_graph(part, why)
+            except ProgramError as error:
+                refusal = str(error)
+        made.append(PartCapture(name, seen.piece, seen.calls, refusal, captured))
+    if not isinstance(recorded, str):
+        recorded = recorded.with_part_names({part.piece.key: part.name for part in made})
+    return PartsCapture(program, executor, tuple(made), why, recorded)
+
+
+_ALL_OPAQUE = "PyTorch runs the whole program"
+
+
+class _OperatorCount(TorchDispatchMode):
+    """Counts the operators that run."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def count_operators(program: Program) -> int:
+    """Run a copy of a program in eager PyTorch, and return the number of operators that run.
+
+    Raises
+    ------
+    ProgramError
+        If the program fails. The message has the user's line and PyTorch's error.
+    """
+    try:
+        function, args, kwargs = _copies_with_values(program)
+        restored = placement.restored_random_states()
+        with placement.seeded(0), restored, redirect_stdout(sys.stderr), _OperatorCount() as counted:
+            function(*args, **kwargs)
+    except (WorkbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the program's own code may raise any error or exit
+        told = describe_error(error)
+        advice = f"; {found}" if (found := remedy(told)) else ""
+        name = short_repr(program.name)
+        raise ProgramError(f"{user_line(error)}{name} fails in eager PyTorch: {told}{advice}") from error
+    return counted.count
+
+
+def _whole_program_opaque(program: Program) -> PartCapture:
+    """Return one opaque part that is the whole program, because Dynamo finds no graph in the program."""
+    if program.fake_mode is not None or not count_operators(program):
+        raise ProgramError(f"{short_repr(program.name)} cannot be opened in parts: Dynamo found no operator in it")
+    refusal = "Dynamo compiles none of its functions: PyTorch runs the whole program"
+    piece = parts.Piece(torch.fx.GraphModule({}, torch.fx.Graph()), "0" * 12, refusal, "", "")
+    return PartCapture("part1", piece, 1, refusal, None)
+
+
+type _Pieces = tuple[list[parts.FirstPieceRun], RecordedStep | str]
+
+
+def _find_pieces(function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, *, with_values: bool = False) -> _Pieces:
+    """Run a program with Dynamo, and return its pieces.
+
+    Text that the program prints goes to stderr, because the workbench's commands write their results to stdout.
+    """
+    with redirect_stdout(sys.stderr), warnings.catch_warnings(), placement.restored_random_states():
+        # Ignore a learning rate scheduler's warning that the user's optimizer takes no step: the optimizer's copy does.
+        warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
+        return parts.pieces_of(function, args, kwargs, mode, with_values=with_values)
+
+
+def _copies_with_values(program: Program) -> tuple[Any, Any, Any]:
+    given = (program.callable, program.args, program.kwargs)
+    made: tuple[Any, Any, Any] = placement.place_objects(given, placement.torch_device(program.device), copied=True)
+    return made
+
+
+def _find_pieces_with_values(program: Program, mode: FakeTensorMode) -> tuple[Any, Any, Any, Any, Any]:
+    """Run a copy of a program with values. Return the copies of the program and its arguments, and the pieces."""
+    try:
+        function, args, kwargs = _copies_with_values(program)
+        with placement.seeded(0):
+            found, recorded = _find_pieces(function, args, kwargs, mode, with_values=True)
+    except (WorkbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the program's own code may raise any error or exit
+        count_operators(program)
+        raise ProgramError(
+            f"{short_repr(program.name)} runs in eager PyTorch, but not in parts: {describe_error(error)}"
+        ) from error
+    return function, args, kwargs, found, recorded
