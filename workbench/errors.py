@@ -1,4 +1,4 @@
-"""Errors that a user can cause, each with one message: the input, the legal values, the next step."""
+"""Errors and warnings for users. A message names the input, the legal values and the next step."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ import traceback
 from typing import Any, NamedTuple
 
 _SHOWN = 200
-"""Number of characters of a value that a message shows."""
+"""Largest number of characters that a message shows of a value."""
 _COMPARED = 200
-"""Longest unknown name that is compared with existing names; no existing name is longer, and comparing takes time.
+"""Length up to which an unknown name is compared with existing names. Existing names are shorter, and comparing long
+names is slow.
 """
 
 
 class Advice(NamedTuple):
-    """Next steps for the user, in the syntax of the front end that shows them."""
+    """The next step for the user, worded for Python, for the command line and for the app."""
 
     python: str
     command_line: str
     app: str = ""
-    """If empty, the app shows the advice for Python."""
+    """Advice for the app; if empty, the app shows the advice for Python."""
 
 
 class WorkbenchError(Exception):
     """Base of all errors that the workbench raises on purpose.
 
-    The message quotes the input. Messages reach terminals, so characters that cannot be printed are shown escaped.
+    The message quotes the user's input. Unprintable characters are escaped, because the message is shown on terminals.
 
     Parameters
     ----------
     message : str
     advice : Advice, optional
-        The next step, if it differs between Python and the command line.
+        The next step, if its wording differs between Python, the command line and the app.
     """
 
     def __init__(self, message: str, *, advice: Advice | None = None) -> None:
@@ -44,11 +45,11 @@ class WorkbenchError(Exception):
         return self._with_advice(self.advice.python if self.advice else "")
 
     def on_command_line(self) -> str:
-        """Return the message for a user of the command line."""
+        """Return the message with the advice for the command line."""
         return self._with_advice(self.advice.command_line if self.advice else "")
 
     def in_app(self) -> str:
-        """Return the message for a user of the app."""
+        """Return the message with the advice for the app."""
         return self._with_advice((self.advice.app or self.advice.python) if self.advice else "")
 
     def _with_advice(self, advice: str) -> str:
@@ -67,7 +68,7 @@ class ChoiceError(WorkbenchError):
     Attributes
     ----------
     site : str
-        Id of the site that refused, or an empty string.
+        Id of the site that refused the option, or an empty string.
     """
 
     def __init__(self, message: str, site: str = "", *, advice: Advice | None = None) -> None:
@@ -80,19 +81,19 @@ class ConfigError(WorkbenchError):
 
 
 class PlanError(WorkbenchError):
-    """A plan would be wrong and is not shown; the message names the statement and the undefined value that it reads."""
+    """A plan, or a result that needs plans, cannot be made; for example, a plan is not proven equal to stock."""
 
 
 class GradientError(WorkbenchError):
-    """A second derivative is requested through code that Thunder compiled; the derivative would lack terms."""
+    """A second derivative is requested through code that Thunder compiled. The result would lack terms."""
 
 
 class DeviceError(WorkbenchError):
-    """The requested device or executor is not available; the message gives the reason."""
+    """The requested device or executor is not available. The message contains the reason."""
 
 
 class SeamError(WorkbenchError):
-    """The installed version of Thunder, nvFuser or PyTorch has other internals than the workbench uses."""
+    """The installed version of Thunder, nvFuser or PyTorch lacks internals that the workbench uses."""
 
 
 class RunError(WorkbenchError):
@@ -104,39 +105,53 @@ class LessonError(WorkbenchError):
 
 
 class DefectError(WorkbenchError):
-    """The workbench itself failed in the background, with an exception that it does not raise on purpose."""
+    """A defect of the workbench: work in the background failed with an unexpected exception."""
 
     @classmethod
     def of(cls, error: BaseException) -> DefectError:
-        """Return the error for an unexpected exception, with the exception's type and position."""
+        """Return the error for an unexpected exception. The message names the exception's type and source line."""
         frames = traceback.extract_tb(error.__traceback__)
         place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
         return cls(f"a defect of the workbench, please report it: {type(error).__name__}: {error}{place}")
 
 
 class UnknownRunError(RunError):
-    """The name belongs to no run, or to more than one."""
+    """The given name does not belong to a run, or belongs to several runs."""
 
 
 class WorkbenchWarning(UserWarning):
-    """Base of the warnings."""
+    """Base of all warnings of the workbench."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class ConfigWarning(WorkbenchWarning):
-    """A config was made for another program or other versions, or only some choices fit; these are applied."""
+    """A config was made for another program or other versions, or contains choices that do not fit and are left out."""
 
 
 class ProgramWarning(WorkbenchWarning):
-    """Gradients are probably wrong because of Thunder's trace, or figures that were shown were wrong."""
+    """Gradients of the program are probably wrong because of Thunder's trace."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an error, or an error from which it was raised, says that memory ran out."""
+    while error is not None:
+        # PyTorch's CPU allocator raises a RuntimeError with this message.
+        if (
+            isinstance(error, MemoryError)
+            or type(error).__name__ == "OutOfMemoryError"
+            or "can't allocate memory" in str(error)
+        ):
+            return True
+        error = error.__cause__
+    return False
 
 
 def printable(text: str) -> str:
-    """Return `text` for a terminal: control characters and characters that cannot be printed are escaped.
+    """Return `text` for a terminal. Control characters and unprintable characters are escaped.
 
-    Line breaks stay.
+    Line breaks and tabs stay.
     """
     if text.isprintable():
         return text
@@ -144,12 +159,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` as `printable` does, with line ends escaped, too."""
+    """Return `text` as `printable` does, but with line breaks and tabs escaped as well."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def short_repr(value: Any) -> str:
-    """Return `value` as Python writes it, shortened to fit into a message."""
+    """Return the `repr` of `value`, shortened for a message."""
     return _Short().repr(value)
 
 
@@ -161,7 +176,7 @@ class _Short(reprlib.Repr):
         self.maxlevel = 3
 
     def repr_int(self, value: int, level: int) -> str:
-        # Python refuses to print a number of thousands of digits.
+        # Python refuses to print integers with thousands of digits.
         return repr(value) if value.bit_length() <= 256 else f"<a whole number of {value.bit_length()} bits>"
 
     def repr_str(self, value: str, level: int) -> str:
@@ -169,7 +184,7 @@ class _Short(reprlib.Repr):
 
 
 def suggest_names(name: str, names: list[str]) -> str:
-    """Return a hint with the names that `name` may mean, or an empty string."""
+    """Return a hint that names up to three similar `names`; empty if no name is similar to `name`."""
     if len(name) > _COMPARED:
         return ""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

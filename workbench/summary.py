@@ -1,9 +1,9 @@
-"""Plain text about a plan: figures, layers and sites, for terminals and saved notebooks. Imports no widgets."""
+"""Format figures, plans, benches, runs and tables as text or plain HTML, without widgets."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.compiler.planner.plan import Plan
+    from workbench.runs.log.events import PartTimes
     from workbench.runs.process.follow_run import Run
 
 PHASES = {
@@ -28,7 +29,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def human_bytes(size: float, *, signed: bool = False) -> str:
-    """Format bytes: binary units, three digits, a real minus sign.
+    """Format a number of bytes with a binary unit, three digits, and the Unicode minus sign.
 
     Examples
     --------
@@ -46,12 +47,12 @@ def human_bytes(size: float, *, signed: bool = False) -> str:
 
 
 def human_shape(shape: Sequence[int]) -> str:
-    """Format a shape: ``2×128×256``; ``scalar`` if there are no dimensions."""
+    """Format a shape, such as ``2×128×256``. A shape without dimensions is ``scalar``."""
     return "×".join(map(str, shape)) if shape else "scalar"
 
 
 def human_seconds(seconds: float) -> str:
-    """Format a duration.
+    """Format a duration with a suitable unit.
 
     Examples
     --------
@@ -73,7 +74,7 @@ def human_seconds(seconds: float) -> str:
 
 
 def human_share(share: float) -> str:
-    """Format a relative error, with its sign.
+    """Format a relative error as a percentage with its sign.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def human_share(share: float) -> str:
 
 
 def human_count(count: int) -> str:
-    """Format a large number, such as operations.
+    """Format a large number, such as a number of operations, with a unit prefix.
 
     Examples
     --------
@@ -100,12 +101,12 @@ def human_count(count: int) -> str:
 
 
 def count_name(name: str) -> str:
-    """Return the name of a plan's count without the unit; its value has the unit."""
+    """Return the name that users see for a count in `Plan.counts`. The name has no unit: the value has it."""
     return "time to offload" if name == "offload_us" else name.removesuffix("_bytes").replace("_", " ")
 
 
 def human_change(name: str, change: int) -> str:
-    """Format the change of a plan's count, with its sign, in the unit at the end of the count's name.
+    """Format the change of a count in `Plan.counts`, with its sign. The end of its name determines the unit.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def human_change(name: str, change: int) -> str:
 
 
 def text_summary(bench: Workbench) -> str:
-    """Return a text of a few lines about a bench: program, predictions, choices, and the latest run."""
+    """Return a few lines of text about a bench: program, predictions, choices, and the latest run."""
     plan, program = bench.plan, bench.program
     settings = ", ".join(f"{name}={value}" for name, value in program.settings.items())
     known = plan.site_of
@@ -135,7 +136,7 @@ def text_summary(bench: Workbench) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """Return a text of a few lines about a plan."""
+    """Return a few lines of text about a plan: program, predictions and choices."""
     chosen = [f"{site.id}: {site.choice}" for site in plan.sites if site.choice != site.default]
     head = f"plan of {plan.program} on {plan.device}, {plan.executor} executor"
     return _indent_rows(head, _rows_of_plan(plan, plan, chosen, f"by {plan.capture}: {plan.capture_reason}"))
@@ -164,7 +165,7 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
         f"{by} {name}" for name in ("compilations", "copies", "sets", "fences", "buckets") if (by := plan.counts[name])
     ]:
         rows.append(("counts", f"{', '.join(counted)}, predicted"))
-    # A setting of a whole lever is not a place in the program.
+    # Do not count settings, because a setting is not a place in the program.
     counts = Counter(site.lever for site in plan.sites if not site.id.startswith(f"{site.lever}."))
     rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
     rows.append(("choices", chosen_text(chosen)))
@@ -181,7 +182,7 @@ def _reserved_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def reserved_text(reserved_bytes: int, fragmented_bytes: int) -> str:
-    """Return what PyTorch's allocator reserves, and how much of it no tensor uses at the peak."""
+    """Describe how many bytes PyTorch's allocator reserves, and how many of them no tensor uses at the peak."""
     return f"{human_bytes(reserved_bytes)} by the allocator, {human_bytes(fragmented_bytes)} unused at the peak"
 
 
@@ -192,12 +193,12 @@ def text_table(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def html_table(heads: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
-    """Format them as HTML, with headings."""
+    """Format rows of two columns as an HTML table with headings."""
     return html_columns(heads, rows)
 
 
 def text_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format rows of any number of columns as aligned text with headings; leave out empty columns.
+    """Format rows of any number of columns as aligned text with headings. Columns without text are left out.
 
     Examples
     --------
@@ -212,16 +213,16 @@ def text_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format them as HTML, with all columns."""
+    """Format rows of any number of columns as an HTML table with headings."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def place_text(source: str, calls: int) -> str:
-    """Format the place of a part of a program.
+    """Format the source lines of a part of a program and, if it is not 1, the number of the part's calls in a step.
 
-    It is the file's name without the folder, and the number of calls if that is not one.
+    The name of the file is shown without its folder.
 
     Examples
     --------
@@ -233,20 +234,23 @@ def place_text(source: str, calls: int) -> str:
 
 
 _CHOSEN_WIDTH = 100
-"""Number of letters beside the name of the row, so that a notebook's cell shows the line without a break at 1440
-pixels.
+"""Largest number of characters of choices in a line. With more characters, the line would break in a notebook that is
+1440 pixels wide.
 """
 
 
 def chosen_text(chosen: Sequence[str]) -> str:
-    """Return the first choices, as many as fit into a line, and the number of the others."""
+    """Return the first choices as one line, and the number of the remaining choices; ``none`` without choices.
+
+    The line has at most four choices. It has at least one, even if this choice is too long for the line.
+    """
     ends = accumulate(len(each) + len("; ") for each in chosen[:4])
     fit = max(1, sum(end <= _CHOSEN_WIDTH for end in ends))
     return "; ".join(chosen[:fit]) + (f"; {len(chosen) - fit} more" if len(chosen) > fit else "") or "none"
 
 
 def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
-    """Describe the proof of a plan.
+    """Return a sentence on whether, and by which rules, a plan is proven equal to the stock plan.
 
     Examples
     --------
@@ -264,13 +268,33 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
 
 
 def with_stock_difference(nbytes: int, stock_bytes: int) -> str:
-    """Format a figure with its difference from unmodified Thunder."""
+    """Format a number of bytes, with its difference from the stock plan if they differ."""
     change = f" ({human_bytes(nbytes - stock_bytes, signed=True)})" if nbytes != stock_bytes else ""
     return f"{human_bytes(nbytes)}{change}"
 
 
+def coverage_words(coverage: Mapping[str, float | None] | None) -> str:
+    """Return which share of a program in parts is planned, in words; empty if it was not measured."""
+    if not coverage:
+        return ""
+    peak = coverage["peak"]
+    predicted = f", {100 * peak:.0f} % of the measured peak is predicted" if peak is not None else ""
+    return f"{100 * (coverage['step'] or 0):.0f} % of the step is in planned parts, measured{predicted}"
+
+
+def part_time_words(times: PartTimes | None, name: str) -> str:
+    """Return how long a part takes in a step, in words; empty if it was not measured."""
+    if times is None or name not in times.names or times.step_s <= 0:
+        return ""
+    at = times.names.index(name)
+    forward_s, backward_s = times.forward_s[at], times.backward_s[at]
+    share = f"{100 * (forward_s + backward_s) / times.step_s:.0f} %"
+    backward = f" and backward {human_seconds(backward_s)}" if backward_s else ""
+    return f"forward {human_seconds(forward_s)}{backward}: {share} of a step, measured"
+
+
 def run_line(run: Run) -> str:
-    """Return one line about a run: its state, and its measurements."""
+    """Return one line about a run: its state and its measured figures."""
     parts: list[str] = [run.state]
     if run.compile_s is not None:
         parts.append(f"compiled in {human_seconds(run.compile_s)}")

@@ -1,4 +1,4 @@
-"""`open`: a program on the workbench."""
+"""`open`: trace a program, plan it, and return its `Workbench`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from workbench.analysis.cost.machines import H100, Machine
 from workbench.bench.report import open_saved_plan
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
-from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.config import CAPTURES, Config
 from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, short_repr
 from workbench.programs import parallel_of, resolve
 from workbench.programs.modes import active_modes
 from workbench.programs.user_arguments import check_program, inputs_of
+from workbench.util.gc_pause import paused_gc
 
 DEFAULT_RANKS = 8
-"""Number of processes that share a program if the caller gives no number: as many as one machine usually has GPUs."""
+"""Number of ranks of a shared program if the caller gives no number. One machine usually has eight GPUs."""
 
 
 @paused_gc()
@@ -43,40 +43,41 @@ def open(
     Parameters
     ----------
     model_or_fn_or_name : callable, module or str
-        A function or module, a built-in name, or ``file.py:factory``. It can also be a saved plan, ``NAME.plan.json``,
-        which is opened as a `SavedPlan`, without its program and without Thunder.
+        A function or module, a built-in name, or ``file.py:factory``. The path of a saved plan, ``NAME.plan.json``, is
+        also accepted. It is opened as a `SavedPlan`, which needs neither the program nor Thunder.
     *args, **inputs
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
-        By default the device of the inputs.
+        Device of the program; ``planned`` means a GPU that is not attached. By default the device of the inputs.
     executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
         Compiler of fusions. By default nvFuser on a GPU, PyTorch's own operators on a CPU.
     config : Config or path, optional
-        Initial choices. Choices that do not fit are left out, with a `ConfigWarning`. A config that was made with
-        different versions, or for a program with different statements, also causes a warning.
+        Initial choices. Choices that do not fit the program are left out, with a `ConfigWarning`. A config that was
+        made with different versions, or for a program with different statements, also causes a warning.
     ranks : int, optional
-        Number of processes that share the program. A plan is that of rank 0 and needs no other rank; a run starts all
+        Number of processes that share the program. A plan is made for rank 0 and needs no other rank; a run starts all
         ranks. By default `DEFAULT_RANKS` for a shared program, and one for any other program.
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
-        How the ranks share the program. ``fsdp``: parameters are sharded, and gathered once for a step. ``fsdp_zero3``:
-        they are gathered again in the backward. ``ddp``: parameters are replicated. ``tensor``: pairs of linear layers
-        are split. By default that of the config, or of the built-in program.
+        How the ranks share the program. ``fsdp``: parameters are sharded, and gathered once in a step. ``fsdp_zero3``:
+        parameters are sharded, and gathered again for the backward. ``ddp``: parameters are replicated. ``tensor``:
+        pairs of linear layers are split. By default the method of the config or of the built-in program.
     machine : str or Machine, optional
         Machine on which ranks are simulated: ``H100`` (the default), ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or
         a `workbench.analysis.cost.machines.Machine` of your own.
     capture : {'auto', 'dynamo', 'interpreter', 'parts'}, optional
         Capture method. ``dynamo``: Dynamo captures one graph, which suits most models. ``interpreter``: Thunder's
-        bytecode interpreter captures it. ``parts``: Dynamo captures several graphs, with a cut where Dynamo breaks the
-        graph or Thunder does not know an operator. ``auto`` tries dynamo, then parts, then interpreter;
-        `Workbench.capture_reason` says which method was used, and why. By default the method of the config, or
-        ``auto``. For a program of one graph, site ids do not depend on the method. Site ids of parts begin with
-        ``part1:``, ``part2:``; `Workbench.parts` lists the parts.
+        bytecode interpreter captures one graph. ``parts``: Dynamo captures several graphs; a new graph begins where
+        Dynamo breaks the graph or Thunder does not know an operator. ``auto`` tries dynamo, then parts, then
+        interpreter; `Workbench.capture_reason` says which method was used, and why. By default the method of the
+        config, or ``auto``. For a program of one graph, site ids do not depend on the method. Site ids of parts begin
+        with ``part1:``, ``part2:``; `Workbench.parts` lists the parts.
     seed : int, optional
         Seed of a factory's parameters and inputs; 0 by default.
     settings : mapping, optional
-        More settings for a factory.
+        Settings of a factory. Use this for a setting that has the name of a parameter above.
     kwargs : mapping, optional
-        Example inputs that have the name of a parameter above: ``kwargs={"seed": 3}`` for ``forward(self, x, seed=0)``.
+        Example inputs. Use this for an input that has the name of a parameter above: ``kwargs={"seed": 3}`` for
+        ``forward(self, x, seed=0)``.
 
     Returns
     -------
@@ -85,7 +86,7 @@ def open(
     Raises
     ------
     ProgramError, DeviceError, ConfigError
-        The message has the given value, the legal ones, and the next step.
+        The message names the given value, the legal values, and the next step.
     """
     if isinstance(model_or_fn_or_name, str | Path) and str(model_or_fn_or_name).endswith(".plan.json"):
         if args or inputs or kwargs or settings or config or device or executor:

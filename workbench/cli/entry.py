@@ -1,4 +1,4 @@
-"""All commands, and `run`: a command line's exit status, with errors as one line or one document."""
+"""All commands, and `run`, which executes a command line, reports errors, and returns the exit status."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def _run_reported(arguments: list[str], as_json: bool) -> int:
         raise
     except WorkbenchError as error:
         output.report(error.on_command_line(), as_json)
-        # A plan that would be wrong, or a run that cannot be started, is not an error in the command line.
+        # A wrong plan, or a run that cannot be started, is a failure, but not an error in the command line.
         failed = isinstance(error, PlanError | RunError) and not isinstance(error, UnknownRunError)
         return FAILED if failed else BAD_USAGE
     except typer.TyperException as error:
-        # Without a command the help was printed, and nothing needs to be added.
+        # Without arguments, typer has printed the help, so no error is reported.
         if arguments:
             output.report(error.format_message(), as_json)
         return error.exit_code
@@ -90,8 +90,8 @@ def _run_reported(arguments: list[str], as_json: bool) -> int:
         output.report(f"interrupted: {error}" if str(error) else "interrupted", as_json)
         return INTERRUPTED
     except BaseException as error:  # noqa: BLE001  # a program gets a document whatever happens
-        # Rich prints the help and does not know `OutputError`.
-        if isinstance(error.__context__, BrokenPipeError):
+        # Rich and Typer print the help themselves. A closed pipe then causes a `BrokenPipeError`, not an `OutputError`.
+        if BrokenPipeError in (type(error), type(error.__context__)):
             return UNREAD
         output.flush()
         output.report(_defect(error), as_json)
@@ -99,10 +99,10 @@ def _run_reported(arguments: list[str], as_json: bool) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Parse and run. Do not use typer's own `main`, which handles Ctrl-C and a broken pipe differently."""
+    """Parse and run a command line, without typer's `main`, which handles Ctrl-C and a broken pipe differently."""
     try:
         command = _command()
-        # Copy the list, because parsing removes arguments from it and the original is needed afterwards.
+        # Copy the list, because parsing removes arguments from it and the caller still needs them.
         with command.make_context(NAME, list(arguments)) as context:
             return int(command.invoke(context) or DONE)
     except typer.Exit as stop:
@@ -111,7 +111,7 @@ def _invoke(arguments: list[str]) -> int:
 
 @functools.cache
 def _command() -> typer.core.TyperGroup:
-    """Return all commands with their options; building them takes as long as planning a small program."""
+    """Return all commands with their options. The result is cached, because making it takes noticeable time."""
     return typer.main.get_group(app)
 
 

@@ -1,8 +1,7 @@
-"""`plan`: what Thunder would execute, predicted."""
+"""`plan`: print the predicted figures of the plan that Thunder would execute."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -223,18 +222,15 @@ def _overlap_rows(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _sites_table(sites: list[dict[str, Any]]) -> Table:
+    from workbench.bench.session.site_table import join_options
     from workbench.summary import human_bytes
 
     table = new_table("site", "what", "size", "choice", "legal", "refused", "notes", "source")
     for site in sites:
         legal = " ".join(option for option in site["options"] if option not in site["illegal"])
-        refused = _join_options(site["illegal"])
-        notes = _join_options(site["notes"])
+        refused = join_options(site["illegal"])
+        notes = join_options(site["notes"])
         label = site["label"] if site["label"] not in site["id"] else ""
         size = human_bytes(site["bytes"]) if site["bytes"] else ""
         add_row(table, site["id"], label, size, site["choice"], legal, refused, notes, site["source"])
     return table
-
-
-def _join_options(texts: Mapping[str, str]) -> str:
-    return "; ".join(f"{option}: {text}" for option, text in texts.items())

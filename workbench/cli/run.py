@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 _LARGEST = 3
-"""Number of values alive at a peak that are printed; ``--json`` contains all of them."""
+"""Number of values alive at a peak that are printed. The document of ``--json`` contains all of them."""
 
 
 def run(
@@ -144,7 +144,7 @@ def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
 
 
 def _variants(texts: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
-    """Return the variants of ``--against``, each under its given name."""
+    """Return the choices of each variant of ``--against``, by the variant's text."""
     import workbench as wb
 
     found: dict[str, dict[str, str] | Config | None] = {}
@@ -174,11 +174,12 @@ def _write_records(run: Run, trace: Path | None, memory_snapshot: Path | None) -
 
 
 def _run_table(document: dict[str, Any]) -> Table:
-    from workbench.summary import human_bytes
+    from workbench.summary import coverage_words, human_bytes
 
     memory, accuracy = document["memory"] or {}, document["accuracy"]
     predicted, measured = memory.get("predicted_peak_bytes"), memory.get("measured_peak_bytes")
     rows = {
+        "coverage": coverage_words(document.get("coverage")),
         "compile time": seconds_text(document["compile_s"]),
         "step time": ", ".join(filter(None, (seconds_text(document["step_s"]), document.get("beside_load", "")))),
         "peak memory, predicted": human_bytes(predicted) if predicted is not None else "",

@@ -1,4 +1,4 @@
-"""`Config`: all choices as literals. A config is written as a readable Python file, and read without executing it."""
+"""`Config`: all choices for a program. It is written as a Python file of literals. Reading never executes the file."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.executor import executor_names
+from workbench.core.lever import lever_of
 from workbench.errors import Advice, ConfigError, one_line, short_repr, suggest_names
 from workbench.util import paths
 
 FORMAT_VERSION = 1
-"""Version of the file format. It increases when a reader of the old format would read a new file wrongly."""
+"""Version of the file format. Increase it if a reader of the old format would misread a new file."""
 
 DEVICES = ("cpu", "cuda", "planned")
 PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
-"""Ways to share a program among ranks. ``fsdp``: parameters are sharded, and gathered once (Thunder's ZeRO-2).
-``fsdp_zero3``: sharded parameters are gathered again in the backward (ZeRO-3). ``ddp``: each rank has all parameters.
-``tensor``: pairs of linear layers are split.
+"""Ways to share a program among ranks.
+
+``fsdp``: each rank has a shard of each parameter, and parameters are gathered once in a step (ZeRO-2).
+``fsdp_zero3``: as ``fsdp``, but parameters are gathered in the forward, and again in the backward (ZeRO-3).
+``ddp``: each rank has all parameters. ``tensor``: pairs of linear layers are split among ranks.
 """
 CAPTURES = ("dynamo", "interpreter", "parts")
-"""Capture methods: Dynamo with one graph, Thunder's interpreter, and Dynamo with several graphs."""
+"""Ways to turn a program into traces: Dynamo with one graph, Thunder's interpreter, Dynamo with several graphs."""
 THUNDER, EAGER = "thunder", "eager"
-"""How a part of a program of several graphs runs: compiled by Thunder, or uncompiled by PyTorch."""
+"""A part of a program with several graphs is either compiled by Thunder, or PyTorch runs it without compilation."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 MODES: Mapping[str, tuple[str, ...]] = {
     "grad": ("off", "inference"),
@@ -41,23 +44,25 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "deterministic": ("on", "warn"),
     "module": ("eval",),
 }
-"""PyTorch modes under which a program may be opened, with their values. A mode that a config does not name has
-PyTorch's default. The mode ``module`` of a module is set by its methods `train` and `eval`; a config records it to warn
-if a module is compiled in a different mode.
+"""Maps each PyTorch mode under which a program may be opened to its possible values.
+
+If a config does not contain a mode, PyTorch's default applies. The mode ``module`` says that the module is in
+evaluation mode. It is only used for a warning: if the module is later compiled in training mode, or the reverse.
 """
 
 MOST_BYTES = 2 << 20
-"""Largest size of a file that is read. It is enough for ten thousand choices with a comment each."""
+"""Largest size of a config file that is read, in bytes. It is enough for ten thousand choices with comments."""
 _MOST_LEXEMES = 300_000
-"""Largest number of tokens in a file that is read. For each token, Python's parser needs a few microseconds and a
-kilobyte.
+"""Largest number of tokens in a config file that is read.
+
+It limits time and memory: Python's parser needs a few microseconds and one kilobyte for each token.
 """
 MOST_RANKS = 1 << 20
 _MOST_DIGITS = 1000
-"""Largest number of digits of an integer. Python refuses to print integers of many thousand digits."""
+"""Largest number of digits of an integer in a config. Python refuses to print integers with thousands of digits."""
 
 _MOST_DIFFERENCES = 5
-"""Largest number of differences that a warning lists."""
+"""Largest number of differences that a warning names."""
 _COMMENT_WIDTH = 108
 
 _LEGAL = "a config contains only a docstring, `import workbench as wb`, and `config = wb.Config(...)` with literals"
@@ -65,7 +70,7 @@ _LEGAL = "a config contains only a docstring, `import workbench as wb`, and `con
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """All choices for a program: the data that is exported, replayed and compared.
+    """All choices for a program. A config can be exported, replayed and compared.
 
     Attributes
     ----------
@@ -75,26 +80,29 @@ class Config:
         Compiler of fusions.
     device : {'cpu', 'cuda', 'planned'}
     choices : mapping of str to str
-        Maps the id of a site to an option. A site that is not listed stays as in unmodified Thunder.
+        Maps the id of a site to an option. At a site without an entry, the program is compiled as by unmodified
+        Thunder.
     fingerprint : str
-        Digest of the program's trace before any choice, by which a changed program is detected; empty if unknown.
+        Digest of the program's statements; see `workbench.compiler.pipeline.compilation.fingerprint`. It changes if the
+        program changes. Empty if unknown.
     settings : mapping of str to str, int, float or bool
-        Arguments of the function that builds the program.
+        Keyword arguments of the function that builds the program.
     versions : mapping of str to str
         Versions of the packages with which the choices were made.
     ranks : int
         Number of processes that share the program.
     parallel : str
-        How ranks share the program, one of `PARALLEL`; empty for one process, or for a built-in program's default.
+        One of `PARALLEL`, or empty. Empty means one process, or the default of a built-in program.
     capture : {'dynamo', 'interpreter', 'parts'}
-        How the program is captured, also by `jit`: by Dynamo as one graph, by Thunder's bytecode interpreter, or by
-        Dynamo as several graphs.
+        How the workbench and `jit` turn the program into traces: by Dynamo as one graph, by Thunder's bytecode
+        interpreter, or by Dynamo as several graphs (``parts``).
     parts : mapping of str to str
-        For a program of several graphs: maps ``part1``, ``part2``, … to the part's compiler and fingerprint, such as
-        ``thunder:1f0c4a7be2d9``, or ``eager:…`` if PyTorch runs the part uncompiled. In `choices`, the ids of a part's
-        sites begin with the part's name.
+        For a program with several graphs, maps the name of each part (``part1``, ``part2``, …) to its compiler and
+        fingerprint, such as ``thunder:1f0c4a7be2d9``. The compiler is ``eager`` if PyTorch runs the part uncompiled. In
+        `choices`, the ids of a part's sites begin with the part's name.
     modes : mapping of str to str
-        PyTorch modes under which the program was opened, as in `MODES`. `jit` sets them in each call.
+        PyTorch modes under which the program was opened; see `MODES`. `jit` sets these modes in each call, except
+        ``module``.
     format_version : int
 
     Raises
@@ -130,7 +138,7 @@ class Config:
                     _check_setting(key, value)
                 else:
                     _check_type(f"{name}[{short_repr(key)}]", value, str, "a text")
-            # Copy, so that later changes of the caller's mapping do not change this config.
+            # Copy the mapping, so that the caller cannot change this config later.
             object.__setattr__(self, name, dict(mapping))
         _check_version(self.format_version)
         if self.executor not in executor_names():
@@ -158,7 +166,7 @@ class Config:
             )
 
     def of_part(self, name: str) -> Config:
-        """Return the config of one part of a program of several graphs. Its ids do not contain the part's name."""
+        """Return the config of one part of a program with several graphs. Its ids do not begin with the part's name."""
         return dataclasses.replace(
             self,
             program=f"{self.program} {name}".strip(),
@@ -170,19 +178,19 @@ class Config:
         )
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
-        """Return the config with `choices` added. An option None removes the choice for this site."""
+        """Return this config with `choices` added. If an option is None, the choice at its site is removed instead."""
         merged = {**self.choices, **choices}
         return dataclasses.replace(
             self, choices={site: option for site, option in merged.items() if option is not None}
         )
 
     def differences(self, fingerprint: str, training: bool | None = None) -> str:
-        """Return a sentence on how a program differs from the program of this config; empty if it does not differ.
+        """Describe how a program and the installed packages differ from those of this config; empty if they do not.
 
         Parameters
         ----------
         fingerprint : str
-            Fingerprint of the program. It is not compared if the config has no fingerprint.
+            Fingerprint of the program. It is compared only if the config has a fingerprint.
         training : bool, optional
             Whether the program is a module in training mode; None if the program is not a module.
         """
@@ -210,31 +218,32 @@ class Config:
     def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
         """Return ``thunder.jit(fn, **options)`` with exactly the choices of this config.
 
-        If `capture` is ``dynamo`` or ``parts``, Dynamo captures `fn`. For each new combination of shapes and modes, the
-        first call captures and compiles `fn`.
+        If `capture` is ``dynamo`` or ``parts``, Dynamo captures `fn`. `fn` is captured and compiled in its first call,
+        and again in each call with a new combination of shapes and modes.
 
         Parameters
         ----------
         fn : callable
             The function or module to compile.
         observer : optional
-            Is notified of each stage of the compilation; see `workbench.compiler.fusion.executors.Observer`.
+            Object that is notified of each stage of the compilation; see
+            `workbench.compiler.fusion.executors.Observer`.
         **options
-            Further options of `thunder.jit`.
+            Other arguments of `thunder.jit`.
         """
         from workbench.compiler import api
 
         return api.jit(self, fn, observer=observer, **options)
 
     def text(self, notes: Mapping[str, str] | None = None, *, file: str = "choices.py") -> str:
-        """Return the config as a Python file that `load` can read.
+        """Return the text of a Python file with this config, which `load` can read.
 
         Parameters
         ----------
         notes : mapping of str to str, optional
-            Maps the id of a site to a comment, such as label and source line.
+            Maps the id of a site to the comment that is written above its choice.
         file : str
-            Name of the file, which appears in the docstring of the text.
+            Name of the file. It is part of the docstring at the beginning of the file.
         """
         lines = [
             f'"""Choices for Thunder: {_plain(self.program)} on {self.device}, fused by {self.executor}.',
@@ -274,9 +283,10 @@ class Config:
     def write(
         self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, overwrite: bool = False
     ) -> Path:
-        """Write the result of `text` to a file, completely or not at all. An old file is replaced in one step.
+        """Write the config to a file, and return the path of the file.
 
-        The mode and owner of an old file do not change. If `path` is a link, its target is replaced.
+        The file is written completely or not at all. An existing file is replaced in one step, and keeps its mode and
+        owner. If `path` is a link, the target of the link is replaced.
 
         Parameters
         ----------
@@ -289,7 +299,7 @@ class Config:
         Raises
         ------
         ConfigError
-            If the file cannot be written; the message contains the reason. An old file is then unchanged.
+            If the file cannot be written. The message contains the reason. An existing file is unchanged.
         """
 
         def may_replace(target: Path) -> str:
@@ -335,12 +345,13 @@ class Config:
 
 
 def load(path: str | os.PathLike[str]) -> Config:
-    """Return the config in a file. Nothing in the file is executed.
+    """Read a config from a file. The file is parsed, but not executed.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not a config, or contains anything but literals; the message contains the line.
+        If the file cannot be read, is not a config, or contains values that are not literals. The message contains the
+        line number.
     """
     name = one_line(str(path))
     try:
@@ -351,7 +362,7 @@ def load(path: str | os.PathLike[str]) -> Config:
 
 
 def parse(text: str, name: str = "choices.py") -> Config:
-    """Return the config in the text of a config file. Nothing in the text is executed.
+    """Read a config from the text of a config file. The text is parsed, but not executed.
 
     Parameters
     ----------
@@ -362,14 +373,14 @@ def parse(text: str, name: str = "choices.py") -> Config:
     Raises
     ------
     ConfigError
-        If the text is not a config, or contains anything but literals; the message contains the line.
+        If the text is not a config, or contains values that are not literals. The message contains the line number.
     """
     name = one_line(name)
     return _read_call(_find_call(text, name), text, name)
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of packages that affect the meaning of a choice, for `Config.versions`."""
+    """Return the versions of the installed packages that may change the effect of a choice, for `Config.versions`."""
     versions = {}
     for package in ("lightning-thunder", "torch", "nvfuser-cu128-torch210", "thunder-workbench"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -377,13 +388,8 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def lever_of(site: str) -> str:
-    """Return the name of the lever in the id of a site: the text before the first ``:`` or ``.``."""
-    return re.split(r"[.:]", site, maxsplit=1)[0]
-
-
 def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the choices of one part, with ids that do not contain the part's name."""
+    """Return the choices of the part `name`. The part's name is removed from their ids."""
     return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
 
 
@@ -397,7 +403,10 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _is_config(path: Path) -> bool:
-    """Return whether a file contains only a config, even if its fields are illegal."""
+    """Return whether a file is empty or contains only a config, so that it may be replaced.
+
+    A file with only whitespace counts as empty. The fields of the config may be illegal.
+    """
     try:
         data = paths.read(path, MOST_BYTES)
         if data.strip():
@@ -418,15 +427,16 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""Pattern of a comment, a string, a word, or an operator of Python. All repetitions are possessive, so that matching
-takes linear time.
+"""Pattern of a token of Python code: a comment, a string, a word, or one other character.
+
+All repetitions are possessive, so that matching takes linear time.
 """
 
 
 def _check_lexemes(text: str, name: str) -> None:
-    """Refuse f-strings and very long texts, for which Python's parser would take too long.
+    """Raise `ConfigError` if the text contains an f-string or too many tokens.
 
-    The time of the parser is quadratic in the number of f-strings.
+    Python's parser would take too long: its time is quadratic in the number of f-strings.
     """
     for count, lexeme in enumerate(_LEXEME.finditer(text)):
         if "f" in (lexeme["prefix"] or "").lower():
@@ -437,7 +447,7 @@ def _check_lexemes(text: str, name: str) -> None:
 
 
 def _find_call(text: str, name: str) -> ast.Call:
-    """Return the call ``wb.Config(...)`` in the text of a config file, and refuse any other code."""
+    """Return the call ``wb.Config(...)`` in the text of a config file. Raise `ConfigError` if there is other code."""
     if not text.strip():
         raise ConfigError(f"the config {name} is empty; {_LEGAL}")
     if len(text) > MOST_BYTES:
@@ -445,7 +455,7 @@ def _find_call(text: str, name: str) -> ast.Call:
     _check_lexemes(text, name)
     try:
         with warnings.catch_warnings():
-            # Ignore warnings about invalid escapes in strings, which are read literally.
+            # Ignore warnings about invalid escapes in strings. Python keeps the backslash of such an escape.
             warnings.simplefilter("ignore", SyntaxWarning)
             body = ast.parse(text).body
     except SyntaxError as error:
@@ -504,7 +514,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _read_literal(node: ast.expr, text: str, name: str) -> Any:
-    """Return the value of a literal expression."""
+    """Return the value of a literal expression. Raise `ConfigError` if the expression is not a literal."""
     for part in ast.walk(node):
         if not isinstance(part, ast.Constant | ast.Dict | ast.UnaryOp | ast.USub | ast.Load | ast.List | ast.Tuple):
             raise _code_at(name, text, part if isinstance(part, ast.expr) else node)
@@ -553,7 +563,10 @@ def _check_setting(key: str, value: Any) -> None:
 
 
 def _site_order(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
-    """Return the sort key of a site's id: by lever, settings first, and numbers by value (layer 2 before layer 10)."""
+    """Return the sort key of a site's id. Ids are sorted by lever.
+
+    The settings of a lever come first. Numbers in ids are compared by value, so that layer 2 comes before layer 10.
+    """
     lever = lever_of(site)
     parts = re.findall(r"[0-9]+|[^0-9]+", site, re.ASCII)
     return lever, site[len(lever) :].startswith(":"), [(len(p), p) if p[0] in "0123456789" else (-1, p) for p in parts]
@@ -567,7 +580,7 @@ def _mapping_lines(name: str, mapping: Mapping[str, Any]) -> list[str]:
 
 
 def _literal(value: str | float) -> str:
-    """Return `value` as a Python literal. A string has double quotes unless it contains double quotes."""
+    """Return `value` as a Python literal. A string gets double quotes if it then needs no escapes."""
     text = repr(value)
     if isinstance(value, str) and text.startswith("'") and '"' not in value:
         return f'"{text[1:-1]}"'
@@ -577,7 +590,8 @@ def _literal(value: str | float) -> str:
 def _comment(note: str, site: str) -> str:
     """Return `note` as one line for a comment.
 
-    Characters that are not printable become spaces. If the note begins with the place in `site`, the place is omitted.
+    Unprintable characters become spaces. The id of a site ends with a place, such as ``layers.0.mlp/silu``. If the note
+    begins with this place, it is omitted from the note.
     """
     words = _one_line(note).removeprefix(_one_line(site.partition(":")[2]))
     return textwrap.shorten(words, _COMMENT_WIDTH, placeholder=" …")

@@ -1,11 +1,19 @@
-"""Base classes of levers: `Site`, `Effect`, `Lever`, the registry. A new lever is one file in `workbench/levers/`.
+"""`Lever`: the base class of levers, and their registry. Also `Site`, `Setting` and `Effect`.
 
-A lever defines the sites at which it can be set: `settings` for the whole program, `sites` for single places. A site
-has legal options, and reasons why other options are refused. A lever acts at up to four points of Thunder's pipeline,
-which are all extension points of `thunder.jit`: on the joint trace before fusion, through the options of the fusion
-executor, on the joint trace after fusion, and on the forward and backward traces after the split. Two methods avoid a
-full plan: `replanner` starts from the traces after the split, and `predict` only predicts memory. The compiler calls
-levers only through this file, and contains no lever's name.
+A lever is one kind of decision. A new lever is one file in `workbench/levers/`. A lever defines the sites at which it
+can be set: `settings` for the complete program, `sites` for single places. A site has legal options. For each illegal
+option, it has the reason why the option is refused.
+
+A lever can act at four points of Thunder's pipeline. All of them are extension points of `thunder.jit`:
+
+- on the joint trace before fusion;
+- through the options of the fusion executor;
+- on the joint trace after fusion;
+- on the forward and backward traces after the split.
+
+Two methods of a lever save the time of a full plan: `replanner` edits the split traces of an earlier plan, and
+`predict` only predicts memory. The compiler calls levers only by the methods in this file. It does not contain the name
+of a lever.
 """
 
 from __future__ import annotations
@@ -32,20 +40,21 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effect:
-    """Change of the whole plan under an option: figures of the new plan minus figures of the current plan.
+    """Change of the plan's figures if an option is chosen: those of the new plan minus those of the current plan.
 
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
-        Changes of predicted figures. The change of ``flops`` is the number of recomputed operations.
+        Changes of these predicted figures. The change of ``flops`` is the number of operations that are recomputed in
+        addition.
     fusions, unique_fusions, largest_fusion : int
-        Changes of the number of fusions, of different fusions, and of statements in the largest fusion.
+        Changes of the number of fusions, of unique fusions, and of statements in the largest fusion.
     counts : mapping of str to int
         Changes of the figures in `Plan.counts`.
     changed : tuple of str
         Ids of other sites whose outcome would change, too.
     overlap : OverlapChange or None
-        Change of simulated figures; None if the program has no collectives.
+        Change of the simulated overlap of collectives; None if the program has no collectives.
     """
 
     peak_bytes: int
@@ -62,35 +71,35 @@ class Effect:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Site:
-    """One place where a lever can be set.
+    """A place of a program at which a lever can be set.
 
     Attributes
     ----------
     id : str
-        ``LEVER:PLACE``, or ``LEVER.SETTING`` for a setting of the whole lever. The id is equal in all processes.
+        ``LEVER:PLACE``, or ``LEVER.SETTING`` for a setting. A site has the same id in all processes.
     lever, label : str
         Name of the lever, and a short text for the user.
     source : str
-        The user's line, as ``file.py:12`` and its text; empty if unknown.
+        File, line number and text of the user's source line, such as ``file.py:12  x = f(y)``; empty if unknown.
     options : tuple of str
-        All options, legal or not, in the order in which clicks go through them.
+        All options, legal and illegal, in the order in which repeated clicks select them.
     choice, default : str
         The chosen option, and the option that applies without a choice.
     outcome : str
-        The option that the plan has. It differs from `choice` if the choice leaves the decision open, as ``auto``, or
-        if other choices affect this site.
+        The option in effect in the plan. It differs from `choice` if the choice, such as ``auto``, leaves the decision
+        to the compiler, or if choices at other sites affect this site.
     illegal : mapping of str to str
         Maps an illegal option to the reason why it is refused.
     notes : mapping of str to str
-        Maps an option to its meaning at this site, if the option's name does not say it.
+        Maps an option to a note on its meaning at this site, if its name does not say enough.
     values : tuple of str
-        Names of the affected values in the plan's graph.
+        Names of the values that the site's choice affects, in the plan's graph.
     range : str
-        Description of further legal options that are not in `options`, such as all numbers in a range.
+        Description of legal options that are not listed in `options`, such as all numbers in a range.
     bytes : int
-        Affected bytes; 0 if the site does not concern memory.
+        Bytes of the storage that a choice affects; 0 if the site does not concern memory.
     effect : mapping of str to Effect
-        Maps each legal option other than the current one to its effect on the plan. It is computed on request.
+        Maps each legal option, except `choice`, to its effect on the plan. It is computed on request.
     """
 
     id: str
@@ -109,7 +118,7 @@ class Site:
     effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return one line with the attributes that a user needs for a choice; `Sites` shows all attributes."""
+        """Return one line with the attributes that a user needs to make a choice."""
         legal = tuple(option for option in self.options if option not in self.illegal)
         size = f", bytes={self.bytes}" if self.bytes else ""
         source = f", source={' '.join(self.source.split())!r}" if self.source else ""
@@ -117,11 +126,11 @@ class Site:
 
     @property
     def is_setting(self) -> bool:
-        """Whether this is a setting of the whole lever, ``LEVER.SETTING``."""
+        """Whether this is the site of a setting, with an id ``LEVER.SETTING``."""
         return self.id.startswith(f"{self.lever}.")
 
     def under(self, choice: str, outcome: str) -> Site:
-        """Return the site with this choice and outcome. Equal arguments give the same object."""
+        """Return this site with `choice` and `outcome`. Calls with equal arguments return the same object."""
         found = self._variants.get((choice, outcome))
         if found is None:
             found = self._variants[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
@@ -132,12 +141,12 @@ class Site:
         return {}
 
     def check(self, option: str) -> str:
-        """Return `option` if it is legal here.
+        """Return `option` if it is legal at this site.
 
         Raises
         ------
         ChoiceError
-            If `option` is not legal; the message contains the legal options or the reason for the refusal.
+            If `option` is not legal. The message contains the legal options, or the reason for the refusal.
         """
         if option in self.illegal:
             raise refused_option_error(self.id, option, self.illegal[option])
@@ -150,19 +159,19 @@ class Site:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A choice for a whole lever. Its site has the id ``LEVER.NAME``.
+    """A decision of a lever for the complete program. Its site has the id ``LEVER.NAME``.
 
     Attributes
     ----------
     name, label, default : str
     options : tuple of str
-        Options that the user is offered.
+        The options that the user sees.
     accepts : callable, optional
-        Returns whether a text that is not in `options` is a legal option, too.
+        Returns whether a text that is not in `options` is also a legal option.
     range : str
         Description of the texts that `accepts` accepts.
     applies : callable, optional
-        Returns the reason why the setting has no effect in a `LeverContext`; empty if it has an effect.
+        Takes a `LeverContext`, and returns the reason why the setting has no effect; empty if it has an effect.
     """
 
     name: str
@@ -173,14 +182,14 @@ class Setting:
     range: str = ""
     applies: Callable[[LeverContext], str] | None = None
 
-    def site(self, lever: str, choices: Mapping[str, str], stage: LeverContext) -> Site:
-        """Return the site of the setting under `choices`. If `accepts` accepts the choice, it is one of the options."""
+    def site(self, lever: str, choices: Mapping[str, str], context: LeverContext) -> Site:
+        """Return the site of the setting under `choices`. Its options include the choice if `accepts` accepts it."""
         id = f"{lever}.{self.name}"
         choice = choices.get(id, self.default)
         options = self.options
         if choice not in options and self.accepts is not None and self.accepts(choice):
             options = (*options, choice)
-        why_not = self.applies(stage) if self.applies is not None else ""
+        why_not = self.applies(context) if self.applies is not None else ""
         return Site(
             id=id,
             lever=lever,
@@ -194,14 +203,14 @@ class Setting:
         )
 
     def widen(self, site: Site, option: str) -> Site:
-        """Return the site with `option` among its options, if the setting accepts it."""
+        """Add `option` to the options of the site if `accepts` accepts it. Return the resulting site."""
         if option not in site.options and self.accepts is not None and self.accepts(option):
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
 
 class Replanner(Protocol):
-    """Applies further choices of one lever to the split traces of a plan."""
+    """An object that computes a new plan: it applies choices of one lever to the split traces of an earlier plan."""
 
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
         """Return the plan under all `choices`. `begun` is the `time.perf_counter` at the start of planning.
@@ -209,99 +218,116 @@ class Replanner(Protocol):
         Raises
         ------
         ChoiceError
-            If a choice is refused.
+            If a choice is illegal.
         """
 
 
 class Lever:
-    """One kind of decision. To add one, define a subclass in a new file and decorate it with `register`."""
+    """One kind of decision. To add a lever, define a subclass in a new file and decorate it with `register`.
+
+    Attributes
+    ----------
+    name, title : str
+        Name of the lever, as in the ids of its sites, and the heading that the app shows above its sites.
+    meanings : mapping of str to str
+        Maps an option to a sentence that explains it. Options with a clear name need no entry.
+    only_with_backward : bool
+        Whether the sites of the lever exist only in programs with a backward.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    meanings: ClassVar[Mapping[str, str]] = {}
+    only_with_backward: ClassVar[bool] = False
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings, which are choices for the whole program."""
+        """Return the settings of the lever, each of which applies to the complete program."""
         return ()
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return the sites of single places at which the lever can be set in this program, under `choices`."""
+    def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
+        """Return the sites of the lever at single places of the program, with their choices and outcomes."""
         return []
 
     def widen(self, site: Site, option: str) -> Site:
-        """Return the site with `option` among its options, if the lever accepts an option that is not listed."""
+        """Add `option` to the options of the site if the lever accepts it. Return the resulting site."""
         return site
 
-    def before_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext) -> Any:
-        """Return the claimed joint trace with the choices applied, before fusion."""
+    def explain_outcome(self, site: Site) -> str:
+        """Return a sentence for the user about a site whose outcome differs from its choice."""
+        return f"Set: {site.choice}. In effect: {site.outcome}."
+
+    def before_fusion(self, trace: Any, choices: Mapping[str, str], context: LeverContext) -> Any:
+        """Apply the choices to the joint trace before fusion. Executors are already chosen for its statements."""
         return trace
 
-    def unfused(self, choices: Mapping[str, str], stage: LeverContext) -> Collection[str]:
-        """Return the names of outputs of statements that no fusion may contain."""
+    def unfused(self, choices: Mapping[str, str], context: LeverContext) -> Collection[str]:
+        """Return names of outputs. The statements that make these outputs must stay outside of fusions."""
         return ()
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> FusionOptions:
-        """Return the options of the fusion executor with the choices of this lever applied."""
+        """Apply the choices to the options of the fusion executor, and return the new options."""
         return options
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome) -> Any:
-        """Return the fused joint trace with the choices applied."""
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> Any:
+        """Apply the choices to the joint trace after fusion, and return the new trace."""
         return trace
 
     def after_split(
-        self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, trace: Any, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> tuple[Any, LeverOutcome]:
-        """Return a split trace with the choices applied, and `result`, to which the lever may add data.
+        """Apply the choices to a split trace. Return the new trace, and the outcome with the results of the lever.
 
         The first call is for the forward trace, and the second call is for the backward trace.
         """
-        return trace, result
+        return trace, outcome
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
-        """Return the ids of the choices that a `replanner` can apply to a plan that was made without them."""
+        """Return the ids of those choices that a replanner can apply afterwards to a plan without these choices."""
         return ()
 
-    def replanner(self, plan: Plan, stage: LeverContext, result: LeverOutcome) -> Replanner:
-        """Return a replanner that applies `quick` choices to `plan`. It is called once for each plan.
+    def replanner(self, plan: Plan, context: LeverContext, outcome: LeverOutcome) -> Replanner:
+        """Return a replanner that applies the choices of `quick` to `plan`. It is created once for each plan.
 
         Parameters
         ----------
         plan : Plan
-            A plan without `quick` choices.
-        stage : LeverContext
-        result : LeverOutcome
-            Result of the choices of `plan`.
+            A plan without the choices of `quick`.
+        context : LeverContext
+        outcome : LeverOutcome
+            Results of the levers for `plan`.
         """
         raise NotImplementedError(f"{self.name}: no choice is quick")
 
-    def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
-        """Predict the memory of a program without fusions under `choices` of this lever, without a plan.
+    def predict(self, choices: Mapping[str, str], context: LeverContext) -> Prediction | None:
+        """Predict the memory under `choices` of this lever without a plan, for a program without fusions.
 
         Returns
         -------
         Prediction or None
-            None if this needs a plan.
+            None if the memory cannot be predicted without a plan.
         """
         return None
 
 
 def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal: bool = True) -> None:
-    """Refuse choices that are not texts, and options that a site lacks or refuses.
+    """Raise an error if an id or an option is not a string, or if a site does not have its option, or refuses it.
 
     Parameters
     ----------
     choices : mapping of str to str
     *known : mapping of str to Site
-        Each maps ids to sites, for example without choices and under `choices`. An option is legal if it is legal at
-        one of the sites with its id, because other choices can make it legal.
+        Each argument maps ids to sites, for example the sites without choices, and the sites under `choices`. One id
+        may have several sites, because other choices can make an option legal. An option is legal if it is legal at one
+        of them.
     legal : bool
-        Whether to refuse illegal options, too. If false, only options that a site lacks are refused.
+        Whether options in `Site.illegal` are errors, too. If false, only check that a site has the option.
 
     Raises
     ------
     ChoiceError
-        If a choice is refused; the message contains the legal options or the reason for the refusal.
+        If a check fails. The message contains the legal options, or the reason for the refusal.
     """
     check_texts(choices)
     for id, option in choices.items():
@@ -313,7 +339,7 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
 
 
 def check_texts(choices: Mapping[str, str]) -> None:
-    """Refuse choices whose id or option is not a text."""
+    """Raise `ChoiceError` if an id or an option in `choices` is not a string."""
     for id, option in choices.items():
         if not all(isinstance(given, str) for given in (id, option)):
             raise ChoiceError(
@@ -322,7 +348,7 @@ def check_texts(choices: Mapping[str, str]) -> None:
 
 
 def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> ChoiceError:
-    """Return the error for an id that no site of a program has. The message contains the most similar ids."""
+    """Return the error for an id without a site. The message contains the most similar ids."""
     return ChoiceError(
         f"{program} has no site {short_repr(id)}{suggest_names(id, list(site_ids))}",
         id,
@@ -330,13 +356,13 @@ def unknown_site_error(program: str, id: str, site_ids: Collection[str]) -> Choi
     )
 
 
-def only_with_fusions(stage: LeverContext) -> str:
-    """Return why a setting on fusions has no effect if the executor makes none; a value for `Setting.applies`."""
-    return "" if stage.fuses else f"the {stage.executor} executor makes no fusions"
+def only_with_fusions(context: LeverContext) -> str:
+    """Return why a setting for fusions has no effect; empty if the executor fuses. For `Setting.applies`."""
+    return "" if context.fuses else f"the {context.executor} executor makes no fusions"
 
 
 def lever_of(id: str) -> str:
-    """Return the name of the lever in the id of a site."""
+    """Return the name of the lever in the id of a site: the text before the first ``:`` or ``.``."""
     return re.split(r"[.:]", id, maxsplit=1)[0]
 
 
@@ -349,7 +375,7 @@ _REGISTRY: dict[str, Lever] = {}
 
 
 def register(cls: type[Lever]) -> type[Lever]:
-    """Register a lever under its `name`; a class decorator."""
+    """Register a lever under its `name`. Use this function as a class decorator."""
     _REGISTRY[cls.name] = cls()
     return cls
 
@@ -360,7 +386,7 @@ def unregister(name: str) -> None:
 
 
 def lever_named(name: str) -> Lever:
-    """Return the lever with this name."""
+    """Return the lever `name`."""
     return next(lever for lever in all_levers() if lever.name == name)
 
 
@@ -373,13 +399,16 @@ def all_levers() -> tuple[Lever, ...]:
 
 @functools.lru_cache(maxsize=1)
 def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
-    # Import only after a change of the folder, because each plan looks up the levers some ten times.
+    # The result is cached, because each plan looks up the levers about ten times. A changed folder is imported again.
     for module in pkgutil.iter_modules([folder for folder, _ in folders]):
         importlib.import_module(f"workbench.levers.{module.name}")
 
 
 def widen_site(site: Site, option: str) -> Site:
-    """Return a site with `option` among its options, if its lever accepts it, such as a number that is not listed."""
+    """Add `option` to the options of `site` if its lever accepts it. Return the resulting site.
+
+    For example, a setting may accept numbers that are not listed in its options.
+    """
     for lever in all_levers():
         for setting in lever.settings():
             if f"{lever.name}.{setting.name}" == site.id:

@@ -1,4 +1,9 @@
-"""Compute the places of collectives from choices, and the sites of collectives, for the lever `waits`."""
+"""Compute the positions of collectives from choices, and describe the sites of collectives. For the lever `waits`.
+
+A collective has two statements: its issue, which starts it, and its wait, after which its result can be read. A bucket
+is a buffer that several collectives share, so that one collective replaces them. A slot is the position of a statement
+in its trace.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ LATE, EARLY = "late", "early"
 
 
 POLICY = "policy"
-"""Default option of a site: follow the setting of the lever."""
+"""Default option of a collective's site: the lever's setting decides."""
 
 
 END = "end"
@@ -62,7 +67,10 @@ ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("iss
 
 
 def buckets_in(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[list[Collective]]:
-    """Return the buckets under `choices`. They do not contain collectives whose own site has a choice."""
+    """Return the collectives in each bucket under `choices`.
+
+    A collective with a choice at one of its own sites is not in a bucket.
+    """
     option = choices.get(f"{WAITS}.bucket", NONE)
     if option == NONE:
         return []
@@ -86,10 +94,13 @@ def _site_ids(issue: str) -> tuple[str, str]:
 def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[Key]:
     """Return the sort key of each statement of a schedule under `choices`.
 
+    `CollectiveSchedule.arrange` sorts the statements by these keys.
+
     Raises
     ------
     ChoiceError
-        If a choice ``at(...)`` is outside of the legal range; the message contains the range or its bound.
+        If an option ``at(STATEMENT)`` names an unknown statement, or a statement outside of the legal range. The
+        message contains the legal range, or the end of it that is exceeded.
     """
     choices = choices_left(choices)
     found: list[Key] = [
@@ -134,7 +145,7 @@ def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[
 
 
 def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
-    """Return how many of the last collectives in `in_flight` may be in flight together with `collective`."""
+    """Return how many of the last collectives in `in_flight` may still have no wait when `collective` is issued."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
     room = limit * bucketing.MIB - collective.nbytes
@@ -146,14 +157,14 @@ def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], li
 
 
 def choices_left(choices: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the choices that still act after the split, without settings that have acted before fusion."""
+    """Return the choices that act after the split: those without settings that have acted before fusion."""
     if choices.get(STAGE) != BEFORE_FUSION:
         return choices
     return {id: option for id, option in choices.items() if id not in (STAGE, *ORDERING)}
 
 
 def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return the choice at the collective's issue site, and the effective options of its issue and of its wait."""
+    """Return three options of a collective: chosen for its issue, in effect for its issue, in effect for its wait."""
     issue_id, wait_id = site_ids(collective)
     own = choices.get(issue_id, POLICY)
     issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
@@ -175,7 +186,7 @@ def _wait_slot(schedule: CollectiveSchedule, collective: Collective, option: str
 
 
 def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option: str) -> int:
-    """Return the slot that the option ``at(...)`` names; raise `ChoiceError` if it is not legal."""
+    """Return the slot of the statement in an option ``at(STATEMENT)``. Raise `ChoiceError` if it is not legal."""
     match = AT.fullmatch(option)
     assert match is not None
     names = (*schedule.names, END)
@@ -196,7 +207,7 @@ def _slot(schedule: CollectiveSchedule, collective: Collective, id: str, option:
 
 
 def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> None:
-    """Refuse choices ``at(...)`` that place a wait before the issue of the same collective."""
+    """Raise `ChoiceError` if two options ``at(STATEMENT)`` put a wait before the issue of the same collective."""
     for collective in schedule.collectives:
         issue_id, wait_id = site_ids(collective)
         issue, wait = choices.get(issue_id), choices.get(wait_id)
@@ -211,21 +222,21 @@ def _check_pairs(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> No
 
 
 def legal_range(schedule: CollectiveSchedule, collective: Collective) -> str:
-    """Return text on the options ``at(STATEMENT)`` that are legal for a collective and its wait."""
+    """Return a text with the first and the last legal option ``at(STATEMENT)`` of a collective's issue and wait."""
     names = (*schedule.names, END)
     low, high = schedule.low[collective.issue], schedule.high[collective.wait]
     return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
 
 
 def sites_of(
-    schedule: CollectiveSchedule, collective: Collective, choices: Mapping[str, str], stage: LeverContext
+    schedule: CollectiveSchedule, collective: Collective, choices: Mapping[str, str], context: LeverContext
 ) -> list[Site]:
     """Return a collective's two sites: one for its issue, and one for its wait."""
     issue_id, wait_id = site_ids(collective)
     _, issue, wait = _options(collective, choices)
     names = (*schedule.names, END)
     first = names[schedule.high[collective.wait]]
-    source = stage.describe(schedule.outputs[schedule.high[collective.wait]])[1] if collective.read else ""
+    source = context.describe(schedule.outputs[schedule.high[collective.wait]])[1] if collective.read else ""
     label = f"{collective.place}, first read by {first}" if collective.read else f"{collective.place}, returned"
     shown = (POLICY, STOCK, EARLIEST, CONSUMER, JUST_IN_TIME)
     found = []
@@ -255,23 +266,25 @@ def sites_of(
 
 
 def only_orders(id: str, choices: Mapping[str, str]) -> bool:
-    """Return whether a choice at the site `id` only reorders statements, and changes none of them."""
+    """Return whether a choice at the site `id` only reorders statements, so that all statements stay the same."""
     if id in ORDERING:
         return choices.get(STAGE) != BEFORE_FUSION
-    # With buckets, a choice for a single collective also takes the collective out of its bucket.
+    # With buckets, a choice for a single collective also removes the collective from its bucket.
     return id.startswith(f"{WAITS}:") and choices.get(BUCKET, NONE) == NONE
 
 
 def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
-    """Return the settings that a search tries.
+    """Return the orders of collectives that a search tries. Each order is a set of choices for settings.
 
-    Collectives are issued just in time, or in the order of their consumers with different limits for the number or
-    bytes of collectives in flight. Each setting is tried with gradients issued early and with gradients in stock order.
+    Collectives are issued right before their waits, or in the order in which their results are first read. In the
+    second case, several limits of the collectives in flight, by number and by bytes, are tried. Each of these orders is
+    tried twice: reductions of gradients are issued early, or in stock order.
 
     Parameters
     ----------
     limit_bytes : int, optional
-        Limit for the bytes of results in flight. Only limits up to this value are tried, including the value itself.
+        Limit of the bytes in flight that every order must meet. Options ``in_flight(NMiB)`` with a higher limit are not
+        tried. The value is rounded down to MiB.
     """
     sizes = [1 << power for power in range(6, 15)]
     if limit_bytes is not None:
@@ -288,7 +301,7 @@ def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
 
 
 def drop_order(choices: Mapping[str, str]) -> dict[str, str]:
-    """Return the choices that do more than reorder collectives."""
+    """Remove the choices that only reorder collectives, and return the others."""
     return {id: option for id, option in choices.items() if not only_orders(id, choices)}
 
 
@@ -298,23 +311,23 @@ def sites_under(
     choices: Mapping[str, str],
     settings: Sequence[Setting],
 ) -> tuple[Site, ...]:
-    """Return the sites of a plan after choices that only reorder its collectives.
+    """Return the sites of a plan after its collectives were reordered.
 
     Parameters
     ----------
     sites : sequence of Site
-        All sites of the plan before these choices.
+        All sites of the plan before the reordering.
     communication : mapping of str to CollectiveSchedule
         The schedules of this plan.
     choices : mapping of str to str
-        All choices, including those that reorder.
+        All choices, including those that reorder collectives.
     settings : sequence of Setting
         The settings of the lever `waits`.
 
     Raises
     ------
     ChoiceError
-        If a setting has no such option.
+        If a choice is not an option of its setting, or if the setting does not apply to the program.
     """
     moved: dict[str, tuple[str, str]] = {id: (option, option) for id, option in choices.items() if id in ORDERING}
     for schedule in communication.values():

@@ -1,7 +1,8 @@
 """Lever `copies`: how in-place copies are compiled, and whether fences split fusions.
 
-With nvFuser, each copy has a policy for its `set`. Each fence, which is Thunder's `update_aliases`, is kept or dropped;
-a fence splits fusions. With torch.compile, a copy runs inside of a region or outside.
+With nvFuser, each copy has an option that decides whether the fusion's definition contains a `set`, an explicit copy of
+the value, before the in-place copy. A fence is Thunder's statement `update_aliases`. It splits fusions; each fence is
+kept or dropped. With torch.compile, each copy runs inside or outside of a region, that is, a fusion of torch.compile.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from workbench.compiler.fusion.executors import FusionOptions
 from workbench.compiler.fusion.inductor_write_hazards import find_excluded_copies
@@ -34,41 +35,41 @@ IN, OUT = "in", "out"
 
 
 SETS, REGIONS = "sets", "regions"
-"""Values of `Executor.copies`: copies have a policy for their `set`, or are inside or outside of regions."""
+"""Values of `Executor.copies`. `SETS`: each copy has an option for its `set`. `REGIONS`: it is inside or outside."""
 
 
-def _subject_of(stage: LeverContext) -> str:
-    return executor_named(stage.executor).copies
+def _subject_of(context: LeverContext) -> str:
+    return executor_named(context.executor).copies
 
 
 def _applies_to(about: str, reason: str) -> Any:
-    def applies(stage: LeverContext) -> str:
-        return only_with_fusions(stage) or ("" if _subject_of(stage) == about else reason)
+    def applies(context: LeverContext) -> str:
+        return only_with_fusions(context) or ("" if _subject_of(context) == about else reason)
 
     return applies
 
 
-def _copies(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
-    """Return, for each copy, the id of its site, the copy, and the claimed statement that contains it."""
-    return stage.get_or_make("copies", lambda stage: tuple(_find_copies(stage)))
+def _copies(context: LeverContext) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
+    """Return three items for each copy: the id of its site, the copy, and the statement that contains the copy."""
+    return context.get_or_make("copies", lambda context: tuple(_find_copies(context)))
 
 
-def _find_copies(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
-    for bsym in stage.claimed.bound_symbols:
+def _find_copies(context: LeverContext) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
+    for bsym in context.claimed.bound_symbols:
         inside = [leaf for leaf in copy_sets.leaves([bsym]) if copy_sets.is_copy(leaf)]
         for i, leaf in enumerate(inside):
-            place = stage.value_id(bsym.flat_proxy_outs[0].name if bsym.flat_proxy_outs else leaf.output.name)
+            place = context.value_id(bsym.flat_proxy_outs[0].name if bsym.flat_proxy_outs else leaf.output.name)
             yield f"copies:{place}" + (f".copy{i}" if i else ""), leaf, bsym
 
 
-def _fences(stage: LeverContext) -> Sequence[tuple[str, BoundSymbol]]:
-    return stage.get_or_make("fences", lambda stage: tuple(_find_fences(stage)))
+def _fences(context: LeverContext) -> Sequence[tuple[str, BoundSymbol]]:
+    return context.get_or_make("fences", lambda context: tuple(_find_fences(context)))
 
 
-def _find_fences(stage: LeverContext) -> Iterator[tuple[str, BoundSymbol]]:
-    for bsym in stage.claimed.bound_symbols:
+def _find_fences(context: LeverContext) -> Iterator[tuple[str, BoundSymbol]]:
+    for bsym in context.claimed.bound_symbols:
         if copy_sets.is_fence(bsym) and bsym.flat_proxy_outs:
-            yield f"copies:{stage.value_id(bsym.flat_proxy_outs[0].name)}", bsym
+            yield f"copies:{context.value_id(bsym.flat_proxy_outs[0].name)}", bsym
 
 
 def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> str:
@@ -87,25 +88,27 @@ def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> st
     return ""
 
 
-def _views_beside_fences(stage: LeverContext) -> dict[str, tuple[str, str]]:
-    """Find fences of a single value that must stay, because a fusion could otherwise compute a view.
+def _views_beside_fences(context: LeverContext) -> dict[str, tuple[str, str]]:
+    """Find the fences of a single value that must stay, because otherwise a fusion could compute a view.
+
+    Fences of several values are never dropped. If a fence of a single value is dropped, all statements between the
+    fence of several values before it and the one after it could become one fusion. If one of these statements makes a
+    view of memory that has several names, the fence of the single value must stay.
 
     Returns
     -------
     dict of str to (str, str)
-        Maps the value of such a fence to the view and to the value of which it is a view. The view is between the same
-        two fences of several values as the fence. Fences of several values are never dropped, and everything between
-        two of them could become one fusion.
+        Maps the value of each fence that must stay to the names of the view and of the viewed value.
     """
-    together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
+    together = [fence for _, fence in _fences(context) if len(fence.flat_proxy_args) > 1]
     if not together:
         return {}
-    memory = copy_sets.MemoryAliases(stage.claimed.bound_symbols)
+    memory = copy_sets.MemoryAliases(context.claimed.bound_symbols)
     shared = {memory.base(fence.flat_proxy_args[0].name) for fence in together}
     found: dict[str, tuple[str, str]] = {}
     alone: list[str] = []
     views: list[tuple[str, str]] = []
-    for bsym in stage.claimed.bound_symbols:
+    for bsym in context.claimed.bound_symbols:
         given, made = bsym.flat_proxy_args, bsym.flat_proxy_outs
         if (copy_sets.is_fence(bsym) and len(given) > 1) or bsym.sym.id is PrimIDs.RETURN:
             found.update(dict.fromkeys(alone, views[0]) if views else {})
@@ -120,7 +123,10 @@ def _views_beside_fences(stage: LeverContext) -> dict[str, tuple[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class _CopySite:
-    """A site of a copy that can be inside or outside of a region, or of a PyTorch function that computes and writes.
+    """Site of a copy that can be inside or outside of a region.
+
+    A PyTorch function that computes and then writes in place, such as a batch norm, runs completely inside or outside
+    of a region. All its copies have one site.
 
     Attributes
     ----------
@@ -129,7 +135,7 @@ class _CopySite:
     names : tuple of str
         Names of the results of the copy or of the function.
     statement : BoundSymbol
-        The claimed statement that contains the copy or calls the function.
+        The statement that contains the copy or calls the function.
     why_not : dict of str to str
         Maps the option `IN` or `OUT` to the reason why it is illegal. At most one option is illegal.
     """
@@ -140,15 +146,15 @@ class _CopySite:
     why_not: dict[str, str]
 
 
-def _placed_copies(stage: LeverContext) -> Sequence[_CopySite]:
-    return stage.get_or_make("placed", lambda stage: tuple(_find_placed_copies(stage)))
+def _placed_copies(context: LeverContext) -> Sequence[_CopySite]:
+    return context.get_or_make("placed", lambda context: tuple(_find_placed_copies(context)))
 
 
-def _find_placed_copies(stage: LeverContext) -> Iterator[_CopySite]:
-    why_not_in = {found.output: found.why for found in find_excluded_copies(stage.claimed.bound_symbols)}
-    put_off = _deferred_copies(stage)
-    # A statement may contain several copies that cannot be separated, such as a batch norm.
-    for _, group in itertools.groupby(_copies(stage), lambda copy: id(copy[2])):
+def _find_placed_copies(context: LeverContext) -> Iterator[_CopySite]:
+    why_not_in = {found.output: found.why for found in find_excluded_copies(context.claimed.bound_symbols)}
+    put_off = _deferred_copies(context)
+    # The copies in a statement such as a batch norm cannot be separated, so they get one site.
+    for _, group in itertools.groupby(_copies(context), lambda copy: id(copy[2])):
         found = list(group)
         bsym = found[0][2]
         copied = [(place, leaf.output.name) for place, leaf, _ in found]
@@ -168,26 +174,32 @@ _PUT_OFF = (
 )
 
 
-def _deferred_copies(stage: LeverContext) -> set[str]:
-    returned = stage.claimed.bound_symbols[-1].args[0]
+def _deferred_copies(context: LeverContext) -> set[str]:
+    returned = context.claimed.bound_symbols[-1].args[0]
     if "fw_flat_out" not in returned:
-        # Nothing requires a gradient, so there is no split.
+        # No value requires a gradient, so there is no backward into which a copy could move.
         return set()
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
-    inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
-    opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _open_statement(bsym, inside)]
+    inside = {leaf.output.name for _, leaf, _ in _copies(context)}
+    opened = [part for bsym in context.claimed.bound_symbols[:-1] for part in _open_statement(bsym, inside)]
     return copy_sets.deferred_results(opened, needed)
 
 
 @register
 class Copies(Lever):
-    """How in-place copies are compiled."""
+    """Decides how in-place copies are compiled, and whether fences are kept."""
 
     name = "copies"
     title = "In-place copies"
+    meanings: ClassVar[Mapping[str, str]] = {
+        "in": "The copy runs inside a region, with what is compiled there.",
+        "out": "The copy runs by itself, between regions.",
+        "keep": "A fence, kept: fusions end there, so that memory with two names is written in order.",
+        "drop": "No fence: fusions reach across.",
+    }
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings for all copies and for all fences."""
+        """Return three settings: the `set` of all copies, all fences, and whether all copies are inside of regions."""
         nvfuser = _applies_to(SETS, "torch.compile puts no set before a copy and does not split at fences")
         return (
             Setting(
@@ -213,17 +225,17 @@ class Copies(Lever):
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
+    def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
         """Return one site for each copy and, with nvFuser, one site for each fence."""
-        if _subject_of(stage) == REGIONS:
-            return list(self._region_sites(stage, choices))
-        if _subject_of(stage) == SETS:
-            return [*self._set_sites(stage, choices, result), *self._fence_sites(stage, choices)]
+        if _subject_of(context) == REGIONS:
+            return list(self._region_sites(context, choices))
+        if _subject_of(context) == SETS:
+            return [*self._set_sites(context, choices, outcome), *self._fence_sites(context, choices)]
         return []
 
-    def _region_sites(self, stage: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
-        for placed in _placed_copies(stage):
-            label, source = stage.describe(placed.statement.flat_proxy_outs[0].name)
+    def _region_sites(self, context: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
+        for placed in _placed_copies(context):
+            label, source = context.describe(placed.statement.flat_proxy_outs[0].name)
             default = _legal(choices.get("copies.region", IN), placed.why_not)
             yield Site(
                 id=placed.id,
@@ -238,11 +250,11 @@ class Copies(Lever):
                 values=placed.names,
             )
 
-    def _set_sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> Iterator[Site]:
+    def _set_sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> Iterator[Site]:
         default = choices.get("copies.policy", copy_sets.ALWAYS)
-        facts = _copy_facts(result)
-        for id, leaf, bsym in _copies(stage):
-            label, source = stage.describe(bsym.flat_proxy_outs[0].name)
+        facts = _copy_facts(outcome)
+        for id, leaf, bsym in _copies(context):
+            label, source = context.describe(bsym.flat_proxy_outs[0].name)
             fact = facts.get(leaf.output.name)
             illegal = {}
             if fact is not None and fact.needs_set:
@@ -263,10 +275,10 @@ class Copies(Lever):
                 values=(leaf.output.name,),
             )
 
-    def _fence_sites(self, stage: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
-        beside = stage.get_or_make("beside views", _views_beside_fences)
-        for id, fence in _fences(stage):
-            label, source = stage.describe(fence.flat_proxy_outs[0].name)
+    def _fence_sites(self, context: LeverContext, choices: Mapping[str, str]) -> Iterator[Site]:
+        beside = context.get_or_make("beside views", _views_beside_fences)
+        for id, fence in _fences(context):
+            label, source = context.describe(fence.flat_proxy_outs[0].name)
             reason = _why_no_drop(fence, beside)
             default = KEEP if reason else choices.get("copies.fences", KEEP)
             yield Site(
@@ -282,19 +294,19 @@ class Copies(Lever):
                 values=tuple(a.name for a in fence.flat_proxy_args),
             )
 
-    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        """Drop fences (nvFuser), or take copies out of regions (torch.compile)."""
-        if _subject_of(stage) == SETS:
-            return self._drop_fences(trace, choices, stage)
-        if _subject_of(stage) == REGIONS:
-            return self._copies_out(trace, choices, stage)
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext) -> TraceCtx:
+        """Return the joint trace without the dropped fences, or with copies moved out of torch.compile's regions."""
+        if _subject_of(context) == SETS:
+            return self._drop_fences(trace, choices, context)
+        if _subject_of(context) == REGIONS:
+            return self._copies_out(trace, choices, context)
         return trace
 
-    def _drop_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
+    def _drop_fences(self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext) -> TraceCtx:
         policy = choices.get("copies.fences", KEEP)
         dropped: set[str] = set()
-        beside = stage.get_or_make("beside views", _views_beside_fences)
-        for id, fence in _fences(stage):
+        beside = context.get_or_make("beside views", _views_beside_fences)
+        for id, fence in _fences(context):
             reason = _why_no_drop(fence, beside)
             if reason and choices.get(id) == DROP:
                 raise refused_option_error(id, DROP, reason)
@@ -313,19 +325,19 @@ class Copies(Lever):
         edited.set_provenance(TraceProvenance("Alias fences dropped"))
         return edited
 
-    def unfused(self, choices: Mapping[str, str], stage: LeverContext) -> set[str]:
-        """Return the names of the results of copies that must be outside of regions.
+    def unfused(self, choices: Mapping[str, str], context: LeverContext) -> set[str]:
+        """Return the names of the results of those copies that run outside of regions under `choices`.
 
         Raises
         ------
         ChoiceError
             If a choice for a copy is illegal.
         """
-        if _subject_of(stage) != REGIONS:
+        if _subject_of(context) != REGIONS:
             return set()
         policy = choices.get("copies.region", IN)
         out: set[str] = set()
-        for placed in _placed_copies(stage):
+        for placed in _placed_copies(context):
             choice = choices.get(placed.id, _legal(policy, placed.why_not))
             if choice in placed.why_not:
                 raise refused_option_error(placed.id, choice, placed.why_not[choice])
@@ -333,8 +345,8 @@ class Copies(Lever):
                 out.update(placed.names)
         return out
 
-    def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        out = self.unfused(choices, stage)
+    def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext) -> TraceCtx:
+        out = self.unfused(choices, context)
         if not out:
             return trace
         edited = from_trace(trace)
@@ -344,14 +356,14 @@ class Copies(Lever):
         return edited
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> FusionOptions:
-        """Set the policies for the `set` of each copy."""
-        if _subject_of(stage) != SETS:
+        """Return the options of the fusion executor, with an option for the `set` of each copy."""
+        if _subject_of(context) != SETS:
             return options
         single: dict[str, str] = {}
-        facts = _copy_facts(result)
-        for id, leaf, _ in _copies(stage):
+        facts = _copy_facts(outcome)
+        for id, leaf, _ in _copies(context):
             if id in choices:
                 fact = facts.get(leaf.output.name)
                 if fact is not None and fact.needs_set and not copy_sets.has_set(choices[id], fact):
@@ -362,23 +374,23 @@ class Copies(Lever):
 
 
 def _legal(option: str, illegal: Mapping[str, str]) -> str:
-    """Return `option` if it is legal, else the other one of `IN` and `OUT`."""
+    """Return `option`, which is `IN` or `OUT`, if it is legal. Otherwise, return the other of the two."""
     return option if option not in illegal else IN if option == OUT else OUT
 
 
-def _copy_facts(result: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
-    if result.partitioned is None:
+def _copy_facts(outcome: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
+    if outcome.partitioned is None:
         return {}
     return {
         fact.output: fact
-        for bsym in result.partitioned.bound_symbols
+        for bsym in outcome.partitioned.bound_symbols
         if bsym.sym.is_fusion
         for fact in copy_sets.copy_facts(bsym)
     }
 
 
 def _open_statement(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
-    """Yield a statement, or its parts if it contains a copy to a value in `out` that can be separated."""
+    """Yield a statement, or its parts if one of them is a copy that must be separated: its result is in `out`."""
     if not bsym.subsymbols or copy_sets.is_copy(bsym) or runs_whole(bsym):
         yield bsym
         return

@@ -1,9 +1,9 @@
 """Lever `order`: the order in which statements run.
 
-The lever acts on the forward and backward traces after the split. Therefore fusions and saved storages stay the same,
-and only whole fusions move. `workbench.analysis.order.min_peak_order` finds the constraints in the plan's graph, and
-the order with the least predicted peak. Collectives do not move, and no statement moves past a collective, so all ranks
-issue collectives in the same order.
+The lever edits the forward and backward traces after the split. Therefore, it changes neither fusions nor saved
+storages, and all statements of a fusion move together. `workbench.analysis.order.min_peak_order` finds in the plan's
+graph which statements must stay in order, and searches for the order with the least predicted peak. Collectives do not
+move, and no statement moves past a collective, so all ranks issue collectives in the same order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.analysis.graphs.reorder_graph import top_rows
 from workbench.analysis.order import order_groups
 from workbench.analysis.order.min_peak_order import (
     HalfStep,
-    changes_order_late,
+    are_already_late,
     just_in_time,
     least_peak,
     order_constraints,
@@ -51,13 +51,13 @@ _WAYS: dict[str, Callable[[HalfStep], list[int]]] = {
 
 @register
 class Order(Lever):
-    """The order of statements."""
+    """Decides the order of statements."""
 
     name = "order"
     title = "Order of statements"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return settings for all statements, for each side, for gradients, and for in-place updates."""
+        """Return five settings: for all statements, the forward, the backward, gradients, and in-place updates."""
         return (
             Setting(
                 name="statements",
@@ -98,12 +98,12 @@ class Order(Lever):
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
-        """Return one site for the recomputed statements of each layer."""
-        graph = result.execution
+    def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
+        """Return a site for each layer that has recomputed statements."""
+        graph = outcome.execution
         if graph is None:
-            # Without a plan, as in a replayed config, the sites are known from `after_split`.
-            return [_site(id, choices, outcome) for id, outcome in result.ordered.items()]
+            # If a config is replayed, there is no execution graph. Use the sites that `after_split` has recorded.
+            return [_site(id, choices, order) for id, order in outcome.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []
         half, way = order_constraints(graph, BACKWARD), _order_of_side(choices, BACKWARD)
@@ -111,27 +111,27 @@ class Order(Lever):
         for layer, members in order_groups.recomputed_by_layer(graph, half).items():
             id = RECOMPUTED + layer
             choice = choices.get(id, AS_ALL)
-            outcome = result.ordered.get(id, STOCK)
+            order = outcome.ordered.get(id, STOCK)
             illegal: dict[str, str] = {}
             if way == LEAST_PEAK:
                 why_not = f"{BACKWARDS} is {LEAST_PEAK}, which determines the position of these statements"
                 illegal = dict.fromkeys((STOCK, JUST_IN_TIME), why_not)
-            elif outcome == STOCK and changes_order_late(half, set(members)):
+            elif order == STOCK and are_already_late(half, set(members)):
                 illegal = {JUST_IN_TIME: "each of these statements is already right before its first reader"}
             illegal.pop(choice, None)
-            found.append(dataclasses.replace(_site(id, choices, outcome), illegal=illegal))
+            found.append(dataclasses.replace(_site(id, choices, order), illegal=illegal))
         return found
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
-        """Reorder a split trace, and record the result of the order of each site."""
+        """Put a split trace into the chosen order. Return it, and the outcome with the order in effect at each site."""
         if not any(id.startswith(("order.", "order:")) for id in choices):
-            return trace, result
+            return trace, outcome
         backward = TraceTag.BACKWARD in trace.tags
-        graph = read_execution(result.forward, trace, stage) if backward and result.forward else None
+        graph = read_execution(outcome.forward, trace, context) if backward and outcome.forward else None
         if graph is None:
-            graph = read_execution(trace, None, stage)
+            graph = read_execution(trace, None, context)
         side = BACKWARD if backward else FORWARD
         outcomes: dict[str, str] = {}
         found = reorder_sides(graph, lambda half: _arrange(graph, half, side, choices, outcomes), [side])
@@ -144,13 +144,13 @@ class Order(Lever):
             statements = [b for b in trace.bound_symbols if is_statement(b)]
             wanted = [statements[place[int(row)]] for row in found.order[first:]]
             trace = collective_constraints.apply_order(trace, wanted, "Statements in another order")
-        result = dataclasses.replace(
-            result,
-            forward=result.forward or trace,
-            moved_statements=result.moved_statements + found.moved,
-            ordered={**result.ordered, **outcomes},
+        outcome = dataclasses.replace(
+            outcome,
+            forward=outcome.forward or trace,
+            moved_statements=outcome.moved_statements + found.moved,
+            ordered={**outcome.ordered, **outcomes},
         )
-        return trace, result
+        return trace, outcome
 
 
 def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
@@ -169,7 +169,7 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
 
 
 def _order_of_side(choices: Mapping[str, str], side: int) -> str:
-    """Return the option that applies to all statements of a side."""
+    """Return the option that `choices` give all statements of a side, that is, of the forward or of the backward."""
     of_all = choices.get(STATEMENTS, STOCK)
     asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, AS_ALL)
     return of_all if asked == AS_ALL else asked
@@ -178,7 +178,10 @@ def _order_of_side(choices: Mapping[str, str], side: int) -> str:
 def _arrange(
     graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> list[int]:
-    """Return the statements of a side in their new order. The outcome of each site is added to `outcomes`."""
+    """Return the statements of a side in the chosen order, and store the option in effect at each site in `outcomes`.
+
+    A move is not made if it would increase the predicted peak.
+    """
     way = _order_of_side(choices, side)
     order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)
     for id, move, members in _moves(graph, half, side, choices, outcomes):
@@ -205,7 +208,8 @@ def _moves(
         asked = {id: choices.get(id, AS_ALL) for id in groups}
         outcomes.update(dict.fromkeys(groups, STOCK))
         late_ids = [id for id, option in asked.items() if (default if option == AS_ALL else option) == JUST_IN_TIME]
-        # Try to move all layers together first: recomputed statements of a layer may read those of a different layer.
+        # First try to move the recomputed statements of all layers together: a recomputed statement of one layer may
+        # read values that another layer recomputes.
         yield "", order_late, [place for id in late_ids for place in groups[id]]
         for id in late_ids:
             yield id, order_late, groups[id]
@@ -215,12 +219,12 @@ def _moves(
         yield UPDATES, order_early, order_groups.update_statements(graph, half)
 
 
-def _only_with_backward(stage: LeverContext) -> str:
-    return "" if stage.has_backward else "the program has no backward"
+def _only_with_backward(context: LeverContext) -> str:
+    return "" if context.has_backward else "the program has no backward"
 
 
-def _only_with_updates(stage: LeverContext) -> str:
-    if (stage.graph.statements.flags & StatementFlag.INPLACE).any():
+def _only_with_updates(context: LeverContext) -> str:
+    if (context.graph.statements.flags & StatementFlag.INPLACE).any():
         return ""
     return (
         "no statement writes in place. An optimizer's updates are in a separate program, which runs after backward() "

@@ -1,10 +1,14 @@
-"""Lever `remat`: which values a fusion passes to another fusion, and which values the reading fusion recomputes."""
+"""Lever `remat`: which values one fusion passes to another, and which the receiving fusion recomputes instead.
+
+A value crosses if a fusion makes it and another fusion reads it. Thunder's minimum cut decides for each crossing value
+whether it is saved, that is, passed through memory, or recomputed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench.compiler.fusion.executors import FusionOptions
 from workbench.compiler.fusion.fusion_crossings import Crossing, cut_every
@@ -32,20 +36,25 @@ def _parse_every(text: str) -> int | None:
     return int(digits) if text.startswith(EVERY) and digits.isdigit() and int(digits) >= 1 else None
 
 
-def site_id(stage: LeverContext, crossing: Crossing) -> str:
-    """Return the id of the site of a value that crosses between fusions."""
-    return f"remat:{stage.value_id(crossing.name)}"
+def site_id(context: LeverContext, crossing: Crossing) -> str:
+    """Return the id of the site of a value that crosses from one fusion to another."""
+    return f"remat:{context.value_id(crossing.name)}"
 
 
 @register
 class Remat(Lever):
-    """Save or recompute, for each value that crosses from one fusion to another."""
+    """Decides for each value that crosses from one fusion to another whether it is saved or recomputed."""
 
     name = "remat"
     title = "Rematerialization between fusions"
+    meanings: ClassVar[Mapping[str, str]] = {
+        "auto": "Thunder's minimum cut between fusions decides.",
+        "save": "Written to memory by the fusion that makes it, and read by the other.",
+        "recompute": "Not written: the fusion that reads it makes it again.",
+    }
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings for the argument weight and for the preset of cuts."""
+        """Return two settings: the weight of a fusion's argument in the minimum cut, and the preset of cuts."""
         return (
             Setting(
                 name="weight",
@@ -67,14 +76,14 @@ class Remat(Lever):
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
+    def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
         """Return one site for each value that crosses from one fusion to another."""
         found = []
-        rows_of = _rows_of(result.execution)
-        for crossing in result.crossings:
-            label, source = stage.describe(crossing.name)
-            id = site_id(stage, crossing)
-            tie = result.report.ties.get(crossing.name, "")
+        rows_of = _rows_of(outcome.execution)
+        for crossing in outcome.crossings:
+            label, source = context.describe(crossing.name)
+            id = site_id(context, crossing)
+            tie = outcome.report.ties.get(crossing.name, "")
             found.append(
                 Site(
                     id=id,
@@ -85,24 +94,24 @@ class Remat(Lever):
                     options=("auto", "save", "recompute"),
                     choice=choices.get(id, "auto"),
                     default="auto",
-                    outcome=_outcome(result.execution, crossing, rows_of),
+                    outcome=_outcome(outcome.execution, crossing, rows_of),
                     illegal={"recompute": crossing.why_not} if crossing.why_not else {},
                     values=(crossing.name,),
                 )
             )
         return found
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome) -> Any:
-        """Refuse a choice `recompute` that the minimum cut could not follow."""
-        for crossing in result.crossings if result.report.failed else ():
-            if reason := result.report.failed.get(crossing.name):
-                raise refused_option_error(site_id(stage, crossing), "recompute", reason)
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome) -> Any:
+        """Return the trace unchanged. Raise an error if the minimum cut could not recompute a value as chosen."""
+        for crossing in outcome.crossings if outcome.report.failed else ():
+            if reason := outcome.report.failed.get(crossing.name):
+                raise refused_option_error(site_id(context, crossing), "recompute", reason)
         return trace
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> FusionOptions:
-        """Set the argument weight of the minimum cut, and the choices for single values."""
+        """Add the weight of the minimum cut, and the choices for single values, to the options."""
         preset = choices.get("remat.preset", STOCK)
         if preset == OFF:
             return dataclasses.replace(options, remat=RematOptions(enabled=False))
@@ -117,11 +126,11 @@ class Remat(Lever):
                 f"remat.preset: {preset!r} is not a preset; legal: {STOCK}, {OFF}, {EVERY}K", "remat.preset"
             )
         if every is not None or wanted:
-            crossings = result.crossings
+            crossings = outcome.crossings
             if every is not None:
                 pins.update(cut_every(every, crossings))
             for crossing in crossings:
-                id = site_id(stage, crossing)
+                id = site_id(context, crossing)
                 if id in wanted:
                     if wanted[id] == "recompute" and crossing.why_not:
                         raise refused_option_error(id, "recompute", crossing.why_not)
@@ -130,7 +139,10 @@ class Remat(Lever):
 
 
 def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequence[int]]) -> str:
-    """Return `save` if the producer of a value still returns it in the plan, else `recompute`; empty without a plan."""
+    """Return `save` if the fusion that makes the value still returns it in the plan, else `recompute`.
+
+    Return an empty text if there is no plan.
+    """
     if graph is None:
         return ""
     value = graph.value_index.get(crossing.name, -1)
@@ -141,7 +153,7 @@ def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequ
 
 
 def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
-    """Return a map from the name of a statement to its rows in the graph, so that each search is fast."""
+    """Map each name of a statement to the rows of the statements with this name."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(graph.statements.name if graph is not None else ()):
         rows.setdefault(name, []).append(row)

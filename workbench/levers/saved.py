@@ -1,15 +1,16 @@
 """Lever `saved`: save, recompute or offload each storage that the backward needs from the forward.
 
-Recomputation acts on the joint trace, before or after fusion. It inserts clones of the producers right before their
-first use in the backward, and tags the clones as backward statements. Offloading acts after the split. Views share a
-storage, so each storage has one site. The site's id contains the first value of the storage.
+Recomputation edits the joint trace, before or after fusion. The statements that make a storage are copied into the
+backward, right before the first statement that reads the storage. The copies are called clones, and have Thunder's tag
+for statements of the backward. Offloading edits the traces after the split. A tensor and its views share a storage, so
+they share one site. The id of the site contains the stable id of the storage's first value.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,29 +44,29 @@ AHEAD = "4"
 STAND_IN = "on a CPU this imitates a GPU: the transfers run, but no memory is freed"
 
 
-def site_id(stage: LeverContext, storage: int) -> str:
+def site_id(context: LeverContext, storage: int) -> str:
     """Return the id of the site of a storage."""
-    graph = stage.graph
-    return f"saved:{stage.value_id(graph.values.name[graph.storages.root[storage]])}"
+    graph = context.graph
+    return f"saved:{context.value_id(graph.values.name[graph.storages.root[storage]])}"
 
 
-def default_option(stage: LeverContext, storage: int) -> str:
-    """Return the default option of a storage: `recompute` for a gathered parameter under ZeRO-3, else `save`."""
-    return "recompute" if stage.gathers_again and stage.recomputer.is_gathered_argument(storage) else "save"
+def default_option(context: LeverContext, storage: int) -> str:
+    """Return the default option of a storage: `recompute` for a parameter that ZeRO-3 gathers, else `save`."""
+    return "recompute" if context.gathers_again and context.recomputer.is_gathered_argument(storage) else "save"
 
 
-def _storage_sites(stage: LeverContext) -> list[Site]:
-    """Return the site of each storage as it is without choices."""
-    graph, work = stage.graph, stage.recomputer
-    on_cpu = all(tensor.device.type == "cpu" for tensor in stage.arguments.values())
+def _storage_sites(context: LeverContext) -> list[Site]:
+    """Return the site of each storage. Its choice is the default option."""
+    graph, work = context.graph, context.recomputer
+    on_cpu = all(tensor.device.type == "cpu" for tensor in context.arguments.values())
     notes = {"offload": STAND_IN} if on_cpu else {}
     found = []
     for storage in map(int, work.storages()):
-        label, source = stage.describe(graph.values.name[graph.storages.root[storage]])
-        default = default_option(stage, storage)
+        label, source = context.describe(graph.values.name[graph.storages.root[storage]])
+        default = default_option(context, storage)
         reasons = {"recompute": work.why_no_recompute(storage), "offload": work.why_no_offload(storage)}
         site = Site(
-            id=site_id(stage, storage),
+            id=site_id(context, storage),
             lever="saved",
             label=label,
             source=source,
@@ -81,37 +82,38 @@ def _storage_sites(stage: LeverContext) -> list[Site]:
     return found
 
 
-def recomputed_storages(stage: LeverContext, choices: Mapping[str, str]) -> list[int]:
+def recomputed_storages(context: LeverContext, choices: Mapping[str, str]) -> list[int]:
     """Return the storages that are recomputed under `choices`, in program order.
 
     Raises
     ------
     ChoiceError
-        If such a storage may not be recomputed.
+        If `recompute` is chosen for a storage that cannot be recomputed.
     """
     chosen = []
-    for storage in stage.recomputer.storages():
-        id = site_id(stage, int(storage))
-        if choices.get(id, default_option(stage, int(storage))) == "recompute":
-            if reason := stage.recomputer.why_no_recompute(int(storage)):
+    for storage in context.recomputer.storages():
+        id = site_id(context, int(storage))
+        if choices.get(id, default_option(context, int(storage))) == "recompute":
+            if reason := context.recomputer.why_no_recompute(int(storage)):
                 raise refused_option_error(id, "recompute", reason)
             chosen.append(int(storage))
     return chosen
 
 
-def recompute_edit(stage: LeverContext, choices: Mapping[str, str]) -> Recompute:
-    """Return the recomputations in the joint trace under `choices`."""
+def recompute_edit(context: LeverContext, choices: Mapping[str, str]) -> Recompute:
+    """Return which statements of the joint trace run again under `choices`, and before which statements."""
     along = choices.get("saved.inputs", ALONG) == ALONG
-    return stage.recomputer.edit(recomputed_storages(stage, choices), along=along, gather=stage.gathers_again)
+    return context.recomputer.edit(recomputed_storages(context, choices), along=along, gather=context.gathers_again)
 
 
 def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
-    """Return the joint trace with the clones of `change` inserted. The backward reads the clones.
+    """Insert the clones of `change` into the joint trace, and let the backward read the results of the clones.
 
-    `change` and `backward` refer to rows of `graph`. Levers may have edited the trace since its graph was made.
+    `change` and `backward` refer to rows of `graph`, which was read from the joint trace. Other levers may have edited
+    the trace since then.
     """
-    # Find the statement of a row by its output, because earlier levers may have removed statements or replaced them by
-    # their parts.
+    # Find the statement of a row by the name of its output: other levers may have removed statements, or replaced them
+    # by their parts.
     makers: dict[str, int] = {}
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
@@ -122,7 +124,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
     at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    # Exclude `get_grad`, which does not read its argument, but only names the gradient of this argument.
+    # Exclude `get_grad`: it does not read its argument. The argument only tells whose gradient it returns.
     readers = {
         at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
     }
@@ -131,7 +133,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     again: dict[str, Proxy] = {}
 
     def swaps_of(bsym: BoundSymbol) -> dict[Variable, Proxy]:
-        # Swap only inputs of the statement, because a fusion may compute a value of the same name itself.
+        # Swap only values that the statement reads. A fusion may make a value of the same name itself.
         if again.keys().isdisjoint(read_names(bsym)):
             return {}
         return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
@@ -157,7 +159,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
 
 
 def _produced_names(bsym: BoundSymbol) -> Iterator[Any]:
-    """Yield the values that a statement or a subsymbol of it makes."""
+    """Yield the values that a statement or one of its subsymbols makes."""
     given = {arg.name for arg in bsym.flat_proxy_args}
     for out in bsym.flat_proxy_outs:
         if out.name not in given:
@@ -175,13 +177,19 @@ def _free_name(trace: TraceCtx, name: str) -> str:
 
 @register
 class Saved(Lever):
-    """Save, recompute or offload, for each storage."""
+    """Decides for each storage whether it is saved, recomputed or offloaded."""
 
     name = "saved"
     title = "Saved for the backward"
+    meanings: ClassVar[Mapping[str, str]] = {
+        "save": "Kept in memory from the forward until the backward has read it.",
+        "recompute": "Not kept: the backward runs its statements again.",
+        "offload": "Copied to the host's memory, and back before the backward reads it.",
+    }
+    only_with_backward = True
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return settings on the inputs and the stage of recomputation, and on the time of reloads."""
+        """Return three settings: inputs of recomputed statements, stage of recomputation, and time of reloads."""
         return (
             Setting(
                 name="inputs",
@@ -207,83 +215,83 @@ class Saved(Lever):
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
+    def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
         """Return one site for each storage that the backward needs from the forward."""
-        if not stage.has_backward:
+        if not context.has_backward:
             return []
-        kept = _saved_names(result)
+        kept = _saved_names(outcome)
         return [
             site.under(choices.get(site.id, site.default), _outcome(kept, site.values))
-            for site in stage.get_or_make("saved sites", _storage_sites)
+            for site in context.get_or_make("saved sites", _storage_sites)
         ]
 
-    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        """Insert the recomputations, unless they are inserted after fusion."""
-        if not _has_option(stage, choices, "recompute") or _stage(stage, choices) == AFTER:
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext) -> TraceCtx:
+        """Insert the recomputed statements into the joint trace, unless the stage is after fusion."""
+        if not _has_option(context, choices, "recompute") or _stage(context, choices) == AFTER:
             return trace
-        change = recompute_edit(stage, choices)
-        return _apply(trace, stage.graph, change, stage.recomputer.backward) if change.before else trace
+        change = recompute_edit(context, choices)
+        return _apply(trace, context.graph, change, context.recomputer.backward) if change.before else trace
 
     def after_fusion(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> TraceCtx:
-        """Insert the recomputations as repetitions of whole fusions, unless they were inserted before fusion."""
-        if not _has_option(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
+        """Insert recomputed fusions and other statements into the joint trace if the stage is after fusion."""
+        if not _has_option(context, choices, "recompute") or _stage(context, choices) == BEFORE:
             return trace
-        graph = stage.graph
+        graph = context.graph
         names = {
-            graph.values.name[v] for s in recomputed_storages(stage, choices) for v in stage.recomputer.values_on(s)
+            graph.values.name[v] for s in recomputed_storages(context, choices) for v in context.recomputer.values_on(s)
         }
-        fused = Recomputer(stage.read_graph(trace), by_tag=False)
+        fused = Recomputer(context.read_graph(trace), by_tag=False)
         chosen = [
             int(s)
             for s in fused.storages()
             if any(fused.graph.values.name[v] in names for v in fused.values_on(int(s)))
         ]
         chosen = [s for s in chosen if not fused.why_no_recompute(s)]
-        change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=stage.gathers_again)
+        change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=context.gathers_again)
         return _apply(trace, fused.graph, change, fused.backward) if change.before else trace
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
         """Offload storages in the forward trace, or reload them in the backward trace."""
-        if not _has_option(stage, choices, "offload"):
-            return trace, result
+        if not _has_option(context, choices, "offload"):
+            return trace, outcome
         if TraceTag.BACKWARD in trace.tags:
-            return (result.offloader.backward(trace) if result.offloader is not None else trace), result
+            return (outcome.offloader.backward(trace) if outcome.offloader is not None else trace), outcome
         groups = []
-        for storage in stage.recomputer.storages():
-            id = site_id(stage, int(storage))
+        for storage in context.recomputer.storages():
+            id = site_id(context, int(storage))
             if choices.get(id) == "offload":
-                if reason := stage.recomputer.why_no_offload(int(storage)):
+                if reason := context.recomputer.why_no_offload(int(storage)):
                     raise refused_option_error(id, "offload", reason)
-                # Include all values in the storage, because a recomputed statement may read a value that the backward
-                # did not read before.
-                held = np.flatnonzero(stage.graph.values.storage == storage)
-                values = frozenset(stage.graph.values.name[v] for v in held)
-                groups.append(OffloadedStorage(values, int(stage.graph.storages.bytes[storage])))
+                # Include all values in the storage: recomputed statements may read values that the backward did not
+                # read in the joint trace.
+                held = np.flatnonzero(context.graph.values.storage == storage)
+                values = frozenset(context.graph.values.name[v] for v in held)
+                groups.append(OffloadedStorage(values, int(context.graph.storages.bytes[storage])))
         offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
-        return offloader.forward(trace), dataclasses.replace(result, offloader=offloader)
+        return offloader.forward(trace), dataclasses.replace(outcome, offloader=offloader)
 
-    def predict(self, choices: Mapping[str, str], stage: LeverContext) -> Prediction | None:
+    def predict(self, choices: Mapping[str, str], context: LeverContext) -> Prediction | None:
         """Predict the memory under `choices` from the joint trace; return None if a storage is offloaded."""
-        if _has_option(stage, choices, "offload"):
+        if _has_option(context, choices, "offload"):
             return None
-        if not stage.has_backward:
-            return stage.predictor.predict()
-        return stage.predictor.predict(recompute_edit(stage, choices).schedule(stage.graph))
+        if not context.has_backward:
+            return context.predictor.predict()
+        return context.predictor.predict(recompute_edit(context, choices).schedule(context.graph))
 
 
-def _has_option(stage: LeverContext, choices: Mapping[str, str], option: str) -> bool:
-    if not stage.has_backward:
+def _has_option(context: LeverContext, choices: Mapping[str, str], option: str) -> bool:
+    if not context.has_backward:
         return False
-    again = option == "recompute" and stage.gathers_again
+    again = option == "recompute" and context.gathers_again
     return again or any(c == option and i.startswith("saved:") for i, c in choices.items())
 
 
-def _stage(stage: LeverContext, choices: Mapping[str, str]) -> str:
-    return BEFORE if not stage.fuses else choices.get("saved.stage", BEFORE)
+def _stage(context: LeverContext, choices: Mapping[str, str]) -> str:
+    return BEFORE if not context.fuses else choices.get("saved.stage", BEFORE)
 
 
 def _outcome(saved_names: set[str] | None, values: tuple[str, ...]) -> str:
@@ -292,8 +300,8 @@ def _outcome(saved_names: set[str] | None, values: tuple[str, ...]) -> str:
     return "offload" if any(STORE_PREFIX + value in saved_names for value in values) else "recompute"
 
 
-def _saved_names(result: LeverOutcome) -> set[str] | None:
-    """Return the names of the values that the plan saves; None without a plan."""
-    if result.execution is None:
+def _saved_names(outcome: LeverOutcome) -> set[str] | None:
+    """Return the names of the values that the plan saves; None if the outcome has no execution graph yet."""
+    if outcome.execution is None:
         return None
-    return {result.execution.values.name[v] for v in result.execution.saved()}
+    return {outcome.execution.values.name[v] for v in outcome.execution.saved()}

@@ -1,4 +1,4 @@
-"""Lever `sharing`: compile fusions with equal structure once, or each of them separately as Thunder does."""
+"""Lever `sharing`: compile equal fusions only once, or each fusion separately, as Thunder does."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SEPARATE, SHARED = "separate", "shared"
 
 @register
 class Sharing(Lever):
-    """Compile equal fusions once."""
+    """Decides whether equal fusions are compiled only once."""
 
     name = "sharing"
     title = "Identical fusions"
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the setting for all equal fusions."""
+        """Return the lever's only setting, which applies to all equal fusions."""
         return (
             Setting(
                 name="identical",
@@ -32,7 +32,7 @@ class Sharing(Lever):
         )
 
     def fusion(
-        self, options: FusionOptions, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, options: FusionOptions, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> FusionOptions:
-        """Set the option `share`."""
+        """Return the options of the fusion executor with `share` set to the choice."""
         return dataclasses.replace(options, share=choices.get("sharing.identical", SEPARATE) == SHARED)

@@ -1,8 +1,8 @@
-"""Lever `waits`: when collectives are issued and where their results are waited for.
+"""Lever `waits`: where a trace issues collectives, and where it waits for their results.
 
-The lever acts on the forward and backward traces after the split, so no fusion changes. With ``waits.stage`` at
-``before_fusion``, its settings act on the joint trace before fusion, and a collective between two statements prevents
-their fusion. Under any option, a statement never moves past a statement on which it depends; see
+The lever edits the forward and backward traces after the split, so it does not change fusions. If ``waits.stage`` is
+``before_fusion``, its settings act on the joint trace before fusion instead. Then a collective between two statements
+prevents their fusion. Whatever the options are, no statement moves past a statement on which it depends; see
 `workbench.compiler.pipeline.collective_constraints`.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from typing import ClassVar
 
 from workbench.compiler.interop.thunder_api import TraceCtx, TraceTag
 from workbench.compiler.pipeline import bucketing, collective_constraints
@@ -30,6 +31,7 @@ from workbench.levers.collectives import (
     MIB,
     NONE,
     ORDERING,
+    POLICY,
     STAGE,
     STOCK,
     WAITS,
@@ -44,13 +46,21 @@ from workbench.levers.reorder_collectives import Orders
 
 @register
 class Waits(Lever):
-    """The order of collectives and their waits."""
+    """Decides the positions of collectives and of their waits."""
 
     name = WAITS
     title = "Collectives and waits"
+    meanings: ClassVar[Mapping[str, str]] = {
+        "stock": "As Thunder places it.",
+        "earliest": "As soon as the value it sends exists.",
+        "consumer": "As soon as the value it sends exists, in the order in which results are first read.",
+        "just_in_time": "Right before its wait: fewest bytes in flight, and nothing hidden.",
+        "late": "Waited for right before the first use.",
+        "early": "Waited for right after the issue.",
+    }
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings for all collectives."""
+        """Return the settings, each of which applies to all collectives."""
         return (
             Setting(
                 name="issue",
@@ -90,59 +100,67 @@ class Waits(Lever):
                 label="whether collectives and waits move after fusion, or before fusion, so that they split fusions",
                 default=AFTER_FUSION,
                 options=(AFTER_FUSION, BEFORE_FUSION),
-                applies=lambda stage: _only_with_collectives(stage) or only_with_fusions(stage),
+                applies=lambda context: _only_with_collectives(context) or only_with_fusions(context),
             ),
         )
 
-    def sites(self, stage: LeverContext, choices: Mapping[str, str], result: LeverOutcome) -> list[Site]:
+    def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
         """Return two sites for each collective: one for its issue, and one for its wait."""
         return [
             site
-            for schedule in result.communication.values()
+            for schedule in outcome.communication.values()
             for collective in schedule.collectives
-            for site in sites_of(schedule, collective, choices, stage)
+            for site in sites_of(schedule, collective, choices, context)
         ]
 
+    def explain_outcome(self, site: Site) -> str:
+        """Return a sentence on the option in effect at a site. If the site has no choice, it names the setting."""
+        if site.choice != POLICY:
+            return super().explain_outcome(site)
+        if site.id.endswith("!wait"):
+            return f"Currently {site.outcome}, set by waits.wait."
+        return f"Currently {site.outcome}, set by waits.{'gradients' if JUST_IN_TIME in site.illegal else 'issue'}."
+
     def widen(self, site: Site, option: str) -> Site:
-        """Accept any option ``at(STATEMENT)``. A statement outside of the legal range is refused later, in a plan."""
+        """Add `option` to the site if it has the form ``at(STATEMENT)``. Planning checks whether it is in the range."""
         if AT.fullmatch(option) and option not in site.options:
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
-    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext) -> TraceCtx:
-        """Reorder the collectives of the joint trace if the settings act before fusion."""
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext) -> TraceCtx:
+        """Return the joint trace. If the settings act before fusion, its collectives are reordered."""
         policies = {id: choices[id] for id in ORDERING if id in choices}
-        if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
+        if choices.get(STAGE) != BEFORE_FUSION or not policies or not context.waits:
             return trace
-        schedule = collective_constraints.joint_schedule(trace, stage)
+        schedule = collective_constraints.joint_schedule(trace, context)
         return collective_constraints.reorder_joint(trace, schedule, schedule.arrange(sort_keys(schedule, policies)))
 
     def after_split(
-        self, trace: TraceCtx, choices: Mapping[str, str], stage: LeverContext, result: LeverOutcome
+        self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
-        """Reorder the collectives of a split trace, and record its schedule in the result."""
+        """Insert buckets into a split trace, and reorder its collectives. Add its schedule to the outcome."""
         backward = TraceTag.BACKWARD in trace.tags
-        if not stage.waits or not collective_constraints.has_collectives(trace):
-            return trace, result
-        schedule = collective_constraints.schedule(trace, stage)
+        if not context.waits or not collective_constraints.has_collectives(trace):
+            return trace, outcome
+        schedule = collective_constraints.schedule(trace, context)
         if together := buckets_in(schedule, choices):
             trace = bucketing.insert_buckets(trace, schedule, together)
-            schedule = collective_constraints.schedule(trace, stage)
+            schedule = collective_constraints.schedule(trace, context)
         side = "backward" if backward else "forward"
-        result = dataclasses.replace(result, communication={**result.communication, side: schedule})
+        outcome = dataclasses.replace(outcome, communication={**outcome.communication, side: schedule})
         if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in choices_left(choices)):
             trace = collective_constraints.reorder(trace, schedule, schedule.arrange(sort_keys(schedule, choices)))
-        return trace, result
+        return trace, outcome
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
-        """Return the ids of choices that only reorder statements, and change none of them."""
+        """Return the ids of the choices that only reorder statements."""
         return [id for id in choices if only_orders(id, choices)]
 
-    def replanner(self, plan: Plan, stage: LeverContext, result: LeverOutcome) -> Orders:
+    def replanner(self, plan: Plan, context: LeverContext, outcome: LeverOutcome) -> Orders:
         """Return a replanner that puts the plan's statements into different orders."""
-        return Orders(plan, result.communication, self.settings())
+        return Orders(plan, outcome.communication, self.settings())
 
 
-def _only_with_collectives(stage: LeverContext) -> str:
-    # Decide from the claimed trace, because a replayed config has no schedules before the split.
-    return "" if stage.waits else "the program has no collectives"
+def _only_with_collectives(context: LeverContext) -> str:
+    # Use `context.waits`, which comes from the joint trace: schedules may exist only after the split.
+    return "" if context.waits else "the program has no collectives"

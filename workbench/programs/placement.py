@@ -1,9 +1,11 @@
-"""Programs on devices: creating their tensors, and copying a user's objects to another device."""
+"""Put programs on devices: check a device, seed a factory's draws, and copy a user's objects to another device."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import random
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import CellType, FunctionType
@@ -38,7 +40,7 @@ def check_device(device: str) -> str:
 
 
 def torch_device(device: str) -> str:
-    """Return the torch device for a program's device; a name of a torch device is returned unchanged."""
+    """Return the torch device for a program's device. The name of a torch device is returned unchanged."""
     return "cuda:0" if device in ("cuda", "planned") else device
 
 
@@ -49,11 +51,11 @@ def device_of(*objects: Any) -> str | None:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch inside the context, and restore its random state afterwards.
+    """Context in which torch is seeded; at its end, torch's random state from before is restored.
 
-    PyTorch has one random state for all threads, and planning measures kernels that draw random numbers. While a thread
-    is inside this context, no thread plans, and no other thread enters it. Under fake tensors nothing is drawn, so the
-    context has no effect.
+    All threads share PyTorch's random state, and planning executes operators that draw random numbers. While a thread
+    is inside this context, no thread plans, and no other thread enters it. Under fake tensors, no random number is
+    drawn, so the context has no effect.
     """
     # Under fake tensors, the random state that PyTorch returns is itself fake, and cannot be restored.
     if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:
@@ -65,17 +67,30 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def place_objects(objects: Any, device: str) -> Any:
-    """Return `objects` (any nesting) with all tensors on `device`; the same objects if all tensors are there already.
+@contextlib.contextmanager
+def restored_random_states() -> Iterator[None]:
+    """Restore the states of Python's and NumPy's random numbers at the end of the context."""
+    numpy = sys.modules.get("numpy")
+    python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
 
-    Modules and closures are copied, not moved. Objects that share memory also share it in the copy. Under fake tensors
-    the copies are fake.
+
+def place_objects(objects: Any, device: str, *, copied: bool = False) -> Any:
+    """Return `objects` (any nesting) with all tensors on `device`; the same objects if all tensors are already there.
+
+    With `copied`, always return copies. Modules and closures are copied, not moved. Copies of tensors that share memory
+    share memory, too. Under `FakeTensorMode`, the copies are fake.
     """
     target = torch.device(device)
     fake = _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None
     found = find_tensors(objects)
     tensors = found.tensors.values()
-    if not fake and all(_is_same_device(tensor.device, target) for tensor in tensors):
+    if not fake and not copied and all(_is_same_device(tensor.device, target) for tensor in tensors):
         return objects
     memo: dict[int, Any] = {}
     shared = Counter(_storage(tensor) for tensor in {id(tensor): tensor for tensor in tensors}.values())
@@ -104,7 +119,8 @@ def place_objects(objects: Any, device: str) -> Any:
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
     """Add copies of functions to `memo`, because `deepcopy` does not copy functions.
 
-    The closures and defaults of the functions are copied, too, and those globals that they read and that hold tensors.
+    The functions' closures and defaults are copied, too. A global that a function reads is copied only if it holds
+    tensors.
     """
     scopes: dict[int, dict[str, Any]] = {}
     read: dict[int, dict[str, Any]] = {}
@@ -113,7 +129,7 @@ def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
         known = function.__globals__
         if own:
             read.setdefault(id(known), {}).update(own)
-            # Leave out the module's name, because Dynamo would look for the globals in the module of that name.
+            # Leave out `__name__`. With it, Dynamo would look up the globals in the module of that name.
             scopes.setdefault(id(known), {name: value for name, value in known.items() if name != "__name__"})
     for function in functions:
         cells = tuple(CellType() for _ in function.__closure__ or ())
@@ -138,7 +154,10 @@ def _is_same_device(first: torch.device, second: torch.device) -> bool:
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
-    """Return a key of a tensor's memory; None if the tensor has no memory, or does not show it."""
+    """Return a key that identifies a tensor's storage; None if the tensor cannot be copied by storage.
+
+    Tensors without a strided layout, and lazily conjugated or negated tensors, cannot be copied by storage.
+    """
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
     return int(tensor.untyped_storage()._cdata)
@@ -151,7 +170,7 @@ def _move(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tenso
 
 
 def _move_storage(storage: torch.UntypedStorage, device: torch.device, fake: bool) -> torch.Tensor:
-    """Return the bytes of a storage as a tensor on `device`; with `fake`, without the values."""
+    """Return a copy of a storage as a tensor of bytes on `device`; with `fake`, without its values."""
     if fake:
         return torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
     given = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
@@ -160,7 +179,7 @@ def _move_storage(storage: torch.UntypedStorage, device: torch.device, fake: boo
 
 
 def _tensor_in(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor like `tensor` in the memory `storage`, which other tensors may share."""
+    """Return a view of the bytes `storage` with the dtype, shape, strides and offset of `tensor`."""
     whole = storage[: storage.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
 

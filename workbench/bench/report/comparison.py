@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.memory.liveness import Timeline, timeline
 from workbench.bench.report.saved_plan import write_document
-from workbench.core.graph import BACKWARD, Graph
+from workbench.core.graph import BACKWARD, Graph, Kind
 from workbench.errors import ChoiceError, short_repr
 from workbench.runs.process import run_store
 from workbench.runs.process.follow_run import Run
@@ -41,7 +41,8 @@ class Statement:
     Attributes
     ----------
     key : str
-        Text that is equal for the same statement in each plan: side, the user's line, symbol, ordinal among equals.
+        Text that identifies the statement in every plan. It has the side (forward or backward), the id of the program's
+        statement, the symbol, and a number that distinguishes statements with the same side, id and symbol.
     side : str
         ``forward`` or ``backward``.
     name, source : str
@@ -74,7 +75,7 @@ class Column:
     predicted, measured : mapping of str to float or None
         Figures by name, with units in the names; None if a figure is missing.
     sites : mapping of str to str
-        The choice of each site; for a run, only choices that were made.
+        The choice of each site. `column_of_run` has only the choices that were made; `compare_columns` adds the others.
     statements : tuple of Statement or None
         None if there is no graph; a run does not store its graph.
     notes : tuple of str
@@ -104,7 +105,7 @@ class ComparisonRow:
         For each column, its value; None if the column has no value.
     differs : tuple of bool
         For each column, whether its value differs from the baseline's value. A statement differs if only one of the two
-        columns has it, or if its position among the common statements differs.
+        columns has it, or if it moved relative to the statements that both columns have.
     source : str
         For a statement, the user's line.
     """
@@ -126,7 +127,8 @@ class SideBySide:
     base : str
         Name of the column with which the other columns are compared.
     figures, sites, statements : tuple of ComparisonRow
-        All figures; sites with different choices; all statements of the plans, with equal statements in one row.
+        All figures; sites with different choices; all statements of the plans. Statements with the same
+        `Statement.key` share a row.
     runs : workbench.runs.sweep.compare.Comparison or None
         Comparison of the runs among the columns, with intervals and verdicts; None if there are fewer than two runs.
     """
@@ -157,11 +159,11 @@ class SideBySide:
 
     @property
     def differing_statements(self) -> tuple[ComparisonRow, ...]:
-        """The statements that differ in any column."""
+        """The statements that differ from the baseline in at least one column."""
         return tuple(row for row in self.statements if any(row.differs))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON; positions and bytes only for statements that differ."""
+        """Return the comparison as plain data for JSON, with only the statements that differ."""
         return {
             "base": self.base,
             "columns": [{"name": c.name, "kind": c.kind, "program": c.program} for c in self.columns],
@@ -176,7 +178,7 @@ class SideBySide:
         }
 
     def cells(self, row: ComparisonRow) -> list[str]:
-        """Return the table cells of a row, one for each column; a figure has its difference from the baseline."""
+        """Return the table cells of a row, one for each column. A figure also has its difference from the baseline."""
         of_base = row.values[self.base_index]
         found = []
         for value, differs in zip(row.values, row.differs, strict=True):
@@ -243,7 +245,7 @@ class SideBySide:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnState:
-    """A column with further data for its comparison.
+    """A column, with the sites and the run that `compare_columns` needs.
 
     Attributes
     ----------
@@ -342,7 +344,7 @@ def column_of_plan(name: str, program: str, plan: Plan, run: Run | None = None) 
 
 
 def known_figures(plan_record: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures that a plan's record contains, in the form of `Plan.to_json` or of a saved plan."""
+    """Return the figures of a plan from `Plan.to_json`, or from the figures of a saved plan."""
     found: dict[str, float | None] = {name: plan_record[name] for name in PREDICTED}
     fusions = plan_record["fusions"]
     if isinstance(fusions, Mapping):
@@ -351,7 +353,10 @@ def known_figures(plan_record: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _fill_defaults(column: Column, columns: Sequence[Column], defaults: Mapping[str, str]) -> Column:
-    """Add the stock options of sites without a choice to a run's column, if a plan in the comparison has the sites."""
+    """Add to a run's column the sites for which the run has no choice.
+
+    If a plan in the comparison has the site, add the stock option. If only another run has the site, add ``as stock``.
+    """
     if column.kind != "run":
         return column
     chosen = dict.fromkeys(id for other in columns if other.kind == "run" for id in other.sites)
@@ -360,7 +365,7 @@ def _fill_defaults(column: Column, columns: Sequence[Column], defaults: Mapping[
 
 
 def statements_of(graph: Graph, over: Timeline | None = None) -> tuple[Statement, ...]:
-    """Return the statements of a graph without members of fusions. Their keys are the same in different plans."""
+    """Return the statements of a graph, without members of fusions."""
     over = over or timeline(graph)
     table, found, seen = graph.statements, list[Statement](), Counter[str]()
     for row in range(len(table)):
@@ -370,11 +375,7 @@ def statements_of(graph: Graph, over: Timeline | None = None) -> tuple[Statement
         side = "backward" if table.side[row] == BACKWARD else "forward"
         # Leave out the number at the end of a fusion's name: it depends on the order of creation, which differs
         # between plans.
-        name = (
-            table.name[row].rstrip("0123456789")
-            if table.executor[row] in ("nvfuser", "torchcompile")
-            else table.name[row]
-        )
+        name = table.name[row].rstrip("0123456789") if table.kind[row] == Kind.FUSION else table.name[row]
         key = f"{side} {origin.id if origin else ''} {name}"
         seen[key] += 1
         source = f"{origin.file}:{origin.line} {origin.text.strip()}" if origin and origin.file else ""
@@ -413,7 +414,7 @@ def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) ->
 def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
     """Return all statements in the baseline's order.
 
-    A statement that the baseline lacks follows the statement that it follows in its own column.
+    A statement that the baseline lacks comes after the statement that precedes it in its own column.
     """
     tables = [{each.key: each for each in column.statements or ()} for column in columns]
     order: list[str] = []
@@ -434,7 +435,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ..
             column.statements is not None and columns[base].statements is not None and key not in kept
             for column, kept in zip(columns, stands, strict=True)
         )
-        # If both columns lack the statement, they do not differ.
+        # If both the column and the baseline lack the statement, they do not differ.
         differs = tuple(
             d and (value is not None or values[base] is not None) for d, value in zip(differs, values, strict=True)
         )
@@ -444,7 +445,7 @@ def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ..
 
 
 def _align_statements(table: Mapping[str, Statement], base: Mapping[str, Statement]) -> set[str]:
-    """Return the keys of statements in the same order as in the baseline: the longest common subsequence."""
+    """Return the keys of the statements that did not move: the longest common subsequence with the baseline."""
     keys = [key for key in table if key in base]
     ends: list[int] = []
     last: list[int] = []

@@ -1,4 +1,4 @@
-"""A plan as one JSON document, ``*.plan.json``, which `Workbench.save` writes and `extensions/trace-view` shows.
+"""Write a plan as one JSON document, ``*.plan.json``, for `Workbench.save`. `extensions/trace-view` shows it.
 
 The document contains the graph, sites, choices, figures and the canvas's layout, but no weights and no data of a run.
 """
@@ -21,7 +21,7 @@ MIME_TYPE = "application/vnd.thunder-workbench.plan+json"
 """MIME type of a saved plan in a notebook's output."""
 FORMAT = "thunder-workbench plan"
 FORMAT_VERSION = 1
-"""Version of the document's form. It increases with each change after which an old reader would misread a document."""
+"""Version of the file format. Increase it with each change that makes an older version misread a document."""
 
 _BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
 """First bytes of every saved plan."""
@@ -36,8 +36,8 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
         ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
         ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, all predicted, with units in
         their names; ``stock``, the figures of the plan without choices; ``sites`` with the reasons for illegal options;
-        ``graph``, for `Graph.from_json`; ``view``, the drawn graph. If nothing is fused, also ``joint``: the graph
-        before Thunder splits it. From ``joint``, the effect of further saving or recomputing is predicted.
+        ``graph``, for `Graph.from_json`; ``view``, the drawn graph. If nothing is fused, also ``joint``, the joint
+        graph: `SavedPlan` uses it to predict the effect of further choices to save or recompute.
     """
     from workbench.ui.html_pages import saved_view
 
@@ -72,11 +72,11 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
 
 
 def _joint(bench: Workbench) -> dict[str, Any]:
-    """Return the entry ``joint`` if arithmetic on the joint graph predicts the split graph; otherwise an empty dict."""
-    stage = bench.stage
-    if stage.fuses or not stage.has_backward or bench.ranks > 1:
+    """Return the entry ``joint`` if the plan's memory can be computed from the joint graph; otherwise an empty dict."""
+    context = bench.context
+    if context.fuses or not context.has_backward or bench.ranks > 1:
         return {}
-    return {"joint": json.loads(stage.graph.to_json())}
+    return {"joint": json.loads(context.graph.to_json())}
 
 
 def _figures(plan_record: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def write_plan(bench: Workbench, path: str | os.PathLike[str], *, overwrite: boo
     Raises
     ------
     ConfigError
-        If it cannot be written; the message has the reason, and the old content stays.
+        If the file cannot be written; the message has the reason, and the old content stays.
     """
     return write_document(
         path,
@@ -117,12 +117,12 @@ def write_document(
     kind : str
         The kind of document in words, for messages.
     overwrite : bool
-        Whether to replace also a file of a different kind.
+        Whether to replace a file of a different kind, too.
 
     Raises
     ------
     ConfigError
-        If it cannot be written; the message has the reason, and the old content stays.
+        If the file cannot be written; the message has the reason, and the old content stays.
     """
 
     def why_not(target: Path) -> str:
@@ -134,7 +134,7 @@ def write_document(
 
     failed = f"cannot write {one_line(str(path))}"
     try:
-        # Check this before the text is computed, which may take long.
+        # Check the path before the text is computed, because the computation may take long.
         paths.check_writable(path)
         # A program's name may contain half of a surrogate pair, which UTF-8 cannot encode.
         return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)

@@ -1,4 +1,7 @@
-"""`PartsBench`: a program of several graphs. Each part has a bench of its own, or is opaque."""
+"""`PartsBench`: a bench for a program of several graphs.
+
+Each graph is a part. A part is a bench, or is opaque: PyTorch runs it unchanged.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,22 @@ from workbench.bench.session.workbench import Workbench
 from workbench.core.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
 from workbench.core.lever import Effect, Site, check_texts
 from workbench.errors import Advice, ChoiceError, PlanError, short_repr, suggest_names
-from workbench.summary import chosen_text, human_bytes, place_text, run_line, with_stock_difference
+from workbench.summary import chosen_text, coverage_words, human_bytes, place_text, run_line, with_stock_difference
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
-    from workbench.compiler.driver.capture import PartCapture, PartsCapture
+    from workbench.compiler.driver.capture_parts import PartCapture, PartsCapture
     from workbench.runs.process.follow_run import Run
 
 
 class Part(Workbench):
-    """A part that Thunder compiles: a separate bench, with the run and export of the whole program.
+    """A part that Thunder compiles. It is a bench with its own plan; `run` and `export` are for the whole program.
 
     Attributes
     ----------
     name : str
-        ``part1``, ``part2``, …. In the whole program, the ids of the part's sites begin with this name; in the part
-        they do not.
+        ``part1``, ``part2``, …. In the whole program, the ids of the part's sites begin with this name; in the part's
+        own bench, they do not.
     cut : str
         The user's line of the graph break after this part, and the reason for the break; empty after the last part.
     source : str
@@ -60,7 +63,7 @@ class Part(Workbench):
 
     @property
     def words(self) -> str:
-        """Return the predicted figures of the part and the number of its sites, in words."""
+        """The predicted figures of the part and the number of its sites, in words."""
         plan, stock = self.plan, self.stock_plan
         count = sum(not site.id.startswith(f"{site.lever}.") for site in plan.sites)
         return (
@@ -79,8 +82,18 @@ class Part(Workbench):
 
     @property
     def config(self) -> Config:
-        """All choices of this part, under ids without the part's name."""
+        """All choices of this part, ready to export. The ids do not contain the part's name."""
         return self._whole.config.of_part(self.name)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs of the whole program."""
+        return self._whole.runs
+
+    @property
+    def own_runs(self) -> tuple[Run, ...]:
+        """No runs, because each run measures the whole program."""
+        return ()
 
     def prepare(self, **given: Any) -> Path:
         """Make the folder of a run of the whole program; see `Workbench.prepare`."""
@@ -120,6 +133,8 @@ class OpaquePart:
     @property
     def words(self) -> str:
         """Description of the part."""
+        if not self.operators:
+            return "run by PyTorch as it is"
         if self.operators == 1:
             return "1 operator, run by PyTorch as it is"
         return f"{self.operators} operators, run by PyTorch as they are"
@@ -140,10 +155,10 @@ class OpaquePart:
 
 
 class PartsBench(Workbench):
-    """A program of several graphs. `workbench.open` returns one.
+    """A bench for a program of several graphs. `workbench.open` returns one.
 
-    Ids of sites begin with the name of their part: ``part2:saved:…``. What concerns one plan, such as `plan`, `fit` and
-    `save`, is a member of each part. `run` and `export` are for the whole program.
+    Ids of sites begin with the name of their part: ``part2:saved:…``. Members that need a single plan, such as `plan`,
+    `fit` and `save`, work only on a part. `run` and `export` are for the whole program.
 
     Attributes
     ----------
@@ -155,7 +170,7 @@ class PartsBench(Workbench):
         self, captured: PartsCapture, choices: Mapping[str, str] | None = None, machine: str | Machine = H100
     ) -> None:
         self.program, self.executor = captured.program, captured.executor
-        self.runs: tuple[Run, ...] = ()
+        self._runs: tuple[Run, ...] = ()
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
         self._parts_captured = captured
@@ -192,6 +207,7 @@ class PartsBench(Workbench):
         rows.append(("choices", chosen_text([f"{id}: {option}" for id, option in self.choices.items()])))
         if self.runs:
             rows.append(("latest run", run_line(self.runs[-1])))
+            rows.extend((("coverage", words),) if (words := coverage_words(self.runs[-1].coverage)) else ())
         wide = max(len(name) for name, _ in rows)
         head = f"{self.program.name} on {self.program.device}, {self.executor} executor"
         return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
@@ -217,7 +233,7 @@ class PartsBench(Workbench):
 
     @property
     def ranks(self) -> int:
-        """Number of processes for the program: 1."""
+        """Number of processes that share the program: always 1."""
         return 1
 
     @property
@@ -232,12 +248,12 @@ class PartsBench(Workbench):
 
     @property
     def on_disk(self) -> str:
-        """Cache status: programs in parts are not cached, but traced each time."""
+        """Cache status: programs of several parts are traced each time, because their traces are not cached."""
         return "not kept on disk: the program has several parts"
 
     @property
     def machine(self) -> Machine:
-        """Machine on which overlap is simulated, in each part; see `Workbench.machine`."""
+        """Machine model of all parts; see `Workbench.machine`."""
         return self._machine
 
     @machine.setter
@@ -267,7 +283,7 @@ class PartsBench(Workbench):
 
     @property
     def plan(self) -> Plan:
-        """Refused, because each part has a plan of its own.
+        """Raise a `PlanError`, because each part has its own plan.
 
         Raises
         ------
@@ -278,7 +294,7 @@ class PartsBench(Workbench):
 
     @property
     def stock_plan(self) -> Plan:
-        """Refused, because each part has a plan of its own.
+        """Raise a `PlanError`, because each part has its own plan.
 
         Raises
         ------
@@ -295,14 +311,14 @@ class PartsBench(Workbench):
         )
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Refused, because each part has a plan of its own; see `plan`."""
+        """Raise a `PlanError`, because each part has its own plan; see `plan`."""
         self._refuse("plan")
 
     def overlap(self, plan: Plan | None = None) -> None:
-        """None, because ranks cannot share a program of several graphs."""
+        """Return None, because ranks cannot share a program of several graphs."""
 
     def sites(self, lever: str | None = None) -> Sites:
-        """Return all sites of all parts, or those of one lever, under ids that begin with the part's name."""
+        """Return the sites of all parts; with `lever`, only the sites of this lever. Ids begin with the part's name."""
         return Sites(
             dataclasses.replace(site, id=f"{part.name}:{site.id}")
             for part in self.benches
@@ -339,12 +355,12 @@ class PartsBench(Workbench):
         return dataclasses.replace(part.site(own), id=id)
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
-        """Make choices, all or none, in the parts to which they belong; see `Workbench.choose`.
+        """Make all choices in the parts to which they belong, or none if one is refused; see `Workbench.choose`.
 
         Returns
         -------
         PlanDiff
-            Sums over the parts; for `peak_bytes` the change of the largest peak of any part.
+            Sums over the parts; for `peak_bytes`, the change of the largest peak among the parts.
         """
         by_part = self._choices_by_part(choices)
         before = self.largest_peak_bytes
@@ -377,14 +393,14 @@ class PartsBench(Workbench):
     @property
     def largest_peak_bytes(self) -> int:
         """The largest predicted peak of a single part, without the memory of other parts."""
-        return max(part.plan.peak_bytes for part in self.benches)
+        return max((part.plan.peak_bytes for part in self.benches), default=0)
 
     @property
     def memory(self) -> StepMemory | None:
         """Predicted memory over a step of the whole program under the current choices; None if it is unknown.
 
-        It is a lower bound (`StepMemory.at_least`) if PyTorch runs a part without Thunder, because the memory of that
-        part's kernels is unknown.
+        The peak is a lower bound (`StepMemory.at_least` is True) if PyTorch runs a part without Thunder, because the
+        memory of that part's kernels is unknown.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):
@@ -393,12 +409,12 @@ class PartsBench(Workbench):
 
     @property
     def memory_unknown(self) -> str:
-        """The reason why `memory` is None; empty if it is not."""
+        """Reason why `memory` is None; empty if `memory` is known."""
         recorded = self._parts_captured.recorded
         return recorded if isinstance(recorded, str) else ""
 
     def predict(self, choices: Mapping[str, str]) -> Any:
-        """Predict memory of the one part to which `choices` belong; see `Workbench.predict`."""
+        """Predict the memory of one part, to which all `choices` must belong; see `Workbench.predict`."""
         by_part = self._choices_by_part(choices)
         if len(by_part) != 1:
             self._refuse("prediction")
@@ -411,7 +427,7 @@ class PartsBench(Workbench):
         return part.effects(own)
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
-        """Return the effect of `choices` on the plan of the one part to which they belong."""
+        """Return the effect of `choices` on the plan of one part, to which all of them must belong."""
         by_part = self._choices_by_part(choices)
         if len(by_part) != 1:
             self._refuse("effect")
@@ -419,27 +435,27 @@ class PartsBench(Workbench):
         return part.effect(own)
 
     def worth(self) -> Any:
-        """Refused, because this is a member of each part; see `plan`."""
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
         self._refuse("ranking of choices")
 
     def search_waits(self, **given: Any) -> Any:
-        """Refused, because this is a member of each part; see `plan`."""
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
         self._refuse("search")
 
     def fit(self, *given: Any, **named: Any) -> Any:
-        """Refused, because this is a member of each part; see `plan`."""
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
         self._refuse("fit")
 
     def curve(self, **given: Any) -> Any:
-        """Refused, because this is a member of each part; see `plan`."""
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
         self._refuse("curve")
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Refused, because this is a member of each part; see `plan`."""
+        """Raise a `PlanError`, as `plan` does. Call this method of a part."""
         self._refuse("saved plan")
 
     def undo(self) -> None:
-        """Undo the last change of choices in any part."""
+        """Undo the latest change of choices, whichever part it is in."""
         if (part := self._part_to_go(-1)) is not None:
             part.undo()
 
@@ -450,21 +466,21 @@ class PartsBench(Workbench):
 
     @property
     def can_undo(self) -> bool:
-        """Return whether there is a change to undo."""
+        """Whether there is a change to undo."""
         return self._part_to_go(-1) is not None
 
     @property
     def can_redo(self) -> bool:
-        """Return whether there is a change to redo."""
+        """Whether there is a change to redo."""
         return self._part_to_go(1) is not None
 
     def _part_to_go(self, steps: int) -> Part | None:
-        """Return the part with the next change to redo or, for negative `steps`, to undo; None if there is none."""
+        """Return the part with the next change to undo (negative `steps`) or to redo; None if there is none."""
         ready = [part for part in self.benches if part._history.can_go(steps)]
         return (max if steps < 0 else min)(ready, key=lambda part: part._history.stamp(steps), default=None)
 
     def check_choices(self, choices: Mapping[str, str]) -> None:
-        """Refuse choices that a part refuses; see `Workbench.check_choices`."""
+        """Raise a `ChoiceError` if a part refuses its choices; see `Workbench.check_choices`."""
         for part, own in self._choices_by_part(choices).items():
             part.check_choices(own)
 
@@ -473,9 +489,9 @@ class PartsBench(Workbench):
         return {f"{part.name}:{id}": note for part in self.benches for id, note in part.notes().items()}
 
     def to_json(self, lever: str | None = None) -> dict[str, Any]:
-        """Return all parts as plain data for JSON, with one list of all their sites, or of the sites of one lever.
+        """Return all parts as plain data for JSON. All figures are predicted.
 
-        Every figure is predicted.
+        One list has the sites of all parts; with `lever`, it has only the sites of this lever.
         """
         memory = self.memory
         parts: list[dict[str, Any]] = []
@@ -503,7 +519,7 @@ class PartsBench(Workbench):
         }
 
     def app(self) -> Any:
-        """Return the app as a widget: a row of the parts, and the part that is shown."""
+        """Return the app as a widget, with a row of buttons to select the part that it shows."""
         from workbench.ui.app.parts_selector import PartsApp
 
         return PartsApp(self)

@@ -1,4 +1,4 @@
-"""The folder of a run, made from a bench; the run executes the plan."""
+"""Write the folder of a run from a bench: the program, its config, predicted figures and variants."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ def prepare(
     options: RunOptions | None,
     against: Mapping[str, Mapping[str, str] | Config | None] | None,
 ) -> Path:
-    """Make the folder of a run under the current choices; parameters as for `Workbench.prepare`."""
+    """Make the folder of a run under the current choices; see `Workbench.prepare` for the parameters."""
     from workbench.runs.process import request, run_store
 
     plan, config = None if bench.parts else bench.plan, bench.config
-    # If the memory of a program in parts is only a lower bound, the run gets no prediction, because a bound cannot be
-    # compared with a measurement.
+    # The predicted peak of a program in parts can be a lower bound. Pass a bound only as `peak_bound_bytes`, because
+    # the run compares its measured peak with `predicted_peak_bytes`.
     memory: StepMemory | None = getattr(bench, "memory", None)
+    bound_bytes = memory.peak_bytes if memory is not None else None
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
     options = options or request.RunOptions()
     variants = variants_of(bench, against or {})
@@ -40,6 +41,7 @@ def prepare(
         config_text=config.text(bench.notes()),
         name=name,
         predicted_peak_bytes=peak_bytes if plan is None else plan.peak_bytes,
+        peak_bound_bytes=bound_bytes,
         predicted_alive=() if plan is None else plan.alive_at_peak(),
         variants=variants,
         options=options,

@@ -1,4 +1,4 @@
-"""A tuple of sites that a prompt and a notebook's cell show as a table."""
+"""`Sites`: a tuple of sites, displayed as a table at a prompt and in a notebook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.core.lever import Site
 from workbench.summary import html_columns, human_bytes, text_columns
 
 MOST_SHOWN = 60
-"""Maximum number of rows of a table; the table only counts further sites."""
+"""Maximum number of rows of a table. A line below the table gives the number of further sites."""
 _HEADS = ("site", "size", "choice", "legal", "source", "refused", "notes")
 _WIDEST = {"source": 60, "refused": 70, "notes": 80}
 
@@ -44,8 +44,8 @@ class Sites(tuple[Site, ...]):
                 site.choice + (f" (now {site.outcome})" if site.outcome not in ("", site.choice) else ""),
                 " ".join(option for option in site.options if option not in site.illegal),
                 " ".join(site.source.split()),
-                _join_options(site.illegal),
-                _join_options(site.notes),
+                join_options(site.illegal),
+                join_options(site.notes),
             )
             for site in self[:MOST_SHOWN]
         ]
@@ -58,7 +58,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _join_options(texts: Mapping[str, str]) -> str:
+def join_options(texts: Mapping[str, str]) -> str:
+    """Join texts about options into one line."""
     return "; ".join(f"{option}: {text}" for option, text in texts.items())
 
 

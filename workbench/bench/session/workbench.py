@@ -45,14 +45,15 @@ class Workbench:
     choices : mapping of str to str
         Initial choices.
     machine : str or Machine
-        Machine on which ranks are simulated; see `Workbench.machine`.
+        Machine model; see `Workbench.machine`.
 
     Attributes
     ----------
     program : Program
     executor : str
     parts : tuple of Part or OpaquePart
-        Parts of a program with several graphs; empty for a program with one graph, as here.
+        Empty, because a `Workbench` has a program of one graph. The subclass `PartsBench` has the parts of a program
+        with several graphs.
     unmatched : dict of str to str
         Choices of the given config that do not fit this program, each with the reason.
     """
@@ -65,12 +66,25 @@ class Workbench:
         self._captured = captured
         self._machine = resolve_machine(machine, self.ranks)
         self.program, self.executor = captured.program, captured.executor
-        self.runs: tuple[Run, ...] = ()
+        self._runs: tuple[Run, ...] = ()
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
         self._planner = Planner(self._captured)
         fitting, self.unmatched = self._planner.split_by_fit(choices or {})
         self._history = History(fitting)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs that this bench has started, oldest first."""
+        return self._runs
+
+    @property
+    def own_runs(self) -> tuple[Run, ...]:
+        """The runs whose measurements are about this bench's plan.
+
+        The bench of a part has none, because its runs measure the whole program.
+        """
+        return self.runs
 
     def __repr__(self) -> str:
         from workbench.summary import text_summary
@@ -100,14 +114,18 @@ class Workbench:
 
     @property
     def on_disk(self) -> str:
-        """``from disk`` if tracing was skipped; otherwise whether the trace is now cached on disk, or why not."""
+        """Cache status of the trace.
+
+        ``from disk`` if the trace was read from disk. Otherwise the text says that the trace was written to disk, or
+        why it was not.
+        """
         return self._captured.planned.on_disk
 
     # Choices.
 
     @property
     def choices(self) -> dict[str, str]:
-        """The current choices that differ from unmodified Thunder."""
+        """The current choices. Sites with their default option are left out."""
         with self._lock:
             return self._history.choices
 
@@ -119,12 +137,12 @@ class Workbench:
 
     @property
     def ranks(self) -> int:
-        """Number of processes for the program."""
-        return self._captured.ranks.count if self._captured.ranks is not None else 1
+        """Number of processes that share the program."""
+        return self._captured.rank_count
 
     @property
     def machine(self) -> Machine:
-        """The machine on which ranks are simulated. It can be set to a `Machine` or to a name.
+        """The machine model for collectives and for a GPU's step times. It can be set to a `Machine` or to a name.
 
         `workbench.runs.measure.measured_rates.MACHINE_NAMES` lists the names.
 
@@ -156,7 +174,7 @@ class Workbench:
 
     @property
     def config(self) -> Config:
-        """All choices, ready to export."""
+        """The program's name and settings with all choices, ready to export."""
         return Config(
             program=self.program.name,
             executor=self.executor,
@@ -177,13 +195,13 @@ class Workbench:
         return self._planner.plan(self.choices)
 
     @property
-    def stage(self) -> LeverContext:
-        """The joint trace with its graph, in the form that is passed to levers."""
-        return self._captured.stage
+    def context(self) -> LeverContext:
+        """The joint trace and its graph, as levers receive them."""
+        return self._captured.context
 
     @property
     def stock_plan(self) -> Plan:
-        """The plan that unmodified Thunder would execute."""
+        """The plan without choices. Apart from the `corrections` that it lists, it is unmodified Thunder's plan."""
         return self._planner.plan({})
 
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
@@ -205,13 +223,13 @@ class Workbench:
         return plan
 
     def check_choices(self, choices: Mapping[str, str]) -> None:
-        """Raise a `ChoiceError` if `plan_under` refuses `choices`, which are a complete set of choices."""
+        """Raise a `ChoiceError` if the program cannot be planned under `choices`, a complete set of choices."""
         self.plan_under(choices)
 
     def plan_with(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
-        """Return the plan under a complete set of choices that were checked when they were made.
+        """Return the plan under a complete set of choices, without checking that their sites exist.
 
-        A choice that fits no site is left out and listed in the plan's `unmatched`.
+        A choice without a site is left out and listed in the plan's `unmatched`.
 
         Raises
         ------
@@ -221,7 +239,9 @@ class Workbench:
         return self._planner.plan(choices, keep=keep)
 
     def sites(self, lever: str | None = None) -> Sites:
-        """Return all sites under the current choices, or those of one lever: a tuple that is displayed as a table.
+        """Return the sites under the current choices, as a tuple that is displayed as a table.
+
+        With `lever`, return only the sites of this lever.
 
         Raises
         ------
@@ -250,7 +270,9 @@ class Workbench:
         return known[id]
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
-        """Make choices, either all or none. Requests that arrive during planning are planned together.
+        """Make all choices, or none if one is refused.
+
+        Choices that other threads make while a plan is made are planned together afterwards.
 
         Parameters
         ----------
@@ -293,7 +315,7 @@ class Workbench:
             with self._lock:
                 # If choices changed in the meantime, for example by an undo, start again from the changed choices.
                 if self._history.choices == in_force:
-                    # Of several requests for a site, the last one counts.
+                    # If several requests choose for the same site, the last request counts.
                     searched = {id: request.found for request in requests for id in request.choices}
                     self._history.make(
                         wanted,
@@ -308,7 +330,12 @@ class Workbench:
     def _settle(
         self, requested: dict[str, str], kept_sites: Collection[str], make_plan: Callable[[Mapping[str, str]], Plan]
     ) -> Plan:
-        """Plan `requested`; drop earlier choices whose site is gone or now refuses them. Undo restores them."""
+        """Return the plan under `requested`, without earlier choices that no longer fit.
+
+        An earlier choice does not fit if its site is gone or refuses the option. Such a choice is deleted from
+        `requested`. Choices for `kept_sites` are never deleted: if one of them is refused, raise a `ChoiceError`. An
+        undo restores deleted choices, because it goes back to an earlier state.
+        """
         while True:
             try:
                 plan = make_plan(requested)
@@ -331,7 +358,7 @@ class Workbench:
         Returns
         -------
         Prediction or Plan
-            Both results have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. If nothing
+            Both types have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. If nothing
             is fused, arithmetic alone gives a `Prediction`; a program with fusions is planned.
         """
         from workbench.compiler import api
@@ -345,7 +372,7 @@ class Workbench:
         return quick if quick is not None else self._settle(wanted, choices, self._planner.plan)
 
     def effects(self, id: str) -> dict[str, Effect]:
-        """Return the change of the whole plan's figures under each other legal option of a site."""
+        """Return, for each other legal option of a site, the change of the whole plan's figures."""
         site = self.site(id)
         options = (option for option in site.options if option != site.choice and option not in site.illegal)
         return Effects({option: self.effect({id: option}) for option in options})
@@ -371,11 +398,12 @@ class Workbench:
         return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
 
     def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
-        """Make a table of cuts between fusions: compilations, peak, saved bytes and step. Changes nothing.
+        """Return a table of alternative cuts, with compilations, peak, saved bytes and step time. No choice changes.
 
-        A cut recomputes values that cross between fusions, or saves values that are now recomputed, in the same way in
-        all layers. Presets of cuts are included. All plans have the choices made by hand, and compile identical fusions
-        once.
+        A cut is the set of values that fusions pass to one another; a fusion recomputes all other values that it
+        needs. Each alternative recomputes values that are now passed, or saves values that are now recomputed, in the
+        same way in all layers. The table also has the settings that Thunder offers for all cuts at once. Each row is
+        a plan with the choices made by hand and the choices of the row. Identical fusions are compiled once.
 
         Parameters
         ----------
@@ -408,21 +436,23 @@ class Workbench:
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()
     ) -> Search:
-        """Find the best order of collectives by simulation, under the other current choices. Changes nothing.
+        """Find the best order of collectives by simulation, under the other current choices. No choice changes.
 
         Parameters
         ----------
         limit_bytes : int, optional
-            Limit of the bytes of collectives' results that are in flight and that a statement will read.
+            Limit of the bytes in flight, that is, of the results of collectives that were issued and not yet waited
+            for. Only results that a statement reads later count.
         machine : str or Machine, optional
-            Machine to simulate; the default is `machine`.
+            Machine to simulate; by default `Workbench.machine`.
         buckets : sequence of str
-            Options of ``waits.bucket`` to try, with one plan each; by default only the current one.
+            Options of ``waits.bucket`` to try, such as ``25MiB``. Each takes the time of making a plan. A bucket is a
+            group of parameters or gradients that share one collective. By default only the current option is tried.
 
         Returns
         -------
         Search
-            Its ``choices`` can be passed to `choose`; it also has a lower bound on the step.
+            ``choices``, which can be passed to `choose`, and a lower bound on the step.
 
         Raises
         ------
@@ -449,10 +479,11 @@ class Workbench:
         peak_bytes: int | None = None,
         step_s: float | None = None,
         compilations: int | None = None,
+        reserved: bool = False,
         using: Sequence[str] | None = None,
         machine: str | Machine | None = None,
     ) -> Fit:
-        """Choose what to save, recompute, offload and move: least time under a peak, or least peak within a time.
+        """Choose options that give the least step time under a peak, or the least peak within a step time.
 
         Choices made by hand do not change; choices of an earlier `fit` are replaced. One `undo` reverts the fit.
 
@@ -464,14 +495,17 @@ class Workbench:
         step_s : float, optional
             Limit of the step time in seconds, instead of a peak.
         compilations : int, optional
-            Maximum number of fusions to compile, together with a peak or a time, or alone. With this argument,
-            identical fusions are compiled once, and ``cuts`` is used.
+            Maximum number of fusions to compile. It can be given with a peak or a step time, or as the only limit. With
+            this argument, identical fusions are compiled once, and ``cuts`` is used.
+        reserved : bool
+            Whether the peak limits the memory that PyTorch's allocator is predicted to reserve on a GPU, instead of the
+            allocated bytes. A share is then a share of the stock plan's reserved memory.
         using : sequence of str, optional
             Kinds of choices that `fit` may make: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of
             statements, ``waits`` of collectives. By default ``recompute`` and ``offload``. On the device ``cpu`` only
             ``recompute``, because offloading there only imitates a GPU and frees nothing.
         machine : str or Machine, optional
-            Machine model for the time of recomputation; the default is `machine`, but on the CPU this machine.
+            Machine model for the step time. By default `Workbench.machine` or, for a CPU program, this computer's CPU.
 
         Raises
         ------
@@ -482,7 +516,9 @@ class Workbench:
 
         given = peak if peak_bytes is None else peak_bytes
         using = default_using(self.program.device) if using is None else using
-        found = fit_with_cuts.fit(self, self._captured, of_device(self, machine), given, step_s, using, compilations)
+        found = fit_with_cuts.fit(
+            self, self._captured, of_device(self, machine), given, step_s, using, compilations, reserved=reserved
+        )
         self.choose_found(found.choices)
         return found
 
@@ -494,7 +530,7 @@ class Workbench:
         each: bool = False,
         machine: str | Machine | None = None,
     ) -> Curve:
-        """Compute step time against peak, down to the least peak, by `fit` in the background. Changes nothing.
+        """Compute step time against peak in the background, with a fit for each of several peaks. No choice changes.
 
         Parameters
         ----------
@@ -503,7 +539,8 @@ class Workbench:
         using : sequence of str, optional
             As for `fit`.
         each : bool
-            Whether to compute one more line for each entry of `using`, with this entry and the entries before it.
+            Whether to compute more lines, one for each entry of `using`. The fits of such a line use this entry and
+            all entries before it.
         machine : str or Machine, optional
             As for `fit`.
 
@@ -518,7 +555,7 @@ class Workbench:
         return Curve(self, self._captured, of_device(self, machine), points, using=using, by_lever=each)
 
     def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
-        """Replace choices of an earlier `fit` by `choices`, found by `fit` or a curve; choices made by hand stay."""
+        """Replace an earlier search's choices by `choices` from a fit or a curve. Choices made by hand stay."""
         pinned, known = self.pinned, self.plan.site_of
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
@@ -553,9 +590,9 @@ class Workbench:
     # Observers.
 
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after every change of choices or runs; return a function that stops this.
+        """Call `callback` after every change of choices, machine or runs; return a function that stops this.
 
-        If a callback fails, its error is logged. The change is made nevertheless, and the other callbacks are called.
+        If a callback fails, its error is logged. The change stays made, and the other callbacks are called.
         """
         self._observers.append(callback)
 
@@ -587,14 +624,14 @@ class Workbench:
         Parameters
         ----------
         wait : bool
-            Whether to return when the run has ended; by default return at once.
+            Whether to wait until the run has ended; by default, return at once.
         name : str
             Name shown for the run.
         folder : path, optional
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
         against : mapping, optional
-            Variants of the run, by name, which are timed interleaved with the run, in the same process. A variant is a
+            Variants of the run, by name. The run's process times them in turn with the current choices. A variant is a
             complete set of choices (``{}`` means no choices), a config, or None for unmodified `thunder.jit`.
             `Run.against` has the times of the variants.
 
@@ -609,17 +646,17 @@ class Workbench:
         RunError
             If the run cannot be started.
         """
-        from workbench.runs.process import follow_run
+        from workbench.runs.process import start_run
 
         if self.ranks > 1 and self.program.device == "planned":
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; it cannot run without the other ranks"
             )
-        follow_run.refuse_planned_device(self.program.device)
+        start_run.refuse_planned_device(self.program.device)
         run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
-        run = follow_run.start(run_dir)
+        run = start_run.start(run_dir)
         with self._lock:
-            self.runs = (*self.runs, run)
+            self._runs = (*self._runs, run)
         self._notify()
         if wait:
             run.wait()
@@ -636,7 +673,7 @@ class Workbench:
     ) -> Path:
         """Make the folder of a run under the current choices, but start nothing.
 
-        Any machine can execute the run from the folder alone; see `workbench.runs.process.follow_run.Run.command`.
+        A machine needs only this folder to execute the run; see `workbench.runs.process.follow_run.Run.command`.
 
         Parameters
         ----------
@@ -718,7 +755,7 @@ class Workbench:
         return html_report.write_report(self, path, overwrite=overwrite)
 
     def notes(self) -> dict[str, str]:
-        """Return each site's label and source line in the user's code, as exported configs have them."""
+        """Return the label and the user's line of each site, for the comments of an exported config."""
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
 
     def app(self) -> Any:

@@ -1,4 +1,4 @@
-"""The app: one screen over a `Workbench`. It shows the bench's state and passes on the user's requests."""
+"""The app: one screen for a `Workbench`. It shows the bench's state and forwards the user's requests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import logging
 import pathlib
 import queue
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ipywidgets
 
 from workbench.analysis.cost import chrome_trace
-from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.graph import Kind
 from workbench.core.lever import Effect, Site
 from workbench.errors import WorkbenchError
@@ -42,6 +41,7 @@ from workbench.ui.tabs.ranking_tab import WorthTab
 from workbench.ui.tabs.tables import VARIANTS, RunsAsked
 from workbench.ui.tabs.timeline_tab import TimelineTab, first_content, simulated_lanes, timeline_content
 from workbench.ui.widgets.split import Split, side_by_side
+from workbench.util.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -53,6 +53,14 @@ TRACE_FILE = "perfetto.json"
 """File in a run's folder that Perfetto opens."""
 
 
+class _Tab(NamedTuple):
+    """A tab of the app. `draw` shows the current plan in the tab, if the plan has changed and the tab is open."""
+
+    title: str
+    widget: ipywidgets.Widget
+    draw: Callable[[], None] | None = None
+
+
 class App:
     """The screen of a bench.
 
@@ -61,17 +69,20 @@ class App:
     bench : Workbench
     tab : bool
         Whether to open the app also in a tab of the page.
+    on_run_news : callable, optional
+        Called when the shown run has made progress.
 
     Attributes
     ----------
     root : ipywidgets.VBox
         The displayed widget.
     graph, controls, strip, memory
-        Parts of the app.
+        Widgets of the app.
     """
 
-    def __init__(self, bench: Workbench, *, tab: bool = False) -> None:
+    def __init__(self, bench: Workbench, *, tab: bool = False, on_run_news: Callable[[], None] | None = None) -> None:
         self.bench = bench
+        self._on_run_news = on_run_news
         self._lock = threading.RLock()
         self._choices_of: dict[pathlib.Path, dict[str, str] | None] = {}
         self._asked = RunsAsked()
@@ -111,20 +122,22 @@ class App:
         self.help = Help()
         for panel in (self.worth, self.fit.panel, self.outline, self.beside, self.passes, self.experiments):
             panel.guard = self._act  # type: ignore[method-assign]
-        self._drawn_by: dict[str, Callable[[], None]] = {
-            "Memory": self._show_memory,
-            "Worth it": self.worth.show_plan,
-            "Fit": self.fit.show_plan,
-            "Outline": self.outline.show_plan,
-            "Timeline": self._show_times,
-            "Fusions": self._show_fusions,
-            "Passes": lambda: self.passes.show_plan(bench.plan),
-            "Sites": self._show_sites_table,
-            "Settings": self._show_settings,
-            "Trace": self._show_trace,
-            "beside": self.beside.show_plan,
-        }
-        self.root = self._arrange()
+        tabs = (
+            _Tab("Memory", side_by_side(self.memory, self.alive), self._show_memory),
+            _Tab("Worth it", self.worth, self.worth.show_plan),
+            _Tab("Fit", side_by_side(self.fit.plot, self.fit.panel), self.fit.show_plan),
+            _Tab("Outline", self.outline, self.outline.show_plan),
+            _Tab("Compile", self.compile),
+            _Tab("Timeline", self.timeline, self._show_times),
+            _Tab("Fusions", self.fusions, self._show_fusions),
+            _Tab("Passes", self.passes, lambda: self.passes.show_plan(bench.plan)),
+            _Tab("Experiments", self.experiments),
+            _Tab("Sites", self.sites, self._show_sites_table),
+            _Tab("Settings", self.settings, self._show_settings),
+            _Tab("Trace", self.trace, self._show_trace),
+        )
+        self._drawn_by = {"beside": self.beside.show_plan, **{tab.title: tab.draw for tab in tabs if tab.draw}}
+        self.root = self._arrange(tabs)
         self.controls.app = self.root.model_id
         self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.beside.observe(lambda _: self._draw_open(), names="looked_at")
@@ -158,28 +171,14 @@ class App:
         if self._readout is not None:
             self._readout.stop()
 
-    def _arrange(self) -> ipywidgets.VBox:
+    def _arrange(self, tabs: Sequence[_Tab]) -> ipywidgets.VBox:
         height = f"{self.graph.height}px"
         self.graph.layout = ipywidgets.Layout(flex="2 1 600px", min_width="0", width="auto", height=height)
         self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
         self.memory.layout = ipywidgets.Layout(flex="3 1 480px", min_width="0", width="auto")
         self.alive.layout = ipywidgets.Layout(flex="2 1 340px", min_width="0", width="auto")
         middle = side_by_side(self.beside, self.graph, Split(axis="x"), self.inspector)
-        shown = {
-            "Memory": side_by_side(self.memory, self.alive),
-            "Worth it": self.worth,
-            "Fit": side_by_side(self.fit.plot, self.fit.panel),
-            "Outline": self.outline,
-            "Compile": self.compile,
-            "Timeline": self.timeline,
-            "Fusions": self.fusions,
-            "Passes": self.passes,
-            "Experiments": self.experiments,
-            "Sites": self.sites,
-            "Settings": self.settings,
-            "Trace": self.trace,
-        }
-        self.tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
+        self.tabs = ipywidgets.Tab([tab.widget for tab in tabs], titles=[tab.title for tab in tabs])
         root = ipywidgets.VBox(
             [self.controls, self.strip, self.preview, middle, Split(axis="y"), self.help, self.tabs],
             layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
@@ -216,14 +215,15 @@ class App:
 
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
-            # A choice for an arc of identical layers applies to all these layers, as a click on the arc does.
+            # If identical layers are folded, one arc stands for an arc of each layer. The choice then applies to all
+            # these arcs, unless the user has limited choices to the shown layer.
             self.choosing.choose({site.id: message["option"] for site in self.graph.sites_turned(message["id"])})
         else:
             self._on_message(message)
 
     def _act(self, act: Callable[[], Any]) -> Any:
         """Call `act` and return its result. If it fails, show one line in the app and return None."""
-        # Do not hold the app's lock here. The bench has a lock, too, and notifies its other apps while it holds that.
+        # Do not hold the app's lock here: `act` may take seconds, and other threads need the lock to draw the app.
         try:
             return act()
         except WorkbenchError as error:
@@ -231,13 +231,16 @@ class App:
         except OSError as error:
             self._say(f"{error.filename or 'file'}: {error.strerror}", bad=True)
         except Exception as error:
-            # The app stays usable after any failure in the code below it; the traceback is logged.
+            # Log the traceback. The app must stay usable after any failure.
             _LOGGER.exception("the app could not do what was asked")
             self._say(f"{type(error).__name__}: {error}", bad=True)
         return None
 
     def _in_background(self, busy: str, act: Callable[[], None]) -> None:
-        """Run `act`, which takes seconds, in a separate thread, so that clicks are answered; one task at a time."""
+        """Run `act` in a separate thread, because `act` takes seconds and the app must answer clicks meanwhile.
+
+        Only one task runs at a time. Another task is refused with a message.
+        """
         with self._lock:
             if self._busy:
                 self._say(f"{self._busy}: that has to end first", bad=True)
@@ -291,7 +294,7 @@ class App:
         self._redraw("Settings")
 
     def _time_in_turns(self, on: bool) -> None:
-        """Set whether runs are timed interleaved with stock; update the box beside the button and that in Settings."""
+        """Set whether runs interleave their steps with stock steps; update both of the app's check boxes for this."""
         others = [name for name in self._asked.against if name != "stock"]
         self._ask_of_runs([*others, "stock"] if on else others, self._asked.snapshot)
 
@@ -306,7 +309,7 @@ class App:
             self._act(self._shown_run.cancel)
 
     def _choose_alone(self, on: bool) -> None:
-        """Set whether a choice applies to one of identical layers or to all, and recompute the options' effects."""
+        """Set whether a choice applies to one of several identical layers or to all. Then update the shown effects."""
         self.graph.alone = on
         self._select()
 
@@ -338,20 +341,10 @@ class App:
     def _refresh(self) -> None:
         with self._lock:
             bench, plan = self.bench, self.bench.plan
-            for run in bench.runs:
-                # Record the run's choices: the app may be opened long after the run, when the bench has other choices.
-                self._choices_of.setdefault(run.run_dir, choices_of(run))
-            latest = bench.runs[-1] if bench.runs else None
-            if latest is not None and latest is not self._shown_run:
-                self._shown_run = latest
-                if self._readout is not None:
-                    self._readout.stop()
-                self._readout = Readout(self.controls, latest, self._on_news)
-                self.compile.follow(latest)
-                self.experiments.refresh()
+            self.follow_latest_run()
             measured = self._keep_measured()
             self.choosing.drop_planned(plan)
-            # Show the figures before the graph: users choose because of the figures, and the graph takes longer.
+            # Draw the figures before the graph, because users look at the figures first and the graph takes longer.
             self._show_figures()
             if plan is not self._plan_shown:
                 self._plan_shown = plan
@@ -367,6 +360,26 @@ class App:
             self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
             self._select()
 
+    def follow_latest_run(self) -> None:
+        """Show the state of the latest run, and update it while the run goes on."""
+        with self._lock:
+            for run in self.bench.runs:
+                # Record the choices of each run, because the bench's choices may change later.
+                self._choices_of.setdefault(run.run_dir, choices_of(run))
+            latest = self.bench.runs[-1] if self.bench.runs else None
+            if latest is not None and latest is not self._shown_run:
+                self._shown_run = latest
+                if self._readout is not None:
+                    self._readout.stop()
+                self._readout = Readout(self.controls, latest, self._on_news)
+                self.compile.follow(latest)
+                self.experiments.refresh()
+
+    @property
+    def _measured_run(self) -> Run | None:
+        """The shown run. In the app of a part it is None, because runs measure the whole program and not the part."""
+        return self._shown_run if self._shown_run in self.bench.own_runs else None
+
     _plan_shown: Any = None
     _machine_shown: Any = None
 
@@ -374,6 +387,8 @@ class App:
         with self._lock:
             if run is not self._shown_run:
                 return
+            if self._on_run_news is not None:
+                self._on_run_news()
             self._show_figures()
             if self._keep_measured():
                 self._redraw("Memory")
@@ -387,8 +402,11 @@ class App:
                 self._say(f"The run failed: {run.error}", bad=True)
 
     def _keep_measured(self) -> bool:
-        """Record new measurements of the shown run; return whether its peak is new."""
-        run, before = self._shown_run, self._peak_run
+        """Show the statement times and the peak of the shown run, as far as the run has measured them.
+
+        Return whether the shown peak comes from another run than before.
+        """
+        run, before = self._measured_run, self._peak_run
         if run is not None and run.statements is not None:
             self._clocked_run = run
         if run is not None and run.timeline is not None:
@@ -418,7 +436,7 @@ class App:
                 self._drawn_by[seen]()
 
     def _show_rows(self) -> None:
-        """Redraw all links to rows after rows have changed."""
+        """Redraw all tabs after folding, because their links name nodes of the graph."""
         self._redraw(*self._drawn_by)
         self._select()
 
@@ -430,10 +448,10 @@ class App:
         self.settings.content = {"rows": tables.setting_rows(self.bench.plan.sites), "runs": runs}
 
     def _show_figures(self) -> None:
-        runs = [run for run in self.bench.runs if run.state == "done"]
-        latest = self._shown_run
+        runs = [run for run in self.bench.own_runs if run.state == "done"]
+        latest = self._measured_run
         if latest is not None and latest.state in ("failed", "cancelled") and runs:
-            # Leave earlier measurements on the screen if a later run failed or is in progress.
+            # If the latest run failed or was cancelled, show the measurements of the last finished run.
             latest = runs[-1]
         same, against = self._has_choices(latest), self._baseline(latest)
         before = PreviousRun(runs[-1], self._has_choices(runs[-1])) if runs else None
@@ -445,7 +463,7 @@ class App:
         self.strip.content = {"figures": shown}
 
     def _baseline(self, shown_run: Run | None) -> Baseline:
-        """Return the baseline with which figures are compared: the pinned run, or the program without choices."""
+        """Return the baseline for the figures: the pinned run or, if no run is pinned, the stock plan."""
         pinned = self.experiments.pinned
         if pinned is None:
             return Baseline("stock", self.bench.stock_plan, self._stock_run(shown_run), interleaved="stock")
@@ -458,8 +476,8 @@ class App:
         return Baseline(name, None if plan is None or plan.unmatched else plan, pinned)
 
     def _stock_run(self, shown_run: Run | None) -> Run | None:
-        """Return the latest finished run without choices; `shown_run` does not count."""
-        runs = [run for run in self.bench.runs if run is not shown_run and run.state == "done"]
+        """Return the latest finished run that had no choices and is not `shown_run`; None if there is no such run."""
+        runs = [run for run in self.bench.own_runs if run is not shown_run and run.state == "done"]
         return next((run for run in reversed(runs) if self._choices_of.get(run.run_dir) == {}), None)
 
     def _has_choices(self, run: Run | None) -> bool:
@@ -471,8 +489,9 @@ class App:
             self._redraw("Memory")
 
     def _show_fusions(self) -> None:
-        # If the run had a different plan, its compile times do not apply to this plan's fusions of the same names.
-        seconds = self.compile.compiled_s if self._has_choices(self._shown_run) else {}
+        run = self._measured_run
+        # Fusions of different plans may have equal names. Use a run's compile times only for the run's own plan.
+        seconds = self.compile.compiled_s if self._has_choices(run) and run is self._shown_run else {}
         self.fusions.show_plan(self.graph.shown_ids(), seconds)
 
     def _show_times(self) -> None:
@@ -570,7 +589,7 @@ class App:
         )
 
     def _answer(self) -> None:
-        """Compute the effects of the selected site's options in a separate thread, so that clicks are answered."""
+        """Show the effects of a site's options after each selection. This loop runs in its own thread until `close`."""
         while (id := self._questions.get()) is not None:
             try:
                 self._show_effects(id)
@@ -581,7 +600,7 @@ class App:
                 self._say(f"{type(error).__name__}: {error}", bad=True)
 
     def _show_effects(self, id: str) -> None:
-        """Show the effect of each option as soon as it is known: with fusions, each option needs a plan."""
+        """Show each option's effect as soon as it is known. To wait for all would take long if statements are fused."""
         plan, machine = self.bench.plan, self.bench.machine
 
         def current() -> bool:
@@ -591,7 +610,7 @@ class App:
         sites = self._sites_of(id)
         for site in sites:
             effects[site.id] = {}
-            # A choice for an arc of identical layers applies to all these layers.
+            # A choice applies to all sites that a click would change, such as those of folded layers.
             peers = [peer.id for peer in self.graph.sites_turned(site.id)]
             for option in site.options:
                 if option == site.choice or option in site.illegal:
@@ -606,6 +625,6 @@ class App:
 
 
 def _machines(bench: Workbench) -> dict[str, Any]:
-    """Return the machine on which ranks are simulated, and the machines to choose from."""
+    """Return the controls' data about machines: the current machine model, and the names to choose from."""
     name = bench.machine.name
     return {"machine": name, "machines": list(dict.fromkeys((*MACHINE_NAMES, name)))}

@@ -1,4 +1,4 @@
-"""A program with several graphs in the app: a row of its parts above the shown part."""
+"""`PartsApp`: the app of a program with several graphs. A row of buttons selects the part that is shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import ipywidgets
 
-from workbench.summary import place_text, run_line
+from workbench.summary import coverage_words, part_time_words, place_text, run_line
 from workbench.ui.app.app import App
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class PartsApp:
-    """The screen of a program with several graphs: it shows one part at a time, as an `App` made at the first view.
+    """The screen of a program with several graphs. It shows one part at a time, in an `App`.
+
+    The `App` of a part is made when the part is first shown.
 
     Parameters
     ----------
@@ -30,7 +32,7 @@ class PartsApp:
     row : ipywidgets.ToggleButtons
         A button for each part.
     told : ipywidgets.HTML
-        Text about the part: its position, the reason of the graph break after it, and the program's latest run.
+        Text with the part's position, the reason for the graph break after the part, and the program's latest run.
     """
 
     def __init__(self, bench: PartsBench, *, tab: bool = False) -> None:
@@ -50,7 +52,7 @@ class PartsApp:
         )
         self.root.add_class("wb-of-parts")
         self.row.observe(lambda _: self._show(), names="value")
-        self._forget = bench.observe(self._tell)
+        self._forget = bench.observe(self._follow)
         self.root.observe(lambda _: self.close(), names="comm")
         self._show()
 
@@ -74,10 +76,15 @@ class PartsApp:
         part = self.shown_part
         if not part.opaque and part.name not in self._apps:
             bench = next(each for each in self.bench.benches if each.name == part.name)
-            # Request a tab only for the first part: the tab shows the row of parts, too.
-            self._apps[part.name] = app = App(bench, tab=self._tab and not self._apps)
+            # Request a tab only once: the tab also shows the buttons that select the other parts.
+            self._apps[part.name] = app = App(bench, tab=self._tab and not self._apps, on_run_news=self._tell)
             app.controls.app_name, app.controls.app = self.bench.program.name, str(self.root.model_id)
         self._shown.children = () if part.opaque else (self._apps[part.name].root,)
+        self._tell()
+
+    def _follow(self) -> None:
+        for app in self._apps.values():
+            app.follow_latest_run()
         self._tell()
 
     def _tell(self) -> None:
@@ -88,6 +95,11 @@ class PartsApp:
         elif part.cut:
             lines.append(f"Cut at {part.cut}")
         if self.bench.runs:
-            lines.append(f"Latest run of the whole program: {run_line(self.bench.runs[-1])}")
+            run = self.bench.runs[-1]
+            if words := part_time_words(run.part_times, part.name):
+                lines.append(f"{part.name}: {words}")
+            lines.append(f"Latest run of the whole program: {run_line(run)}")
+            if words := coverage_words(run.coverage):
+                lines.append(f"Coverage: {words}")
         told = "".join(f"<div>{html.escape(line)}</div>" for line in lines)
         self.told.value = f'<div style="line-height: 1.5; overflow-wrap: anywhere">{told}</div>'

@@ -1,4 +1,4 @@
-"""Apply clicks on a worker thread. If nothing is fused, arithmetic estimates the plan's figures until it is ready."""
+"""Plan the user's choices on worker threads. If nothing is fused, show estimated figures until the plan is ready."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.bench.session.plan_diff import diff as diff_of
-from workbench.compiler.interop.gc_pause import paused_gc
 from workbench.core.lever import Site
 from workbench.errors import ChoiceError
 from workbench.ui.controls.messages import words_of_change, words_of_step
 from workbench.ui.graph.node_names import next_option, short_label
+from workbench.ui.graph.site_anchors import CROSSING
+from workbench.util.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from workbench.bench import PlanDiff, Workbench
@@ -36,11 +37,11 @@ class _Named:
     peers: str
     """Kind of the sites: layers, repeats, waits or places."""
     alike: int
-    """Number of layers that were shown as one."""
+    """Number of layers that were shown as one before the choice."""
 
 
 class ChoiceQueue:
-    """The choices that the user has requested, and which of them still have no plan.
+    """The choices that the user has requested and that no shown plan contains yet.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class ChoiceQueue:
     say : callable
         Shows a line of text.
     show : callable
-        Called when a request is added, and when a request is refused.
+        Called when a request is added, and when it was planned or refused.
     """
 
     def __init__(
@@ -83,17 +84,17 @@ class ChoiceQueue:
         self.choose({site.id: option for site in sites})
 
     def next_requested(self, site: Site) -> str | None:
-        """Return the option that a click would choose: the one after the last requested option, planned or not."""
+        """Return the option that a click would choose: the next one after the last request, even if it is pending."""
         return next_option(dataclasses.replace(site, choice=self.pending.get(site.id, site.choice)))
 
     @staticmethod
     def say_why_fixed(site: Site) -> str:
-        """Say why a site has no other legal option."""
+        """Describe why a site has no other legal option."""
         reasons = "; ".join(f"{option} is refused: {why}" for option, why in site.illegal.items())
         return f"{short_label(site)} stays {site.choice}. {reasons}".strip()
 
     def choose(self, choices: Mapping[str, str]) -> None:
-        """Choose for one site, for the sites of folded layers together, or for several sites at once."""
+        """Request choices for one or more sites, and plan them in a separate thread."""
         if not choices:
             return
         with self._changed:
@@ -130,9 +131,9 @@ class ChoiceQueue:
                 self._changed.notify_all()
 
     def _describe_effect(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
-        """Describe the effect of choices. If the peak does not change, name its statement and the values alive then."""
+        """Describe the effect of choices. If the peak stays, also name its statement and the values alive there."""
         bench = self._bench
-        of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
+        of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {*CROSSING}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
         told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
         return f"{told} {self._describe_split(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
@@ -185,19 +186,19 @@ class ChoiceQueue:
             self._asked = {number: choices for number, choices in self._asked.items() if number not in numbers}
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until every click is reported as planned or refused; return False on timeout."""
+        """Wait until every request is planned or refused; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._working, timeout_s)
 
     def estimate(self) -> Gain | None:
-        """Return an estimate for the pending requests by arithmetic; None without requests, or if it needs a plan."""
+        """Return the estimated effect of pending requests; None if there are none, or if an estimate needs a plan."""
         pending = self.pending
         return self.weigh(pending) if pending else None
 
     def weigh(self, choices: Mapping[str, str]) -> Gain | None:
-        """Return an estimate for further choices by arithmetic, within milliseconds; None if it needs a plan.
+        """Estimate the effect of further choices, in milliseconds and without a plan; None if this is impossible.
 
-        With fusions there is no estimate. Each choice changes the fusions, so even its sign could be wrong.
+        With fusions, it is impossible: a choice changes the fusions, and even an estimate's sign could be wrong.
         """
         plan = self._bench.plan
         if plan.census.count:

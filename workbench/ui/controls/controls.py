@@ -1,4 +1,4 @@
-"""The top of the app: buttons, message line and live readout of a run. `Controls` and its content."""
+"""`Controls`: the top of the app, with buttons, a message line and the live readout of a run."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 SAMPLE_INTERVAL_S = 0.02
-"""Minimum time between two messages with memory samples to the page. A message has all samples since the last one."""
+"""Minimum time between two messages with memory samples. A message has all samples since the previous message."""
 STATE_INTERVAL_S = 0.2
+_MEASURED = ("compiled", "peak_measured", "step_times", "statement_times", "part_times", "accuracy_checked")
+"""Types of events that bring new figures."""
+
 _MOST_STAGES = 12
 
 _ENDS = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled"}
 
 
 class Controls(Panel):
-    """Buttons, message and live readout; content: ``program place cannot_run can_undo can_redo in_turns message run``.
+    """Buttons, a message line, and the live readout of a run.
 
-    Programs with ranks also have ``ranks machine machines busy``.
+    The keys of `content` are ``program place cannot_run can_undo can_redo in_turns message run ranks machine machines
+    busy``.
 
     Attributes
     ----------
     app : str
-        Model id of the app's root widget, with which other places of the page can show the app.
+        Model id of the app's root widget. Other places of the page show the app by this id.
     app_name : str
-        Name of the app in such places; by default the program's name.
+        Name of the app in these places; by default the program's name.
     tab_asked : bool
         Whether the first view opens a tab of the page.
     """
@@ -52,13 +56,13 @@ class Controls(Panel):
         self._updating = threading.RLock()
 
     def update(self, **content: Any) -> None:
-        """Update entries of the content. Any thread may call this, such as that of a run's readout."""
+        """Update entries of the content. Any thread may call this, such as the thread that follows a run."""
         with self._updating:
             self.content = {**self.content, **content}
 
 
 class Readout:
-    """Follows one run and updates the controls, but not more often than a page can show.
+    """Follows one run and updates the controls, with at least `STATE_INTERVAL_S` between most updates.
 
     Parameters
     ----------
@@ -99,7 +103,7 @@ class Readout:
                 self._unsent.append(self._all[-1])
                 if now - self._sent_at >= SAMPLE_INTERVAL_S:
                     self._send(now)
-                # An event may come too soon after the last update. Show it with a later sample.
+                # An event that came too soon after the last update is shown when a later sample arrives.
                 if self._stale and now - self._shown_at >= STATE_INTERVAL_S:
                     self._show()
                 return
@@ -114,7 +118,7 @@ class Readout:
                 self._show()
             if over:
                 self._controls.samples = b"".join(self._all)
-        if over or event.type in ("compiled", "peak_measured", "step_times", "statement_times", "accuracy_checked"):
+        if over or event.type in _MEASURED:
             self._on_news(self._run)
 
     def _send(self, time_s: float) -> None:

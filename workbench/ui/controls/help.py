@@ -1,35 +1,8 @@
-"""Short texts about each tab and each option. `Help` shows the text of a tab at the end of the row of tabs."""
+"""Notes about the tabs. `Help` shows the note about the open tab when the user presses its button."""
 
 from __future__ import annotations
 
 from workbench.ui.widgets.panel import Panel, esm
-
-OPTIONS = {
-    ("saved", "save"): "Kept in memory from the forward until the backward has read it.",
-    ("saved", "recompute"): "Not kept: the backward runs its statements again.",
-    ("saved", "offload"): "Copied to the host's memory, and back before the backward reads it.",
-    ("remat", "auto"): "Thunder's minimum cut between fusions decides.",
-    ("remat", "save"): "Written to memory by the fusion that makes it, and read by the other.",
-    ("remat", "recompute"): "Not written: the fusion that reads it makes it again.",
-    ("copies", "in"): "The copy runs inside a region, with what is compiled there.",
-    ("copies", "out"): "The copy runs by itself, between regions.",
-    ("copies", "keep"): "A fence, kept: fusions end there, so that memory with two names is written in order.",
-    ("copies", "drop"): "No fence: fusions reach across.",
-    ("waits", "stock"): "As Thunder places it.",
-    ("waits", "earliest"): "As soon as the value it sends exists.",
-    ("waits", "consumer"): "As soon as the value it sends exists, in the order in which results are first read.",
-    ("waits", "just_in_time"): "Right before its wait: fewest bytes in flight, and nothing hidden.",
-    ("waits", "late"): "Waited for right before the first use.",
-    ("waits", "early"): "Waited for right after the issue.",
-}
-"""A sentence about each option, by lever and option."""
-
-
-def meaning(lever: str, option: str, note: str = "") -> str:
-    """Explain an option of a lever in one or two sentences; empty if there is nothing to say."""
-    told = f" {note[:1].upper()}{note[1:]}." if note else ""
-    return OPTIONS.get((lever, option), "") + told
-
 
 FUSION = "A fusion: its statements are compiled together, so that what only they read need not be written to memory."
 
@@ -93,11 +66,14 @@ TABS: dict[str, tuple[str, ...]] = {
         "Search it; a line leads to its statement in the graph, and what is selected there is marked here.",
     ),
 }
-"""For each tab, its contents and the user's actions there."""
+"""Note about each tab, by the tab's title: what it shows, and what the user can do there."""
 
 
 class Help(Panel):
-    """A button at the end of the row of tabs, which shows a note about the open tab; content: ``title lines``."""
+    """A button at the end of the row of tabs that shows the note about the open tab.
+
+    The keys of `content` are ``title lines``.
+    """
 
     _esm = esm("help")
 

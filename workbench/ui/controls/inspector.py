@@ -1,4 +1,4 @@
-"""The inspector: the selection, its options with their effect on the whole plan, and the origins of values."""
+"""The inspector: the selected arc or statement, the effects of options, and the producers and readers of values."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ from workbench.analysis.cost.collective_overlap import OverlapChange
 from workbench.analysis.cost.machines import H100
 from workbench.analysis.graphs.fusion_break_reasons import boundaries
 from workbench.core.graph import Graph, Kind, ValueFlag
-from workbench.core.lever import Effect, Site
+from workbench.core.lever import Effect, Site, lever_named
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
-from workbench.ui.controls.help import FUSION, meaning
+from workbench.ui.controls.help import FUSION
 from workbench.ui.graph.composite_rows import parts_of
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.ui.graph.layout_arrays import GraphLayout
 
-_LEVERS = {
-    "saved": "Saved for the backward",
-    "remat": "Between fusions",
-    "copies": "In-place copies",
-    "waits": "Collectives and waits",
-}
 _MOST = 12
-"""Maximum number of listed sites that change with a choice, and of listed values of one statement."""
+"""Maximum number of listed sites that change with a choice, and of listed readers of a value.
+
+For a statement, at most twice as many sites are listed, and at most twice as many fusion boundaries.
+"""
 
 _KEYS = [
     ("click", "switch an arc or a label to its next option"),
@@ -40,7 +37,7 @@ _KEYS = [
 
 
 class Inspector(Panel):
-    """The panel beside the graph; content from `site_content`, `statement_content` or `empty_content`."""
+    """The panel beside the graph. The functions of this module make its `content`."""
 
     _esm = esm("inspector")
 
@@ -64,22 +61,22 @@ def site_content(
     *,
     alone: bool = False,
 ) -> dict[str, Any]:
-    """Describe an arc: its sites, and the effect of each option.
+    """Describe an arc or a mark: its sites, and the effect of each option.
 
     Parameters
     ----------
     sites : sequence of Site
-        The sites of one arc. A click changes the first.
+        The sites of one arc, or the site of one mark. A click changes the first site.
     effects : mapping of str to mapping of str to Effect
         Known effects, by site and option.
     labels : mapping of str to str
-        Labels of all sites by id, for sites that change as a consequence.
+        Labels of all sites by id. They name the sites that change as a consequence of a choice.
     count : int
-        Number of sites that a click changes: the first site and its peers.
+        Number of sites that a click changes: the first site and its peers, such as its counterparts in other layers.
     machine : str
         Name of the machine on which effects are simulated.
     peers : str
-        Kind of the peers: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
+        Kind of the peers: identical ``layers``, identical ``repeats`` of a loop, or adjacent ``waits``.
     alone : bool
         Whether a choice sets only this site, and not its peers.
     """
@@ -96,7 +93,7 @@ def site_content(
     if first.outcome and first.outcome != first.choice:
         facts.append(["outcome", first.outcome])
     return {
-        "eyebrow": _LEVERS.get(first.lever, first.lever),
+        "eyebrow": lever_named(first.lever).title,
         "title": first.label,
         "source": {"place": place, "text": text.strip()},
         "facts": facts,
@@ -104,8 +101,8 @@ def site_content(
         "sites": [
             {
                 "id": site.id,
-                "lever": _LEVERS.get(site.lever, site.lever),
-                "note": _note(site),
+                "lever": lever_named(site.lever).title,
+                "note": lever_named(site.lever).explain_outcome(site) if site.outcome not in ("", site.choice) else "",
                 "options": [_option(site, option, effects, labels, machine) for option in site.options],
             }
             for site in sites
@@ -113,13 +110,11 @@ def site_content(
     }
 
 
-def _note(site: Site) -> str:
-    if not site.outcome or site.outcome == site.choice:
-        return ""
-    if site.choice == "policy":
-        of_issue = "gradients" if "just_in_time" in site.illegal else "issue"
-        return f"Currently {site.outcome}, set by waits.{'wait' if site.id.endswith('!wait') else of_issue}."
-    return f"Set: {site.choice}. In effect: {site.outcome}."
+def _meaning(site: Site, option: str) -> str:
+    """Explain an option in one or two sentences; return an empty text if the lever has no explanation."""
+    note = site.notes.get(option, "")
+    told = f" {note[:1].upper()}{note[1:]}." if note else ""
+    return lever_named(site.lever).meanings.get(option, "") + told
 
 
 def _option(
@@ -131,8 +126,7 @@ def _option(
 ) -> dict[str, Any]:
     current = option == site.choice
     reason = "" if current else site.illegal.get(option, "")
-    means = meaning(site.lever, option, site.notes.get(option, ""))
-    shown: dict[str, Any] = {"name": option, "current": current, "reason": reason, "means": means}
+    shown: dict[str, Any] = {"name": option, "current": current, "reason": reason, "means": _meaning(site, option)}
     if current or reason:
         return shown
     effect = effects.get(site.id, {}).get(option)
@@ -175,7 +169,7 @@ def _count_row(name: str, change: int) -> dict[str, Any]:
 
 
 def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> list[dict[str, str]]:
-    """Return the sites of a statement's outputs, then of its inputs; for a fusion also those of its members."""
+    """Return the sites of a statement's outputs, then of its inputs. For a fusion, include the sites of its members."""
     statements = graph.statements
     members = [statement, *(row for row in range(len(statements)) if statements.parent[row] == statement)]
     return sites_of_statements(graph, sites, members)

@@ -1,4 +1,4 @@
-"""The joint graph as a widget: one message with the layout as binary arrays, one string table, and a canvas."""
+"""The U-shaped graph of a plan as a widget. One message sends the layout, as arrays and strings, to the canvas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.util.last_call_cache import Remembered
 
 @dataclasses.dataclass(frozen=True)
 class DrawnGraph:
-    """The graph that is drawn now, with its sites; a new graph replaces the whole object.
+    """The graph that is drawn now, with its sites.
 
     Attributes
     ----------
@@ -44,12 +44,15 @@ class DrawnGraph:
 
     @functools.cached_property
     def node_of(self) -> dict[str, int]:
-        """For each node id that stands for a statement, the index of the node."""
+        """Index of each node that stands for a statement, by the node's id."""
         return {id: node for node, id in enumerate(self.node_ids) if self.layout.nodes.statement[node] >= 0}
 
     @functools.cached_property
     def statement_ids(self) -> list[str]:
-        """The node id of each statement (in a folded layer, of its counterpart); empty if the statement is hidden."""
+        """For each statement, the id of the node that shows it; empty if none does.
+
+        A statement of a folded layer is shown by the node of its counterpart in the shown layer.
+        """
         layout, parents, ids = self.layout, self.graph.statements.parent, [*self.node_ids, ""]
         found = list(map(ids.__getitem__, layout.node_of.tolist()))
         headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
@@ -69,21 +72,21 @@ class GraphView(Answering):
     Parameters
     ----------
     on_turn : callable
-        Called with the sites that a click or the space key changes; several sites for folded layers.
+        Called with the sites that a click or the space key changes: several sites if layers are folded.
     on_undo, on_redo : callable
         Called when the user presses ``u`` or ``r``.
     on_place : callable, optional
-        Called when the user has moved the end of a collective, with the statement before which it now is, for each
-        site id; several sites for folded layers.
+        Called when the user has moved an end of a collective's bar. The argument has, for each changed site, the
+        statement before which the end now is. If layers are folded, there are several sites.
     on_preview : callable, optional
-        Called with a message that has the ``id`` of the site under the pointer; without ``id`` when the pointer leaves.
+        Called with a message when the pointer enters or leaves a site. Only a message on entry has the site's ``id``.
     height : int
         Height on the page in pixels.
 
     Attributes
     ----------
     alone : bool
-        Whether a click applies only to the shown layer, and not to the layers that it stands for.
+        Whether a click applies only to the shown layer, and not to the folded layers that this layer stands for.
 
     Examples
     --------
@@ -101,7 +104,7 @@ class GraphView(Answering):
     asked = traitlets.Dict().tag(sync=True)
     """Styles of arcs with pending choices, by site."""
     folds = traitlets.Int(0)
-    """Number of folds and unfolds so far. After each of them, rows have different names."""
+    """Number of folds and unfolds so far. After a fold or unfold, other nodes show the statements."""
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class GraphView(Answering):
         self.on_msg(self._receive)
 
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
-        """Draw a graph and its sites; scroll position, zoom and selection do not change."""
+        """Draw a graph and its sites. Scroll position, zoom and selection do not change."""
         sites = tuple(sites)
         layout = u_layout.compute(
             graph,
@@ -157,7 +160,7 @@ class GraphView(Answering):
         self.send({"type": "reveal", "id": id})
 
     def reveal_value(self, name: str) -> None:
-        """Select the statement that makes a value, or what represents it; do nothing if the graph lacks the value."""
+        """Select the node of the statement that makes a value; do nothing if the graph lacks the value."""
         shown = self.shown
         value = -1 if shown is None else shown.graph.value_index.get(name, -1)
         if shown is not None and value >= 0 and (maker := int(shown.graph.values.producer[value])) >= 0:
@@ -165,19 +168,14 @@ class GraphView(Answering):
             if id:
                 self.reveal(id)
 
-    @property
-    def layout_shown(self) -> GraphLayout | None:
-        """The current layout; None before there is a graph."""
-        return None if self.shown is None else self.shown.layout
-
     def statement_of(self, id: str) -> int | None:
-        """Return the index of the statement for which a node id stands; None if it stands for none."""
+        """Return the index of a node's statement, by the node's id; None if no node with a statement has this id."""
         shown = self.shown
         node = None if shown is None else shown.node_of.get(id)
         return None if node is None or shown is None else int(shown.layout.nodes.statement[node])
 
     def shown_ids(self) -> list[str]:
-        """The node id of each statement (in a folded layer, of its counterpart); empty if the statement is hidden."""
+        """Return the node id of each statement; see `DrawnGraph.statement_ids`."""
         return [] if self.shown is None else self.shown.statement_ids
 
     def peers(self, id: str) -> list[Site]:
@@ -194,7 +192,7 @@ class GraphView(Answering):
         return [site for site in sites if site.id == id]
 
     def sites_turned(self, id: str) -> list[Site]:
-        """Return the sites to which a choice for a site applies: the site and its peers, or only the site."""
+        """Return the sites to which a choice for a site applies: its `peers` or, if `alone` is set, only the site."""
         found = self.peers(id)
         return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
 
@@ -209,7 +207,7 @@ class GraphView(Answering):
         return [[sites[number] for number in group] for group in sorted(found, key=min)]
 
     def kind_of_peers(self, id: str) -> str:
-        """Return the kind of a site's `peers`: ``layers``, ``repeats`` of a loop, or ``waits`` of one moment."""
+        """Return the kind of a site's `peers`: ``layers``, ``repeats`` of a loop, or adjacent ``waits``."""
         if self.shown is not None:
             layout, sites = self.shown.layout, self.shown.sites
             for peers, node in zip(layout.marks.peers, layout.marks.node.tolist(), strict=True):
@@ -222,7 +220,7 @@ class GraphView(Answering):
         return "layers"
 
     def _place_of(self, id: str) -> int:
-        """Return the node of a site's arc or mark; the first node if it has neither."""
+        """Return the index of the node with a site's arc or mark; 0 if the site has neither."""
         assert self.shown is not None
         layout, sites = self.shown.layout, self.shown.sites
         places = (
@@ -232,7 +230,7 @@ class GraphView(Answering):
         return next((node for peers, node in places if id in (sites[n].id for n in peers)), 0)
 
     def marked_nodes(self, id: str) -> list[str]:
-        """Return the ids of the nodes to mark for a selected node, arc or mark; for an arc both ends."""
+        """Return the ids of the nodes to highlight for a selected node, arc or mark. An arc has two nodes."""
         shown = self.shown
         if shown is None or not id:
             return []
@@ -247,7 +245,7 @@ class GraphView(Answering):
         return [shown.node_ids[node] for node in nodes if node >= 0]
 
     def arc_sites(self, id: str) -> tuple[int, ...]:
-        """Return indices of all sites that share a site's arc; empty without an arc."""
+        """Return the indices of all sites that share a site's arc; empty if the site has no arc."""
         if self.shown is None:
             return ()
         for numbers in self.shown.layout.arcs.sites:
@@ -261,7 +259,7 @@ class GraphView(Answering):
         return node if node is not None and self.shown is not None and self.shown.layout.nodes.parts[node] > 0 else None
 
     def fold(self, id: str) -> None:
-        """Expand a composite's row into its statements, or collapse them again. `id` is that of one of its nodes."""
+        """Expand a composite's row into its statements, or collapse these again. `id` names a node of the composite."""
         shown = self.shown
         node = shown.node_of.get(id) if shown is not None else None
         if node is not None and shown is not None:

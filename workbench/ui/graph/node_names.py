@@ -21,13 +21,13 @@ def short_name(name: str) -> str:
 
 
 def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[str]:
-    """Return node ids that stay the same when choices change. Ids have names of values: statements have no names.
+    """Return node ids that stay the same when choices change, as far as possible.
 
     Returns
     -------
     list of str
         ``t:VALUE`` for the statement that makes a value, ``f:NAME`` for a fusion, ``g:SITE`` for a value that the
-        forward no longer makes, ``s:INDEX`` for statements that make nothing new.
+        forward no longer makes, ``s:INDEX`` for any other statement.
     """
     nodes, outputs = layout.nodes, graph.statements.outputs
     made = np.append(outputs.items, -1)[outputs.offsets[:-1]]
@@ -53,18 +53,13 @@ def node_ids(graph: Graph, layout: GraphLayout, sites: Sequence[Site]) -> list[s
 
 @functools.lru_cache(maxsize=4)
 def _value_ids(names: tuple[str, ...]) -> list[str]:
-    """Return, for each value, the id of the node that makes it; the last entry is for "no value"."""
+    """Return, for each value, the id of the node that makes it. The last entry, for index -1, is empty."""
     return [*(f"t:{name}" for name in names), ""]
 
 
-def is_setting(site: Site) -> bool:
-    """Return whether a site stands for a whole lever."""
-    return site.id.startswith(f"{site.lever}.")
-
-
 def short_label(site: Site) -> str:
-    """Return a site's name for one line: a setting's id, because its label is a sentence; otherwise a short label."""
-    return site.id if is_setting(site) else site.label.partition(" (tie: ")[0]
+    """Return a site's name for one line: its label. For a setting, return the id, because the label is a sentence."""
+    return site.id if site.is_setting else site.label.partition(" (tie: ")[0]
 
 
 def next_option(site: Site) -> str | None:

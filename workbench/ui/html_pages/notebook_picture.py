@@ -1,4 +1,4 @@
-"""The picture of the app in a notebook's file: figures, choices, graph and legend, at the time when it is saved."""
+"""The picture of the app in a notebook's file: figures, choices, graph and legend. It follows changes of the app."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-"""Time without a change before the picture is updated, because users make several choices within a short time."""
+"""Time without a change after which the picture is updated. Users often make several choices within a short time."""
 WIDTH = 900
 MOST_CHOICES = 12
 _LEAST_LINES = 6
 _WIDE, _NARROW, _SMALL = 6.8, 6.0, 10
-"""Maximum width of a character of the two fonts; and a size at which the narrower font is as wide as the fixed font."""
+"""Maximum width of a character in the fixed font and in the proportional font, in pixels; and a font size. At this
+size, the fixed font, which `svg.wrap` assumes, is about as wide as the proportional font.
+"""
 _LINE, _LEAST_CELL, _PAD = 15, 120, 12
 _GOOD, _BAD = "#1a6b3c", "#b3261e"
 _LEGEND = {
@@ -40,20 +42,14 @@ _LEGEND = {
 }
 
 
-def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a notebook's two outputs for a bench: the app, and a picture for pages without a kernel.
+def show_bench(bench: Workbench, *, tab: bool = False) -> None:
+    """Display a bench in a notebook: the app, and a picture for pages without a kernel.
 
     With `tab`, a page with tabs also opens the app in a tab.
 
-    If one output has a widget and a picture, JupyterLab shows the widget, even if the kernel is gone. The picture is
-    therefore a separate output, which ``style.css`` hides while the app has a kernel.
+    The picture is a separate output; ``style.css`` hides it while the app has a kernel. If one output had both the
+    widget and the picture, JupyterLab would show the widget even without a kernel.
     """
-    app = App(bench, tab=tab)
-    return _live_output(app), data_of(render_app(app))
-
-
-def show_bench(bench: Workbench, *, tab: bool = False) -> None:
-    """Display a bench in a notebook. The notebook's file also gets a picture of the app."""
     from IPython.core.getipython import get_ipython
     from IPython.display import display
 
@@ -66,7 +62,7 @@ def show_bench(bench: Workbench, *, tab: bool = False) -> None:
 
 
 def _live_output(app: App) -> dict[str, Any]:
-    """Return the output for pages with a kernel, with a text for pages that show neither the app nor a picture."""
+    """Return the output with the app, and with a text for pages that show neither the app nor the picture."""
     return {**app.root._repr_mimebundle_(), "text/plain": text_summary(app.bench)}
 
 
@@ -86,7 +82,7 @@ def render_app(app: App) -> str:
 
 
 class Head:
-    """The part of the picture above the graph, which is drawn from the top down.
+    """The area of the picture above the graph. It is drawn from the top down.
 
     Parameters
     ----------
@@ -139,10 +135,10 @@ class Head:
         self.y += 6
 
     def legend(self, names: Iterable[str]) -> None:
-        """Explain lines and boxes by their names in `_LEGEND`, on as many lines as they need."""
+        """Draw the legend for the entries of `_LEGEND` called `names`, on as many lines as it needs."""
         x = float(_PAD)
         for sample, words in map(_LEGEND.__getitem__, names):
-            # 6.2 is more than the width of a character.
+            # A character is at most 6.2 pixels wide.
             if x + 34 + 6.2 * len(words) > self._width + _PAD:
                 x, self.y = float(_PAD), self.y + 18
             self.parts.append(f'<g transform="translate({x:g} {self.y + 8:g})">{sample}</g>')
@@ -156,7 +152,10 @@ class Head:
 
 
 def _value_lines(value: Mapping[str, Any], width: float) -> list[list[tuple[float, str, str, str]]]:
-    """Return the lines of a figure's value, kind and change: words, each with position, classes and colour."""
+    """Return the lines of text for a figure's value, kind and change.
+
+    A line has several texts, each with its x position, words, CSS classes and colour.
+    """
     ink = {"good": _GOOD, "bad": _BAD}
     number, kind = value["text"], value["kind"]
     first = [(0.0, svg.shorten_words(number, width), "b", ink.get(value.get("tone", ""), svg.INK))]
@@ -178,8 +177,9 @@ class NotebookPicture:
     ----------
     app : App
     update : callable
-        Called with the new picture's data, in the form of a notebook's outputs, on a separate thread.
+        Called in a separate thread with the new picture as the data of a notebook's output.
     quiet_s : float
+        Time without a change after which the picture is updated.
     """
 
     def __init__(self, app: App, update: Callable[[dict[str, str]], Any], quiet_s: float = QUIET_S) -> None:
@@ -200,7 +200,7 @@ class NotebookPicture:
 
     def _renew(self) -> None:
         if self._app.choosing.pending:
-            # Do not save an estimate, because the plan will follow.
+            # Wait for the plan, because the app shows only estimates until then.
             self._soon()
             return
         try:
@@ -213,5 +213,5 @@ class NotebookPicture:
 
 
 def data_of(picture: str) -> dict[str, str]:
-    """Return a picture in the form of a notebook's output."""
+    """Return the data of a notebook's output that shows a picture."""
     return {"image/svg+xml": picture, "text/plain": ""}

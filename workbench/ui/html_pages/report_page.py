@@ -1,4 +1,4 @@
-"""A bench as one HTML page that needs no network: the page contains the widgets' modules and their data."""
+"""A bench or a saved plan as one HTML page that needs no network: the page contains the widgets' modules and data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.runs.process.run_store import choices_of
 from workbench.ui.controls.figure_strip import Baseline, figures
 from workbench.ui.graph import layout as u_layout
 from workbench.ui.graph.graph_view import DrawnGraph
-from workbench.ui.graph.node_names import is_setting, node_ids
+from workbench.ui.graph.node_names import node_ids
 from workbench.ui.html_pages import saved_view
 from workbench.ui.tabs.compile_tab import Waterfall
 from workbench.ui.tabs.experiments import run_row
@@ -36,13 +36,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def bench_page(bench: Workbench, commands: Sequence[str]) -> str:
-    """Return the page's text after its first line.
+    """Return the text of a bench's page, without its first line.
 
     Parameters
     ----------
     bench : Workbench
     commands : sequence of str
-        Command lines that reproduce the plan.
+        Command lines that plan and run the program again.
     """
     config, plan = bench.config, bench.plan
     run = next((run for run in reversed(bench.runs) if run.state == "done" and choices_of(run) == bench.choices), None)
@@ -69,12 +69,12 @@ def bench_page(bench: Workbench, commands: Sequence[str]) -> str:
 
 
 def saved_page(saved: SavedPlan) -> str:
-    """Return a page for a saved plan, without later choices and without its program.
+    """Return the text of a saved plan's page, without its first line.
 
     Parameters
     ----------
     saved : SavedPlan
-        A saved plan without later choices.
+        A saved plan on which no further choices were made.
     """
     document, graph, sites = saved.document, saved.graph, saved.sites()
     settings = ", ".join(f"{name}={value}" for name, value in document["settings"].items())
@@ -194,7 +194,7 @@ def _choices(bench: Workbench) -> str:
         return '<p class="wb-muted">None: what stock executes.</p>'
     sites = bench.plan.site_of
     rows = [
-        (id, option, sites[id].default, "a setting of the lever" if is_setting(sites[id]) else sites[id].source)
+        (id, option, sites[id].default, "a setting of the lever" if sites[id].is_setting else sites[id].source)
         if id in sites
         else (id, option, "", "no site of the plan as it is")
         for id, option in bench.choices.items()

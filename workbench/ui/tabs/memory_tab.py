@@ -12,21 +12,19 @@ import traitlets
 from bokeh.embed import json_item
 from bokeh.models import (
     AdaptiveTicker,
-    ColumnDataSource,
     CustomJSHover,
     CustomJSTickFormatter,
     HoverTool,
     LinearAxis,
     Range1d,
 )
-from bokeh.plotting import figure
 from numpy.typing import NDArray
 
 from workbench.core.graph import BACKWARD
 from workbench.summary import human_bytes
 from workbench.ui.widgets.downsample import SampledCurve, points_in_sight
 from workbench.ui.widgets.panel import Panel, esm
-from workbench.ui.widgets.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBRARY, LIGHT, paint
+from workbench.ui.widgets.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBRARY, LIGHT, empty_plot, paint
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
@@ -37,10 +35,10 @@ _HEADROOM = 1.6
 """Height of the plot as a multiple of the peak, so that the peak's label has space above the curves."""
 
 _PIXELS = 1000
-"""Number of pixels of the width for which a curve is drawn at first."""
+"""Width of the plot in pixels that is assumed for the first drawing."""
 
 _AROUND = 1
-"""Number of screens sent on each side of the visible part, so that the user can pan."""
+"""Number of screens of points that are sent on each side of the visible part, so that the user can pan."""
 
 _CURVES = {"statements": ("predicted", "start", "measured"), "time": ("measured over time",)}
 """For each axis, the curves that are drawn along it."""
@@ -54,9 +52,9 @@ type _Columns = dict[str, NDArray[Any] | str | float]
 
 
 class MemoryTab(Panel):
-    """Curves of bytes over statements. A run whose statements are unknown has a separate axis of time above.
+    """Curves of bytes over statements. A run without measurements by statement has a separate time axis at the top.
 
-    The page receives about as many points as it has pixels. When the user moves, the page requests more points.
+    The page receives about as many points as it has pixels. When the user pans or zooms, the page requests more points.
 
     BokehJS is sent once over the widget's channel, and is never saved in the notebook file.
     """
@@ -65,7 +63,7 @@ class MemoryTab(Panel):
 
     plot = traitlets.Dict().tag(sync=True)
     chosen = traitlets.List(traitlets.Int()).tag(sync=True)
-    """Positions of the nodes in `marked` along the curve."""
+    """Indices, on the predicted curve, of the statements to highlight. The nodes in `marked` show these statements."""
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(self._answer, plot=_plot(dark=False), **traits)
@@ -130,7 +128,7 @@ class MemoryTab(Panel):
         times, bytes_then = ([], []) if run is None or len(inside) else run.timeline or ([], [])
         curve = np.asarray(bytes_then, np.int64)
         milliseconds = 1e3 * np.asarray(times, np.float64)
-        # Curves of different plans have different statements. Stretch the other curves to the width of this plan's.
+        # Curves of other plans have other statements. Stretch these curves to the width of this plan's curve.
         self._curves = {
             "predicted": SampledCurve(np.arange(len(rows)), predicted),
             "start": SampledCurve(_stretch_points(len(before), end), before),
@@ -192,7 +190,7 @@ class MemoryTab(Panel):
         self._mark()
 
     def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, _Columns], bool]:
-        """Return the points to draw between two places of an axis, and whether these are all points of the curves."""
+        """Return the points to draw in a range of an axis, and whether these are all of the curves' points there."""
         sources: dict[str, _Columns] = {}
         all_whole = True
         for name in _CURVES[axis]:
@@ -207,7 +205,7 @@ class MemoryTab(Panel):
         return sources, all_whole
 
     def _send_near(self, request: Mapping[str, Any]) -> None:
-        """Send the requested part of the curves only to the page that requested it: pages may show different parts."""
+        """Send a requested part of the curves to the page that requested it. Other pages may show other parts."""
         if not self._curves or request["axis"] not in _CURVES:
             return
         span = request["end"] - request["start"]
@@ -224,7 +222,7 @@ class MemoryTab(Panel):
 
 
 def _pack_columns(columns: _Columns) -> dict[str, Any]:
-    """Return numbers as bytes. In a list, each of thousands of elements would be inspected when it is sent."""
+    """Convert arrays to bytes, because a widget inspects each number of a list before it sends the list."""
     return {
         name: column.astype(np.float64).tobytes() if isinstance(column, np.ndarray) else column
         for name, column in columns.items()
@@ -232,7 +230,7 @@ def _pack_columns(columns: _Columns) -> dict[str, Any]:
 
 
 def _list_columns(columns: _Columns) -> dict[str, Any]:
-    """Return numbers as lists, for messages that cannot carry bytes."""
+    """Convert arrays to lists, for messages that cannot carry bytes."""
     return {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
 
@@ -242,7 +240,7 @@ def _shorten_name(name: str) -> str:
 
 
 def _stretch_points(points: int, end: int) -> NDArray[np.float64]:
-    """Spread points evenly over the statements of a plan."""
+    """Return x positions that spread `points` points evenly from 0 to `end`."""
     return np.linspace(0, end, points)
 
 
@@ -256,20 +254,13 @@ def _curve(plan: Plan) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
 def _plot(*, dark: bool) -> dict[str, Any]:
     """Return the plot without data, in the colours of a theme. Models that change later have names.
 
-    The plot is made once for all apps of a process, because Bokeh takes longer to make it than a choice takes.
+    The plot is made once for all apps of a process, because making it takes longer than planning a choice.
     """
     colors = DARK if dark else LIGHT
-    plot: Any = figure(
-        height=300,
-        sizing_mode="stretch_width",
-        tools="xpan,xwheel_zoom,xbox_zoom,reset",
-        active_scroll=None,
-        x_range=Range1d(name="statements", start=0, end=1),
-        y_range=Range1d(name="bytes", start=0, end=1),
-    )
-    sources = {
-        name: ColumnDataSource({column: [] for column in columns.split()}, name=name)
-        for name, columns in {
+    plot, sources = empty_plot(
+        "statements",
+        "bytes",
+        {
             "predicted": "x y statement side",
             "chosen": "x",
             "boundary": "x y label",
@@ -277,8 +268,8 @@ def _plot(*, dark: bool) -> dict[str, Any]:
             "measured": "x y",
             "measured over time": "x y",
             "peak": "x y label",
-        }.items()
-    }
+        },
+    )
     plot.extra_x_ranges = {"time": Range1d(name="time", start=0, end=1)}
     plot.xaxis.update(name="statements axis", axis_label=_STATEMENTS)
     time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)

@@ -1,4 +1,4 @@
-"""The "Worth it" tab: a ranking of further choices by the gain of the whole plan, computed in the background."""
+"""The "Worth it" tab: further choices with their effect on the plan's figures, computed in the background."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import traitlets
 
 from workbench.bench.fit.choice_ranking import Gain, options_of
 from workbench.errors import WorkbenchError
-from workbench.ui.graph.node_names import is_setting, short_label
+from workbench.ui.graph.node_names import short_label
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ QUIET_S = 0.3
 INTERVAL_S = 0.4
 """Interval between updates of the rows on the page."""
 MOST_PLANS = 24
-"""Maximum number of plans for one ranking. Of choices that need a plan for exact figures, the best come first."""
+"""Maximum number of plans for one ranking. Plans are made for settings first, then for choices that free most bytes."""
 
 
 class WorthTab(Panel):
-    """A table of choices; content: ``rows left machine``, with rows from `row_of`.
+    """A table of choices. The keys of `content` are ``rows left machine``, with rows from `row_of`.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class WorthTab(Panel):
     on_message : callable
         As in `Panel`.
     learn : callable
-        Called with each gain that was computed by a plan, as `Preview.learn` is called.
+        Called with the arguments of `Preview.learn` for each gain that was computed with a plan.
     """
 
     _esm = esm("ranking_tab")
@@ -64,7 +64,7 @@ class WorthTab(Panel):
         self._open = self._stale = False
 
     def look(self, is_open: bool) -> None:
-        """Record whether the tab is open. While it is closed, nothing is computed."""
+        """Record whether the tab is open. No ranking runs while the tab is closed."""
         with self._lock:
             self._open = is_open
             if not is_open:
@@ -104,7 +104,7 @@ class WorthTab(Panel):
                     shown_at = time.monotonic()
             self._set_content(turn, ranking.content())
         except Superseded:
-            # A choice was made: its plan will be ranked.
+            # The user made a choice. A ranking for the new plan will follow.
             return
 
     def _set_content(self, turn: int, content: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class WorthTab(Panel):
 
 
 class RankingTask:
-    """The rows of the table for one plan, which are computed one by one.
+    """The rows of the table for one plan. Each call of `step` works on one row: first without plans, then with plans.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class RankingTask:
         self._by_plan: list[int] | None = None
 
     def step(self) -> bool:
-        """Compute one more row; return False if all rows are done."""
+        """Compute the gain of one more row; return False if there is no row left to compute."""
         if self._quick:
             number = self._quick.pop()
             gain = self._worth.quick(self._rows[number][1])
@@ -168,16 +168,16 @@ class RankingTask:
         return [n for n in range(len(self._rows)) if n not in self._gains or self._gains[n].estimated]
 
     def _promise(self, number: int) -> tuple[int, int]:
-        """Return a sort key for choices that are planned: first settings of the whole program, then by freed bytes."""
+        """Return the sort key of a row that needs a plan: settings come first, then the rows that free most bytes."""
         group, gain = self._rows[number][0], self._gains.get(number)
-        if is_setting(group[0]):
+        if group[0].is_setting:
             return (0, 0)
         freed = gain.peak_bytes if gain is not None else -sum(site.bytes for site in group)
         return (1, freed)
 
 
 def row_of(group: Sequence[Site], choices: dict[str, str], gain: Gain | None, refused: str = "") -> dict[str, Any]:
-    """Return one choice as the table shows it."""
+    """Return the table's row for a choice."""
     site = group[0]
     row: dict[str, Any] = {
         "choices": choices,

@@ -11,7 +11,6 @@ import traitlets
 
 from workbench.core.graph import Graph
 from workbench.core.lever import Site
-from workbench.ui.graph.node_names import is_setting
 from workbench.ui.widgets.panel import Panel, esm
 
 _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
@@ -19,7 +18,7 @@ _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A variant to time a run against: choices, or None for unmodified `thunder.jit`."""
+    """A variant whose steps a run can time beside its own. The choices are None for unmodified `thunder.jit`."""
 
     label: str
     choices: Mapping[str, str] | None
@@ -36,7 +35,7 @@ class RunsAsked:
     Attributes
     ----------
     against : tuple of str
-        Names of variants in `VARIANTS`, with which runs are timed.
+        Names of the variants in `VARIANTS` that a run also times.
     snapshot : bool
         Whether to record a step's allocations for memory_viz.
     """
@@ -46,23 +45,23 @@ class RunsAsked:
 
 
 class SitesTable(Panel):
-    """A searchable table of sites; content: ``rows`` from `site_rows`."""
+    """A searchable table of sites. In `content`, ``rows`` are from `site_rows`."""
 
     _esm = esm("sites")
     selected = traitlets.Unicode("").tag(sync=True)
 
 
 class Settings(Panel):
-    """Menus for the settings of whole levers, and the measurements of runs.
+    """Menus for the settings of levers, and boxes for additional measurements of runs.
 
-    Content: ``rows`` from `setting_rows`, and ``runs`` from `runs_content`.
+    In `content`, ``rows`` are from `setting_rows`, and ``runs`` is from `runs_content`.
     """
 
     _esm = esm("settings")
 
 
 class TraceText(Panel):
-    """The trace as text; content: ``lines`` from `trace_lines`."""
+    """The trace as text. In `content`, ``lines`` are from `trace_lines`."""
 
     _esm = esm("trace")
     selected = traitlets.Unicode("").tag(sync=True)
@@ -86,7 +85,7 @@ def site_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
             "options": _options(site),
         }
         for site in sites
-        if not is_setting(site)
+        if not site.is_setting
     ]
 
 
@@ -102,12 +101,15 @@ def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
             "options": _options(site),
         }
         for site in sites
-        if is_setting(site)
+        if site.is_setting
     ]
 
 
 def runs_content(requested: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str, Any]:
-    """Return the measurements that runs can make, and which are requested; or the reason why nothing can run here."""
+    """Return the additional measurements that runs can make, and whether each is requested.
+
+    `cannot_run` is the reason why nothing can run here; empty if programs can run.
+    """
     return {
         "cannot_run": cannot_run,
         "ways": [{"name": name, "label": way.label, "on": name in requested.against} for name, way in VARIANTS.items()],
@@ -117,12 +119,12 @@ def runs_content(requested: RunsAsked, ranks: int, cannot_run: str = "") -> dict
 
 
 def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dict[str, str]]:
-    """Return the lines of a trace, each with the user's source line and its node.
+    """Return the lines of a trace, each with the user's source line and the id of its node.
 
     Parameters
     ----------
     text : str
-        The trace in the form in which Thunder prints it.
+        The trace as Thunder prints it.
     graph : Graph
     node_names : dict of str to str
         Node ids by the name of the value that the node makes.
