@@ -1,4 +1,4 @@
-"""Error of the predicted step time of a plan, if the statements were timed in a run of the stock plan (torch, CPU)."""
+"""Measure the error of predicted step times. They are computed from statement times of the stock plan (torch, CPU)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import workbench as wb
 from workbench.analysis.cost.roofline import predict_step
 from workbench.runs.log import events
 from workbench.runs.measure.statement_times import calibration
-from workbench.runs.process import follow_run, request
+from workbench.runs.process import request, start_run
 from workbench.runs.process.request import RunOptions
 
 SETTINGS = {"layers": 4, "width": 512, "hidden": 2048, "batch": 512}
-"""With these sizes a statement takes milliseconds, so that Python's overhead hardly counts."""
+"""With these sizes a statement takes milliseconds, so Python's overhead is small."""
 
 TOLERANCE = 0.10
 
@@ -26,7 +26,7 @@ def test_the_predicted_step_time_of_another_plan_is_accurate(benchmark, tmp_path
             planned.choose({site.id: "recompute"})
         except wb.ChoiceError:
             continue
-    # The steps of both plans are interleaved, so that the machine's speed is the same for both.
+    # Interleave the steps of both plans, so that changes of the machine's speed affect both.
     folder = request.prepare(
         tmp_path / "run",
         stock.program,
@@ -34,7 +34,7 @@ def test_the_predicted_step_time_of_another_plan_is_accurate(benchmark, tmp_path
         variants={"replanned": planned.config.text()},
         options=RunOptions(samples=30, sampling_s=30.0, measure_peak=False, check_accuracy=False, cold=False),
     )
-    run = follow_run.start(folder).wait(600)
+    run = start_run.start(folder).wait(600)
     assert run.state == "done", (run.error, run.detail)
     variant = events.last_of(run.events, events.VariantTimes)
     assert variant is not None

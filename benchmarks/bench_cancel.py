@@ -1,8 +1,8 @@
-"""Time from a press of Cancel in the app, in a real kernel, until nothing of the run is left; for a hundred runs.
+"""Measure how long a press of Cancel takes, for a hundred runs of the app in a real kernel.
 
-The versions of ipykernel route the messages of widgets differently. The kernel's main shell is idle, or a cell keeps it
-busy. The time starts with the message that JupyterLab sends. It ends when the run's processes and temporary files are
-gone and its log contains the reason. `WORKBENCH_CANCELS` sets the number of runs.
+The time starts with the message that JupyterLab sends. It ends when the run's processes and temporary files are gone
+and its log has the reason. The kernel is idle, or a cell keeps it busy. Several versions of ipykernel are tried,
+because they route the messages of widgets differently. `WORKBENCH_CANCELS` sets the number of runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 from benchmarks.kernels import Kernel, install, kernel
 from workbench.runs.log import event_log, events
-from workbench.runs.process import follow_run, reaper, worker_process
+from workbench.runs.process import reaper, request, worker_process
 
 VERSIONS = ("7.3.0", "7.4.0")
 
@@ -31,7 +31,7 @@ CANCEL_S = {"idle": 0.5, "busy": 1.0}
 STAGES = ("starting", "building", "compiling", "compiling fusions", "running")
 
 LINGER_S = 0.5
-"""Longest random delay between the start of a stage and the cancel."""
+"""Longest random delay in seconds between the start of a stage and the cancel."""
 
 REACH_S = 240.0
 
@@ -69,7 +69,7 @@ print("told", run.state, apps[{bench!r}].controls.content["run"]["state"])
 
 
 def reach(run_dir: Path, stage: str) -> None:
-    """Wait until a run has reached a stage."""
+    """Wait until the log of a run shows that it has reached a stage."""
     tail = event_log.Tail(run_dir / event_log.LOG_FILE)
     seen: list[events.Event] = []
     give_up = time.monotonic() + REACH_S
@@ -94,14 +94,14 @@ def reach(run_dir: Path, stage: str) -> None:
 
 
 def is_gone(run_dir: Path, pid: int) -> bool:
-    """Return whether a run is over, and no process and no temporary file of it is left."""
-    if psutil.pid_exists(pid) or (run_dir / follow_run.SCRATCH).exists():
+    """Return whether a run has ended and has left neither its process nor temporary files."""
+    if psutil.pid_exists(pid) or (run_dir / request.SCRATCH).exists():
         return False
     return any(isinstance(event, events.FINAL) for event in event_log.read_events(run_dir))
 
 
 def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str, index: int, busy: bool) -> float:
-    """Start a run, cancel it at a stage, and return the seconds until nothing of it was left."""
+    """Start a run and cancel it at a stage. Return the seconds until its processes and temporary files are gone."""
     bench = "plain" if stage == "running" else "fused"
     run_dir, go_on = notebook.runs / str(index), notebook.runs.parent / f"go-on-{index}"
     cell = notebook.start(START.format(bench=bench, folder=str(run_dir), busy=busy, go_on=str(go_on)))

@@ -1,6 +1,6 @@
-"""Training on 2 and 4 gloo ranks with every policy, with buckets, and with 200 random legal placements of collectives.
+"""Train on 2 and 4 gloo ranks under all policies, with buckets, and under 200 random legal placements of collectives.
 
-It is the first test of `tests/waits/test_gloo.py` with all examples. Each parallel mode is trained.
+The first test of `tests/levers/waits/test_gloo.py` does this for a sample and fewer parallel modes.
 
 `python -m pytest benchmarks/bench_gloo.py -s` prints the results. GLOO_POLICIES and GLOO_PLACEMENTS set other numbers.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waits import forked, orders_on_ranks
+from tests.levers.waits import forked, orders_on_ranks
 
 POLICIES = int(os.environ.get("GLOO_POLICIES", orders_on_ranks.POLICIES))
 PLACEMENTS = int(os.environ.get("GLOO_PLACEMENTS", "200"))

@@ -1,7 +1,7 @@
-"""Predicted and measured memory by statement, over ops and the layouts of their operands.
+"""Compare predicted and measured memory at each statement, for many ops and layouts of their operands.
 
-`python -m pytest benchmarks/bench_inside.py -s` prints every statement and every step with a wrong prediction;
-docs/explanation/memory.md explains them. `-k NAME` runs one op. Each op runs forward and backward with operands in row
+`python -m pytest benchmarks/bench_inside.py -s` prints the statements and steps whose prediction is wrong;
+docs/explanation/memory.md explains them. `-k NAME` runs one op. Each op runs forward and backward, with operands in row
 order, in column order, with gaps, with a row of stride 0, and in bfloat16. All ops take half an hour on two busy cores.
 """
 
@@ -26,7 +26,7 @@ from workbench.runs.measure import memory_meter
 from workbench.runs.measure.accuracy import Stepper
 
 FLOOR_BYTES = 512
-"""A smaller difference is not an error: some kernels allocate a few numbers for their own use."""
+"""Smaller differences in bytes are not errors, because some kernels allocate a few numbers for their own use."""
 SHARE = 0.01
 
 
@@ -194,7 +194,7 @@ def _of_two(op: str) -> bool:
 
 
 def cases() -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
-    """Yield each op with operands of one layout; for two operands, also with one by rows and the other by columns."""
+    """Yield each op with operands of each layout. If it has two, also yield it with one by rows and one by columns."""
     pairs, singles = dict(PAIRS), dict(SINGLES)
     for each in OPS:
         name, function = f"{each} of random programs", of_random_programs(each)
@@ -219,10 +219,10 @@ def by_op() -> dict[str, list[tuple[str, Callable[..., Any], list[torch.Tensor]]
 
 
 def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off]]:
-    """Run each statement alone; return the number of statements, and the statements with a wrong prediction."""
+    """Run each statement alone. Return the number of statements, and the statements whose prediction is wrong."""
     count, off, before = 0, [], None
     for trace in filter(None, (plan.split.forward, plan.split.backward)):
-        found = op_effects.trace_facts(trace, earlier=before, arguments=None if before else captured.stage.arguments)
+        found = op_effects.trace_facts(trace, earlier=before, arguments=None if before else captured.context.arguments)
         for row, bsym in enumerate(trace.bound_symbols):
             if bsym.sym.is_fusion or not bsym.flat_proxy_outs or bsym.sym.name.startswith(("unpack", "python_")):
                 continue
@@ -246,7 +246,7 @@ def statements_off(captured: api.Capture, plan: api.Plan) -> tuple[int, list[Off
 
 
 def step_off(captured: api.Capture, plan: api.Plan) -> list[Off]:
-    """Compare the predicted and measured peak of the whole step, without the memory that existed before the step."""
+    """Compare predicted and measured peak of the whole step, after subtracting memory that existed before the step."""
     function, args, kwargs = captured.program.build()
     hooks = api.Hooks("torch", {})
     jitted = patch_context.jit(function, executors=hooks.executors(), transforms=hooks.transforms())

@@ -1,6 +1,6 @@
-"""Check that orders of collectives have the same ranking in simulation and measurement, on gloo ranks with a slow link.
+"""Check that simulation and measurement rank orders of collectives equally, on gloo ranks with a slow link.
 
-The link is slowed by `slow_link.py`. `python -m pytest benchmarks/bench_ranking.py -s` prints the table of
+`slow_link.py` slows the link. `python -m pytest benchmarks/bench_ranking.py -s` prints the table of
 `waits_ranking.csv`.
 """
 
@@ -16,7 +16,7 @@ import pytest
 
 import workbench as wb
 from benchmarks import slow_link
-from tests.waits.torchrun import torchrun
+from tests.levers.waits.torchrun import torchrun
 from workbench.analysis.cost.collective_overlap import StatementSeconds, costs, simulate
 from workbench.analysis.cost.machines import H100
 from workbench.core.graph import Graph, Kind
@@ -36,11 +36,11 @@ ORDERS = {
 
 
 def step_s(graph: Graph, seconds: dict[str, float]) -> float:
-    """Simulate a step with the measured times of statements and the figures of the slow link; return its seconds."""
+    """Return the seconds of a simulated step, from measured times of statements and the figures of the slow link."""
     link = dataclasses.replace(H100, link_bytes_per_s=BYTES_PER_S, latency_s=LATENCY_S)
     communication_s = costs(graph, link, RANKS).communication_s
     statements = graph.statements
-    # On a CPU the host is also the device, so launch times are 0: the measured times include them.
+    # On a CPU, the host is also the device. Launch times are 0, because the measured times of statements include them.
     computes = (statements.parent < 0) & ~np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT))
     names = ([graph.values.name[value] for value in outputs[:1]] for outputs in statements.outputs)
     took = [sum(seconds.get(name, 0.0) for name in first) for first in names]
@@ -66,7 +66,7 @@ def test_simulation_and_measurement_rank_orders_equally(tmp_path: Path) -> None:
     }
     told = torchrun(tmp_path, RANKS, Path(slow_link.__file__), json.dumps(spec))
     simulated = {name: step_s(bench.plan_under(choices).graph, told[0]["seconds"]) for name, choices in ORDERS.items()}
-    # A step ends when the slower rank ends.
+    # A step takes the time of its slowest rank.
     measured = {
         name: interleaved_timing.estimate(np.max([rank["samples"][name] for rank in told], axis=0).tolist())
         for name in ORDERS

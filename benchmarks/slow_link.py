@@ -1,6 +1,6 @@
-"""A rank on a CPU with an artificially slow link; it times a step of a program under several orders of its collectives.
+"""Time a step of a program under several orders of its collectives, on CPU ranks with an artificially slow link.
 
-``torchrun … slow_link.py FOLDER SPEC``: `main` describes the JSON of SPEC. Each rank writes its times into FOLDER.
+``torchrun … slow_link.py FOLDER SPEC`` runs on each rank, which writes its times into FOLDER. SPEC is JSON; see `main`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tests.waits.orders_on_ranks import Reordered
+from tests.levers.waits.orders_on_ranks import Reordered
 from workbench.compiler.driver.statement_timers import StatementClocks
 from workbench.compiler.frontend import fake_process_group
 from workbench.programs import build
@@ -28,9 +28,9 @@ CLOCKED_STEPS = 9
 
 
 class SlowLink:
-    """Wrappers of PyTorch's collectives. Each transfer takes as long as a ring over the slow link would.
+    """Wrappers of PyTorch's collectives. Each transfer takes as long as it would in a ring over the slow link.
 
-    Transfers run one after another while the caller computes. Only a wait blocks the caller.
+    Transfers take place one after another, while the caller computes. Only a wait blocks the caller.
     """
 
     def __init__(self, bytes_per_s: float, latency_s: float) -> None:
@@ -51,7 +51,7 @@ class SlowLink:
 
 
 class Arriving:
-    """A handle whose wait returns only after the slow link's transfer has ended."""
+    """A handle of a collective. Its `wait` returns only after the transfer over the slow link has ended."""
 
     def __init__(self, handle: Any, done_s: float) -> None:
         self._handle, self._done_s = handle, done_s
@@ -65,7 +65,11 @@ class Arriving:
 
 
 def main() -> None:
-    """Measure every order; the spec has ``program``, ``parallel``, ``orders`` (choices by name), ``turns``, a link."""
+    """Measure a step under each order, and write the times.
+
+    SPEC has the keys ``program``, ``parallel``, ``orders`` (choices by name), ``turns``, ``bytes_per_s`` and
+    ``latency_s``.
+    """
     folder, spec = Path(sys.argv[1]), json.loads(sys.argv[2])
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
@@ -74,7 +78,7 @@ def main() -> None:
     assert isinstance(module, torch.nn.Module)
     compiled = Reordered(fake_process_group.Ranks(count, spec["parallel"]), module, args)
     stepper = Stepper(module, args, kwargs, compiled.jitted)
-    # Statements are timed without the slow link, so that the time of a statement is only its own work.
+    # Time statements without the slow link, so that no statement's time includes a transfer.
     clocks = StatementClocks(compiled.jitted)
     rows = []
     for _ in range(CLOCKED_STEPS):

@@ -1,4 +1,4 @@
-"""Buckets of collectives on Llama-2-7B: their gain, their copied bytes, and the time to make them.
+"""Measure buckets of collectives on Llama-2-7B: the gain of time, the copied bytes, and the time to plan buckets.
 
 `python -m pytest benchmarks/test_buckets.py -s` prints the rows of `waits_buckets.csv`. WAITS_LAYERS sets the number of
 layers.
@@ -67,12 +67,12 @@ def test_bucket_table(bench: wb.Workbench) -> None:
 
 @pytest.mark.timeout(3000)
 def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
-    """Time the bucketing of both traces, with their schedules."""
-    split, stage = bench.stock_plan.split, bench._captured.stage
+    """Time how long it takes to compute the schedules of both traces, and to put their collectives into buckets."""
+    split, context = bench.stock_plan.split, bench._captured.context
 
     def make() -> None:
         for trace in (split.forward, split.backward):
-            schedule = collective_constraints.schedule(trace, stage)
+            schedule = collective_constraints.schedule(trace, context)
             bucketing.insert_buckets(
                 trace, schedule, bucketing.group_collectives(schedule, bucketing.BucketRule(by_layer=True))
             )

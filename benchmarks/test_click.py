@@ -1,7 +1,7 @@
-"""Time in the kernel from a click until the page gets the choice, and until it gets the plan.
+"""Measure the kernel's time from a click until the page gets the choice, and until the page gets the plan.
 
-Times are CPU seconds of the process. Each click changes another site. The same choices are also planned without the
-caches of earlier plans. The assertions are on ratios, which do not depend on the machine's load.
+Times are CPU seconds of the process. Each click changes another site. For comparison, the same choices are also planned
+without the caches of earlier plans. Assertions are about ratios, which do not depend on the machine's load.
 
 ``python -m pytest benchmarks/test_click.py -s``
 """
@@ -29,7 +29,7 @@ CLICKS = 20
 MOVES = 12
 SCRATCH = 5
 PLANNED: dict[str, Any] = {"device": "planned", "executor": "nvfuser", **SHAPES}
-"""A planned GPU, and the shapes of a 7B model."""
+"""Settings for the shapes of a 7B model on a planned GPU."""
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, 4 layers, torch": ("llama", {"layers": 4, "device": "cpu", "executor": "torch"}),
     "llama, 4 layers, torchcompile": ("llama", {"layers": 4, "device": "cpu", "executor": "torchcompile"}),
@@ -47,7 +47,7 @@ class Clicked:
     Attributes
     ----------
     drawing_s : float
-        Time that the app took after the plan of the last click was ready.
+        CPU seconds that the app took after the plan of the last click was ready.
     """
 
     def __init__(self, bench: wb.Workbench) -> None:
@@ -62,7 +62,17 @@ class Clicked:
         self.drawing_s = time.thread_time() - begun
 
     def choose(self, id: str, option: str) -> tuple[float, float, float]:
-        """Click; return the seconds until the page gets the choice, for drawing the plan, and until all is sent."""
+        """Do what a click on an option does, and wait for its plan. Return three times in CPU seconds.
+
+        Returns
+        -------
+        float
+            Time from the click until the page gets the choice.
+        float
+            Time for drawing the plan.
+        float
+            Time from the click until everything is sent to the page.
+        """
         begun = time.process_time()
         self.app._on_message({"type": "choose", "id": id, "option": option})
         asked = time.process_time() - begun
@@ -73,7 +83,7 @@ class Clicked:
 
 
 def another(site: wb.Site) -> str:
-    """Return a legal option that is not in force."""
+    """Return a legal option of a site that is not the current one."""
     return next(one for one in site.options if one != site.choice and one not in site.illegal)
 
 
@@ -119,7 +129,7 @@ def test_time_from_a_click_to_new_figures(benchmark: Any, name: str) -> None:
 def test_time_from_moving_a_wait_to_new_figures(benchmark: Any, layers: int) -> None:
     bench = wb.open("fsdp_llama", layers=layers, ranks=64, **PLANNED)
     clicked = Clicked(bench)
-    schedule = bench._captured.planned.bases[()].made.value.communication["forward"]
+    schedule = bench._captured.planned.bases[()].outcome.value.communication["forward"]
     collective = schedule.collectives[layers + 1]
     places = itertools.count(schedule.low[collective.issue])
 

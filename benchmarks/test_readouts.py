@@ -1,10 +1,10 @@
-"""Cost of live readouts for a compilation: the app in a real kernel, memory sampled and shown 20 times a second.
+"""Measure what live readouts cost a compilation. Memory is sampled, and shown by the app, 20 times a second.
 
-A turn has two runs in random order: the app shows one, and the other has no observer and no memory samples. The figure
-is the CPU seconds that readouts take, in the kernel and in the worker's threads except the compiling one, per second of
-compilation. Readouts slow a compilation on the same core by this share. The share is of wall time, because readouts
-continue while a compilation waits for a busy core. The benchmark also reports ratios of the compilation's CPU seconds
-and wall time, but these vary between compilations by more than the readouts could add.
+A turn has two runs in random order. The app shows one of them. The other has no observer and no memory samples. The
+figure is the CPU seconds that readouts take per elapsed second of compilation: in the kernel, and in all threads of the
+worker except the compiling one. On the same core, readouts slow a compilation by this share. Elapsed time is used,
+because readouts continue while a compilation waits for a busy core. The benchmark also reports the ratios of both runs'
+CPU seconds and elapsed times, but these vary between compilations by more than the readouts could add.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST_HZ = 20.0
 
 SETUP = """
 import workbench as wb
-from workbench.runs.process import follow_run
+from workbench.runs.process import start_run
 from workbench.runs.process.request import RunOptions
 from workbench.ui.app.app import App
 
@@ -43,23 +43,23 @@ print("told", app.controls.comm.comm_id)
 SHOWN = "run = bench.run(folder={folder!r}, options=RunOptions(threads=1))"
 
 ALONE = (
-    "run = follow_run.start(bench.prepare(folder={folder!r}, options=RunOptions(threads=1, memory_interval_s=3600.0)))"
+    "run = start_run.start(bench.prepare(folder={folder!r}, options=RunOptions(threads=1, memory_interval_s=3600.0)))"
 )
-"""A run that neither the bench nor the app observes."""
+"""Code that starts a run that neither the bench nor the app observes."""
 
 WAIT_S = 240.0
 
 
 class Watched:
-    """The compilation of a run, followed to its end.
+    """Figures of the compilation of a run, which is followed to its end.
 
     Attributes
     ----------
     worker_cpu_s, beside_cpu_s, kernel_cpu_s : float
-        CPU seconds during the compilation: of the worker, of the worker's threads except the compiling one, of the
-        kernel.
+        CPU seconds during the compilation: of the worker process, of the worker's threads except the compiling one, and
+        of the kernel.
     compile_s : float
-        Wall time of the compilation.
+        Elapsed seconds of the compilation.
     readouts : int
         Number of messages with memory samples that the page received during the compilation.
     """
@@ -92,7 +92,7 @@ class Watched:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """Return the CPU seconds of a process and the children that it has waited for."""
+    """Return the CPU seconds of a process and of those of its child processes that have ended."""
     return sum(process.cpu_times()[:4])
 
 
@@ -102,7 +102,7 @@ def beside_seconds(process: psutil.Process) -> float:
 
 
 def readouts_share(shown: Watched, alone: Watched) -> float:
-    """Return the CPU seconds that readouts take in both processes, per second of compilation."""
+    """Return the CPU seconds that readouts take in kernel and worker, per second of compilation."""
     with_s, without_s = (each.beside_cpu_s + each.kernel_cpu_s for each in (shown, alone))
     return with_s / shown.compile_s - without_s / alone.compile_s
 

@@ -1,4 +1,4 @@
-"""Orders of collectives: the table of policies on Llama-2-7B, and the time to apply a policy or to move a wait.
+"""Measure orders of collectives: the effect of policies on Llama-2-7B, and the time to apply one or to move a wait.
 
 `python -m pytest benchmarks/test_waits.py -s` prints the rows of `waits_orders.csv`. WAITS_LAYERS sets the number of
 layers.
@@ -23,7 +23,7 @@ from workbench.analysis.order.collective_order_search import CLOSE
 LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
 RANKS = 8
 POLICY_S, MOVE_S, LONGEST_MOVE_S = 0.3, 0.05, 0.5
-"""Limits in CPU seconds: for applying a policy, for the median move of a wait, and for the longest move."""
+"""Limits in CPU seconds: for applying a policy, for the median of moves of a wait, and for the longest move."""
 SLOW = dataclasses.replace(H100, name="H100 with 50 GB/s between GPUs", link_bytes_per_s=50e9)
 
 POLICIES = {
@@ -89,11 +89,11 @@ def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
         simulation[n] for n in ("stock", "waits late, not reordered", "consumer order, waits late")
     )
     assert table["stock"].order.inversions > 0
-    # In stock order hardly anything overlaps: compute waits for most of the communication.
+    # In stock order, compute waits for most of the communication, so almost nothing overlaps.
     sent_s = sum(bar.end_s - bar.start_s for bar in stock.bars if bar.stream == COMMUNICATION)
     assert stock.exposed_communication_s > 0.75 * sent_s
     assert late.stall_s[0] == pytest.approx(stock.stall_s[0], rel=0.02)
-    # At 50 GB/s the gathers take longer than the forward's compute, so no order can hide all gathers.
+    # At 50 GB/s, the gathers take longer than the forward's compute, so no order can hide all gathers.
     assert consumer.stall_s[0] < (0.5 if machine is SLOW else 0.05) * stock.stall_s[0]
     assert simulation["4 in flight"].ahead_peak_bytes < 0.06 * consumer.ahead_peak_bytes
     presets = [one.step_s for name, one in simulation.items() if name != "found by search"]
@@ -105,12 +105,12 @@ def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
 @pytest.mark.timeout(3000)
 @pytest.mark.benchmark(timer=time.process_time)
 def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
-    """Reorder both traces by a policy; it must take less time than Thunder's `sort_waits`."""
+    """Time the reordering of both traces by a policy. It must take less time than Thunder's `sort_waits`."""
     sort_waits_s = thunder_sorts(bench)
     fresh = itertools.count(5)
 
     def apply() -> None:
-        # The number is new in each call, so that no cached plan is used.
+        # Each call uses a new number, so that no cached plan is used.
         split = bench.plan_under({**POLICIES["4 in flight"], "waits.issue": f"in_flight({next(fresh)})"}).split
         assert split.forward.bound_symbols
 
@@ -124,11 +124,11 @@ def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
 @pytest.mark.benchmark(timer=time.process_time)
 @pytest.mark.parametrize("way", ["effect", "choose"])
 def test_moving_one_wait_and_simulating(bench: wb.Workbench, benchmark, way: str) -> None:
-    """Move one wait by hand, each time to a later statement; make the plan, and simulate its memory and its step."""
+    """Time moving one wait by hand, each time to a later statement: the plan, its memory, and its simulated step."""
     sort_waits_s = thunder_sorts(bench)
     assert bench.plan.overlap is not None
-    schedule = bench._captured.planned.bases[()].made.value.communication["forward"]
-    # Each way moves another collective, because a known plan would not be made again.
+    schedule = bench._captured.planned.bases[()].outcome.value.communication["forward"]
+    # Each of the two ways moves another collective. For the same collective, the plans would be cached.
     collective = schedule.collectives[LAYERS + (way == "choose")]
     places = itertools.count(schedule.low[collective.issue])
 

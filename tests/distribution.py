@@ -1,4 +1,4 @@
-"""Distribution of tests over processes: one process runs a whole file, one runs all browser tests, long files first."""
+"""Distribute tests over processes: whole files, long files first, and all browser tests to the same process."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ BROWSER = "tests/browser/"
 LONGEST = (
     "tests/notebooks/test_stories.py",
     "tests/gpu_check/test_rehearsal.py",
-    "tests/waits/test_gloo.py",
     "tests/models/test_models.py",
-    "tests/compiler/layers/test_layers.py",
-    "tests/levers/test_random_choices.py",
+    "tests/compiler/memory/test_fake_execution.py",
+    "tests/levers/waits/test_gloo.py",
     "tests/runs/test_run_processes.py",
-    "tests/levers/test_order.py",
-    "tests/waits/test_dynamo_capture.py",
+    "tests/test_threads.py",
     "tests/compiler/driver/test_capture_cache.py",
     "tests/compiler/frontend/test_training_step.py",
+    "tests/compiler/layers/test_layers.py",
+    "tests/bench/fit/test_cut_search.py",
     "tests/compiler/lowering/test_decompositions.py",
-    "tests/compiler/memory/test_fake_execution.py",
-    "tests/examples/test_examples.py",
+    "tests/test_process_state.py",
+    "tests/levers/test_random_choices.py",
 )
-"""Files whose tests take minutes, the longest first. `--cpu=20` shows the times."""
+"""Files whose tests take the most time, sorted from the longest. `--cpu=20` prints the times."""
 
 
 def unit(nodeid: str) -> str:
-    """Return the unit of a test. One process runs a unit, so that module fixtures and JupyterLab are made only once."""
+    """Return the unit of a test: its file, or all browser tests.
+
+    One process runs a whole unit, so that module fixtures and JupyterLab are started only once.
+    """
     return BROWSER if nodeid.startswith(BROWSER) else nodeid.partition("::")[0]
 
 
 def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Sort the tests so that no process begins a long file when other processes have nearly finished."""
+    """Return the tests with long files first, so that no process begins a long file when others have nothing to do."""
     slow = {unit(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item: pytest.Item) -> int:
@@ -47,7 +50,7 @@ def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 class ByUnit(LoadScopeScheduling):
-    """A scheduler that gives a process one unit after another, in the order of collection."""
+    """A scheduler for pytest-xdist. Each free process gets the next unit, in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)

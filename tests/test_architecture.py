@@ -1,14 +1,17 @@
-"""A package imports only from packages below it, and no module imports itself through others."""
+"""A package imports only from packages below it in `ORDER`. Imports between modules have no cycles."""
 
 import ast
 import functools
 import graphlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import workbench
+from workbench.core.executor import executor_names
+from workbench.core.lever import all_levers
 
 ROOT = Path(workbench.__file__).parent
 
@@ -61,7 +64,7 @@ ORDER = [
     "server",
     "cli",
 ]
-"""Packages from the lowest up. docs/architecture.md describes each."""
+"""Packages, sorted from the lowest. docs/architecture.md describes each."""
 
 DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
     "a bench shows itself, and writes pages": (
@@ -88,11 +91,77 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.runs.process.record", "workbench.runs.measure.accuracy"),
     ),
 }
-"""Imports inside functions that violate the order. Each reason has pairs of the importing and the imported module."""
+"""Imports inside functions that violate the order: for each reason, pairs of importing and imported module."""
+
+NAMED: dict[str, dict[str, str]] = {
+    "the fit knows its moves: what to save, where to cut, how to order": {
+        "workbench.bench.fit.choice_ranking": "saved",
+        "workbench.bench.fit.cut_search": "remat sharing saved",
+        "workbench.bench.fit.fitter": "order saved waits",
+        "workbench.bench.fit.infeasible": "remat sharing",
+        "workbench.bench.fit.order_presets": "order sharing waits",
+        "workbench.bench.session.fit_request": "order waits",
+        "workbench.bench.session.workbench": "waits",
+        "workbench.ui.controls.messages": "saved waits",
+        "workbench.ui.tabs.fit_tab": "order",
+    },
+    "a saved plan is read without Thunder, and so without levers": {
+        "workbench.bench.report.open_saved_plan": "order saved waits",
+    },
+    "the graph draws the sites of these levers as arcs, or in lanes": {
+        "workbench.ui.graph.collective_lanes": "waits",
+        "workbench.ui.graph.composite_rows": "waits",
+        "workbench.ui.graph.site_anchors": "remat saved",
+    },
+    "a lesson or a check of a GPU chooses as a user does": {
+        "workbench.gpu_check.depth": "remat sharing",
+        "workbench.gpu_check.large_layers": "saved",
+        "workbench.gpu_check.main_job": "saved",
+        "workbench.gpu_check.on_ranks": "waits",
+        "workbench.gpu_check.optimizers": "copies",
+        "workbench.gpu_check.rates": "saved",
+        "workbench.gpu_check.runs": "nvfuser",
+        "workbench.lessons.aliasing": "copies torchcompile",
+        "workbench.lessons.fusing": "torchcompile",
+        "workbench.lessons.min_cut": "remat torchcompile",
+        "workbench.lessons.overlapping": "waits",
+        "workbench.lessons.recomputing": "saved",
+    },
+    "nvFuser and torch.compile treat casts, draws, memory and sources differently": {
+        "workbench.analysis.equivalence.prove": "nvfuser",
+        "workbench.analysis.equivalence.value_numbering": "nvfuser",
+        "workbench.compiler.fusion.executors": "nvfuser remat torchcompile",
+        "workbench.compiler.fusion.fusion_source": "nvfuser",
+        "workbench.compiler.memory.fake_execution": "torchcompile",
+        "workbench.compiler.pipeline.repeated_draws": "nvfuser",
+    },
+    "the default executor of a GPU": {"workbench.compiler.interop.devices": "nvfuser"},
+    "the word has another meaning: a figure, a pass, a package, a kind of row": {
+        "workbench.analysis.memory.incremental_liveness": "saved",
+        "workbench.bench.session.plan_diff": "saved",
+        "workbench.cli.check": "saved",
+        "workbench.cli.plan": "saved",
+        "workbench.compiler.pipeline.pass_log": "order remat",
+        "workbench.compiler.planner.planner": "copies",
+        "workbench.gpu_check.parts": "copies",
+        "workbench.gpu_check.suite": "nvfuser",
+        "workbench.programs.identity": "nvfuser",
+        "workbench.summary": "copies saved",
+        "workbench.ui.controls.choice_queue": "waits",
+        "workbench.ui.controls.figure_strip": "copies saved",
+        "workbench.ui.controls.inspector": "waits",
+        "workbench.ui.controls.preview": "saved",
+        "workbench.ui.graph.graph_view": "waits",
+        "workbench.ui.graph.payload": "saved waits",
+        "workbench.ui.graph.svg": "saved",
+        "workbench.ui.html_pages.notebook_picture": "saved",
+    },
+}
+"""Modules that name levers or executors in strings: for each reason, the modules and the names."""
 
 
 def package_of(path: Path) -> str:
-    """Return the package of a file, as in `ORDER`. A file directly in `workbench` counts as a package."""
+    """Return a file's package in the form of `ORDER`. For a file directly in `workbench`, return the file's name."""
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:-1]) if len(parts) > 1 else parts[0].removesuffix(".py")
 
@@ -102,8 +171,9 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each import of a file, and whether it is inside a function. Imports for type checkers do not count."""
+@functools.cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Return each import of a file, and whether it is inside a function. Leave out imports for type checkers."""
 
     def inside(node: ast.AST, deferred: bool) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
@@ -115,7 +185,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield from ((f"{child.module}.{alias.name}", deferred) for alias in child.names)
             yield from inside(child, deferred or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
 
-    yield from inside(ast.parse(path.read_text()), deferred=False)
+    return tuple(inside(ast.parse(path.read_text()), deferred=False))
 
 
 MODULES = {module_of(path): path for path in sorted(ROOT.rglob("*.py"))}
@@ -162,7 +232,8 @@ def test_no_module_imports_itself_through_others() -> None:
 
 
 def test_no_folder_has_more_than_twenty_modules() -> None:
-    assert not [folder for folder in ROOT.rglob("*") if len(list(folder.glob("*.py"))) > 20]
+    folders = (folder for root in (ROOT, Path(__file__).parent) for folder in root.rglob("*"))
+    assert not [folder for folder in folders if len(list(folder.glob("*.py"))) > 20]
 
 
 def test_only_the_ui_imports_widgets() -> None:
@@ -175,6 +246,24 @@ def test_only_the_ui_imports_widgets() -> None:
 def test_the_compiler_names_no_lever_and_no_executor(path: Path) -> None:
     assert "workbench.levers" not in path.read_text()
     assert "workbench.executors" not in path.read_text()
+
+
+def names_in(path: Path, names: str) -> set[str]:
+    """Return which of the names a file has as a whole string, or as the beginning of an id; ignore docstrings."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    found = [re.fullmatch(rf"({names})([.:]\S*)?", text) for text in texts if isinstance(text, str)]
+    return {match[1] for match in found if match}
+
+
+def test_other_files_name_a_lever_or_executor_only_with_a_reason() -> None:
+    # Leave out the executor `torch`, because many files name the package `torch`.
+    names = "|".join([*(lever.name for lever in all_levers()), *(set(executor_names()) - {"torch"})])
+    own = ("levers", "executors")
+    named = {name: names_in(path, names) for name, path in MODULES.items() if package_of(path) not in own}
+    listed = {module: set(words.split()) for modules in NAMED.values() for module, words in modules.items()}
+    assert {name: words for name, words in named.items() if words} == listed
 
 
 def test_only_thread_patches_replace_functions_of_other_packages() -> None:

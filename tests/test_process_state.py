@@ -1,4 +1,4 @@
-"""Opening, planning, fitting, running and `config.jit` do not change the state of the process."""
+"""Opening, planning, fitting, running and `config.jit` restore the global state of Python, PyTorch and Thunder."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ print(json.dumps(changed))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["torch", pytest.param("torchcompile", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 def test_the_process_state_is_unchanged_after_each_step(tmp_path: Path, executor: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(_SCRIPT)

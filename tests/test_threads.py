@@ -1,4 +1,4 @@
-"""Programs in several threads: one thread plans at a time, and results equal those of one thread."""
+"""Use programs in several threads: only one thread plans at a time, and results equal those of a single thread."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def wait_until(done: Callable[[], Any]) -> None:
 
 
 def able(bench: Workbench) -> list[str]:
-    """Return the ids of storages that can be recomputed."""
+    """Return the ids of the sites of storages that can be recomputed."""
     return [
         site.id
         for site in bench.sites("saved")
@@ -67,7 +67,7 @@ def bench() -> Workbench:
 def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_one(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan in force is requested after it has left the cache and while a newer choice waits."""
+    """The refused choice's thread needs the current plan, which is not cached any more, while a newer choice waits."""
     one, two, other = able(bench)[:3]
     bench.choose({one: "recompute"})
     bench.choose({two: "recompute"})
@@ -98,7 +98,7 @@ def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_one(
 
 
 def test_plans_that_levers_build_on_are_looked_up_by_one_thread_at_a_time(bench: Workbench) -> None:
-    """Another thread may remove a plan between a thread's lookup and its record of use."""
+    """Without a lock, another thread could remove a plan after a thread has found it and before it records the use."""
     evicted = threading.Event()
 
     class Slow(OrderedDict[Any, Any]):
@@ -184,7 +184,7 @@ def test_a_background_thread_yields_after_its_current_stage_and_starts_again() -
 
 
 def test_a_lazy_value_of_a_background_thread_does_not_yield() -> None:
-    """No thread would start it again."""
+    """If the computation gave way to a thread that plans, no thread would start it again."""
     inside, let = threading.Event(), threading.Event()
 
     def make() -> int:
@@ -235,11 +235,11 @@ def test_threads_get_the_lock_in_turn_and_an_error_releases_it() -> None:
 
 
 def test_threads_that_seed_draw_their_own_numbers_and_restore_the_state() -> None:
-    """PyTorch has one random state for all threads."""
+    """PyTorch has one random state for all threads, so two seeded blocks at once would mix their numbers."""
     state, barrier = torch.get_rng_state(), threading.Barrier(2)
 
     def meet() -> None:
-        # Both threads are inside of `seeded` at once, unless one has to wait for the other.
+        # If `seeded` admits both threads at once, they meet inside it. If it admits one at a time, the barrier breaks.
         with contextlib.suppress(threading.BrokenBarrierError):
             barrier.wait(0.5)
 
@@ -265,7 +265,7 @@ PROGRAMS: list[tuple[str, dict[str, Any]]] = [
 
 
 def outcome(at: int, seed: int) -> str:
-    """Return all figures of what a user does with a program."""
+    """Open a program, and make and undo random choices. Return all figures as JSON."""
     name, settings = PROGRAMS[at]
     bench, drawn = workbench.open(name, **settings), random.Random(seed)
     ids, told = able(bench), []
@@ -282,7 +282,7 @@ def outcome(at: int, seed: int) -> str:
 
 
 def run_outcome(at: int, seed: int, folder: Path) -> str:
-    """Return what does not depend on time: the state, the check against unmodified Thunder, and predicted memory."""
+    """Run a program. Return the run's state, memory figures and accuracy, but no times, which vary."""
     name, settings = PROGRAMS[at]
     bench = workbench.open(name, **settings)
     bench.choose({random.Random(seed).choice(able(bench)): "recompute"})
@@ -303,7 +303,7 @@ def cancelled_outcome(at: int, seed: int, folder: Path) -> str:
 
 
 def replay_outcome(at: int, seed: int, folder: Path) -> str:
-    """Return the results and gradients of a config that was exported to a file and read again."""
+    """Return the results of a program under a config that is exported to a file and read back."""
     name, settings = PROGRAMS[at]
     bench = workbench.open(name, **settings)
     bench.choose({random.Random(seed).choice(able(bench)): "recompute"})
@@ -314,21 +314,22 @@ def replay_outcome(at: int, seed: int, folder: Path) -> str:
 
 
 OTHERS = [(run_outcome, 0), (run_outcome, 2), (cancelled_outcome, 0), (replay_outcome, 0), (replay_outcome, 2)]
-"""What else a user does, and the places of its programs in `PROGRAMS`."""
+"""Actions other than `outcome`, each with the index of its program in `PROGRAMS`."""
 
-SECONDS = float(os.environ.get("WORKBENCH_STRESS_S", amount(20, 120, 600)))
+SECONDS = float(os.environ.get("WORKBENCH_STRESS_S", amount(2, 30, 600)))
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 @pytest.mark.timeout(SECONDS * 3 + 1200)
 def test_eight_threads_give_the_results_of_one(tmp_path: Path) -> None:
-    """For `WORKBENCH_STRESS_S` seconds, if that is set. Each thread opens, chooses, undoes, runs, cancels, replays."""
+    """Threads open, choose, undo, run, cancel and replay. `WORKBENCH_STRESS_S` sets the duration in seconds."""
 
     def act(job: tuple[Callable[..., str], int, int]) -> str:
         kind, at, seed = job
         return kind(at, seed) if kind is outcome else kind(at, seed, Path(tempfile.mkdtemp(dir=tmp_path)))
 
-    choices = [(outcome, at, seed) for at in range(len(PROGRAMS)) for seed in range(2)]
+    choices = [(outcome, at, seed) for at in range(len(PROGRAMS)) for seed in range(amount(1, 2, 2))]
     jobs: list[Any] = [*choices, *((kind, at, 0) for kind, at in OTHERS)]
     expected = {job: act(job) for job in jobs}
     end, done = time.monotonic() + SECONDS, []
@@ -382,8 +383,9 @@ print("done")
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("process", range(amount(2, 10, 50)))
+@pytest.mark.parametrize("process", range(amount(1, 4, 50)))
 def test_a_cell_may_ask_for_effects_right_after_showing_the_app(process: int) -> None:
     given = [sys.executable, "-W", "ignore", "-c", APP_BESIDE_A_CELL, "3"]
     made = subprocess.run(given, capture_output=True, text=True, check=False)
@@ -392,7 +394,7 @@ def test_a_cell_may_ask_for_effects_right_after_showing_the_app(process: int) ->
 
 @pytest.mark.slow
 def test_replays_in_threads_give_the_results_of_one() -> None:
-    """Other threads open and plan meanwhile."""
+    """While threads replay, other threads open and plan programs."""
     bench = workbench.open("mlp", layers=2, device="cpu", executor="torch")
     bench.choose({able(bench)[0]: "recompute"})
     program, given = bench.program.callable, bench.program.args
@@ -425,7 +427,7 @@ def tensors(rows: int) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.slow
 def test_configs_that_threads_compile_beside_each_other_and_beside_opening_are_compiled() -> None:
-    """Without the lock Dynamo leaves one of two programs as it is, in silence, and opening finds no operator."""
+    """Without a lock, Dynamo would leave one of two programs uncompiled without an error, and `open` would fail."""
     bench = workbench.open(scaled(2.0), *tensors(8), device="cpu", executor="torch", capture="dynamo")
     config = bench.config
 
@@ -452,7 +454,7 @@ def test_who_compiles_gives_its_turn_up_while_it_waits_for_who_plans() -> None:
         with PLANNING:
             planning.set()
             assert compiling.wait(60)
-            # It waits until no thread needs another data type.
+            # This blocks until no thread is inside modes with another default dtype.
             with modes.active_modes({"default_dtype": "float64"}):
                 order.append(("plans", torch.get_default_dtype()))
 

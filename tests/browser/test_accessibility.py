@@ -1,4 +1,4 @@
-"""axe-core finds no serious or critical fault of the app in a real JupyterLab: in a cell and a tab, in both themes."""
+"""axe-core finds no serious or critical fault in the app, in a cell and in a tab of a real JupyterLab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ pytestmark = pytest.mark.browser
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 CELL, TAB = ".jp-Notebook .wb-app", ".wb-tab"
-# Each of these tabs is checked twice: in the notebook cell with one theme, and in JupyterLab's tab with the other one.
+# Each of these tabs of the app is checked twice: in a notebook cell with one theme, and in a tab of JupyterLab with the
+# other theme.
 TABS = (
     "Memory",
     "Worth it",
@@ -31,7 +32,13 @@ TABS = (
 )
 
 
-def test_axe_finds_no_serious_fault(lab: Lab) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("where", "themes"),
+    [(CELL, ("Light", "Dark")), (TAB, ("Dark", "Light"))],
+    ids=["in a cell", "in a tab"],
+)
+def test_axe_finds_no_serious_fault(lab: Lab, where: str, themes: tuple[str, str]) -> None:
     lab.page.set_viewport_size({"width": 1100, "height": 1400})
     cells = ["import workbench as wb\nbench = wb.open('mlp', device='cpu')\nbench", "print('all', 'ran')"]
     lab.write_notebook("axe.ipynb", cells)
@@ -39,23 +46,24 @@ def test_axe_finds_no_serious_fault(lab: Lab) -> None:
     lab.run_all()
     lab.wait_marker("all ran")
     show_cell(lab, 0)
-    select_arc(lab, CELL)
+    if where == TAB:
+        lab.page.set_viewport_size({"width": 1440, "height": 900})
+        press(lab, "Open in a tab")
+        lab.page.wait_for_selector(f"{TAB} .wb-graph canvas")
+    select_arc(lab, where)
     lab.page.evaluate(AXE.read_text())
-    assert faults(lab, CELL, TABS[1::2]) == []
-    lab.page.locator(f"{CELL} [data-do=legend]").click()
-    set_theme(lab, "Dark")
-    assert faults(lab, CELL, TABS[::2]) == []
-    lab.page.set_viewport_size({"width": 1440, "height": 900})
-    press(lab, "Open in a tab")
-    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas")
-    select_arc(lab, TAB)
-    assert faults(lab, TAB, TABS[1::2]) == []
-    set_theme(lab, "Light")
-    assert faults(lab, TAB, TABS[::2]) == []
+    try:
+        for theme, tabs in zip(themes, (TABS[1::2], TABS[::2]), strict=True):
+            set_theme(lab, theme)
+            assert faults(lab, where, tabs) == []
+            if where == CELL and theme == "Light":
+                lab.page.locator(f"{CELL} [data-do=legend]").click()
+    finally:
+        set_theme(lab, "Light")
 
 
 def select_arc(lab: Lab, where: str) -> None:
-    """Select an arc that can be chosen, so that the inspector shows its options."""
+    """Select an arc of a site with options, so that the inspector shows them."""
     view = f"document.querySelector('{where} .wb-graph').__workbench"
     lab.wait_until(lambda: lab.page.evaluate(f"{view}?.state().drawn_ms > 0"))
     lab.page.evaluate(f"{view}.view.select({view}.state().arcs[0].id)")
@@ -72,9 +80,10 @@ def set_theme(lab: Lab, name: str) -> None:
 
 
 def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
-    """Return the serious or critical findings of axe-core in the app, with each tab open in turn."""
+    """Open each of the app's tabs in turn. Return the serious and critical findings of axe-core as text."""
     found = []
-    # The first check covers all of the app, later ones only the changed part, because axe needs long for each element.
+    # The first check covers the whole app. Later checks cover only the open tab, because axe takes time for each
+    # element.
     for name, part in zip(tabs, (where, *[f"{where} .jupyter-widget-tab"] * len(tabs)), strict=False):
         lab.page.locator(where).get_by_role("tab", name=name, exact=True).click()
         lab.page.wait_for_timeout(100)

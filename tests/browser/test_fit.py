@@ -1,4 +1,4 @@
-"""The Fit tab in a real JupyterLab, in both themes: the curve is drawn, a point is clicked, a peak is stated."""
+"""Use the Fit tab in a real JupyterLab, in both themes: draw the curve, click a point, and state a peak."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POINTS = """() => {
     y: box.y + root.frame.y_scale.compute([...y][i]), peak_bytes: value,
   }));
 }"""
-"""Script that returns the page positions of the curve's points."""
+"""Script that returns the positions of the curve's points on the page."""
 
 BRIGHTNESS = """selector => {
     const drawn = document.querySelector(selector), copy = document.createElement("canvas");
@@ -30,6 +30,7 @@ BRIGHTNESS = """selector => {
 }"""
 
 
+@pytest.mark.long
 def test_clicking_a_point_and_stating_a_peak_apply_a_fit(lab: Lab) -> None:
     open_program(lab, "'mlp', device='cpu', layers=1")
     open_tab(lab, "Fit")
@@ -66,6 +67,7 @@ def test_clicking_a_point_and_stating_a_peak_apply_a_fit(lab: Lab) -> None:
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
 
 
+@pytest.mark.long
 def test_cuts_are_weighed_and_cancelled(lab: Lab) -> None:
     open_program(lab, "'llama', device='planned', executor='nvfuser', layers=2")
     open_tab(lab, "Fusions")

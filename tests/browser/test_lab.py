@@ -1,4 +1,4 @@
-"""Tests of the harness: it sees and does what a user of JupyterLab can see and do, without a network."""
+"""Test the harness: it can see and do what a user of JupyterLab can see and do, and it blocks the network."""
 
 import pytest
 
@@ -47,6 +47,7 @@ def test_a_widget_is_shown_clicked_and_read_back_in_the_kernel(lab: Lab) -> None
     assert lab.screenshot("widgets").stat().st_size > 10_000
 
 
+@pytest.mark.long
 def test_a_failing_cell_ends_the_wait_with_its_traceback(lab: Lab) -> None:
     lab.write_notebook("failing.ipynb", ["1 / 0", "print('never')"])
     lab.open_notebook("failing.ipynb")
@@ -57,6 +58,7 @@ def test_a_failing_cell_ends_the_wait_with_its_traceback(lab: Lab) -> None:
         lab.kernel_eval("nothing")
 
 
+@pytest.mark.long
 def test_a_question_during_a_failing_cell_is_answered(lab: Lab) -> None:
     lab.write_notebook("failing.ipynb", ["import time; time.sleep(2); 1 / 0"])
     lab.open_notebook("failing.ipynb")
@@ -64,6 +66,7 @@ def test_a_question_during_a_failing_cell_is_answered(lab: Lab) -> None:
     assert lab.kernel_eval("6 * 7") == "42"
 
 
+@pytest.mark.long
 def test_a_network_request_is_refused_and_reported(lab: Lab) -> None:
     lab.write_notebook(
         "asking.ipynb",
@@ -86,7 +89,7 @@ def test_a_network_request_is_refused_and_reported(lab: Lab) -> None:
 
     address, name, *kernel = sorted(set(lab.asked_outside()))
     assert (address, name) == ("http://192.0.2.1/b.png", "https://page.example/a.png")
-    # Requests to a host name and to an address are refused before a byte is sent.
+    # The browser refuses requests to a host name and to an IP address before it sends a byte.
     lab.wait_until(lambda: [refused.get(url) for url in (address, name)] == ["net::ERR_NAME_NOT_RESOLVED"] * 2)
     assert [line.split(" from ")[0] for line in kernel] == ["socket.getaddrinfo kernel.example"]
     lab.forget_outside()

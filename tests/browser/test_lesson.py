@@ -1,4 +1,4 @@
-"""A lesson in a real JupyterLab without a network: the mouse locks in predictions, and a wrong answer gets a hint."""
+"""Use a lesson in a real JupyterLab without a network: lock in predictions with the mouse; wrong ones get hints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNRUN = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
 
 
 def write_part(lab: Lab, upto: str) -> dict[str, int]:
-    """Write the lesson up to the cell `upto`, without outputs; return the index of each code cell by its last line."""
+    """Write the lesson's cells until the cell with source `upto`. Return each code cell's index by its last line."""
     notebook = nbformat.read(NOTEBOOKS / "lessons" / "4_rematerialization.ipynb", as_version=4)
     last = next(i for i, cell in enumerate(notebook.cells) if cell.source == upto)
     del notebook.cells[last + 1 :]
@@ -28,17 +28,18 @@ def write_part(lab: Lab, upto: str) -> dict[str, int]:
 
 
 def shown(lab: Lab, index: int) -> Locator:
-    """Return a cell's output, scrolled into view."""
+    """Scroll to a cell, and return its output."""
     lab.page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'center')", index)
     return lab.page.locator(f'.jp-Cell[data-windowed-list-index="{index}"] .jp-Cell-outputArea')
 
 
 def says(lab: Lab, index: int, words: str) -> None:
-    """Run a cell, and wait until its output contains these words."""
+    """Run a cell, and wait until its output contains the text `words`."""
     lab.run_cell(index)
     shown(lab, index).get_by_text(words).first.wait_for(timeout=60_000)
 
 
+@pytest.mark.long
 def test_a_lesson_takes_predictions_and_shows_the_answer(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1440, "height": 900})
     at = write_part(lab, "e1.check(...)")

@@ -1,4 +1,4 @@
-"""A program with ranks in a real JupyterLab: its bars are dragged, a machine is chosen, the best order is found."""
+"""Use a program on ranks in a real JupyterLab: drag bars, choose a machine, and find the best order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REDUCTION = "waits:transformer_wte_weight<reduce_scatter"
 
 
 def drag_wait(lab: Lab, id: str, node: int) -> None:
-    """Drag the wait of a collective, the filled end of its bar, to the start of a node in the same column."""
+    """Drag a collective's wait, which is the filled end of its bar, to the start of a node in the same column."""
     graph(lab, "view.fit()")
     bar = next(bar for bar in graph(lab, "state().bars") if bar["id"] == id)
     box = lab.page.locator(".wb-graph canvas").first.bounding_box()
     assert box is not None
     x, y = box["x"] + bar["x"], box["y"] + bar["wait"]
     assert graph(lab, "hit(given[0], given[1])", x, y) == f"{id}!wait"
-    # `position` is not used, because it zooms and scrolls to the node, which moves the bar.
+    # Do not use `position`: it zooms and scrolls to the node, and so it would move the bar.
     edge = box["y"] + graph(lab, "view.places.locate(given[0])", node_id(lab, bar["side"], node))["y"]
     lab.page.mouse.move(x, y)
     lab.page.mouse.down()
@@ -32,7 +32,7 @@ def drag_wait(lab: Lab, id: str, node: int) -> None:
 
 
 def node_id(lab: Lab, side: int, node: int) -> str:
-    """Return the id of a node of a column, counted from the top, or from the bottom if negative."""
+    """Return the id of a node by its index in a column, from the top. A negative index counts from the bottom."""
     place = f"view.places.scene.columns[{side}].at({node})"
     return graph(lab, f"state().ids.at(document.querySelector('.wb-graph').__workbench.{place})")
 
@@ -42,14 +42,14 @@ def choices(lab: Lab) -> str:
 
 
 def said(lab: Lab, text: str) -> str:
-    """Wait for a message that contains a text, and return the whole message."""
+    """Wait for a message of the app that contains `text`. Return the whole message."""
     message = lab.page.locator(".wb-message").filter(has_text=text)
     message.wait_for(timeout=60_000)
     return message.inner_text()
 
 
 def cut_off(lab: Lab) -> list[str]:
-    """Return controls and figures whose text is cut off, or that overlap."""
+    """Return controls and figures that overlap, or whose text is cut off."""
     return lab.page.evaluate(
         """() => {
             const shown = Array.from(document.querySelectorAll(
@@ -66,16 +66,17 @@ def cut_off(lab: Lab) -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: Lab) -> None:
     open_program(lab, PROGRAM)
 
-    # The wait is at the top. It may move down to the reader, which is near the end.
+    # The gather's wait is at the top. It may move down to the statement that reads the gathered weight, near the end.
     drag_wait(lab, GATHER, 100)
     lab.wait_until(lambda: f"'{GATHER}!wait': 'at(" in choices(lab), 30)
     said(lab, "set to at(")
     placed = choices(lab)
 
-    # The reduction may not move to a point at which its gradient does not exist yet.
+    # The reduction may not move to a place before the statement that computes its gradient.
     drag_wait(lab, REDUCTION, -1)
     refusal = said(lab, "is refused")
     assert refusal.startswith(f"{REDUCTION}!wait: 'at(")

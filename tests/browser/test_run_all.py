@@ -1,4 +1,4 @@
-"""*Run All* of notebooks in fresh kernels, with the app shown while their cells run: no cell fails."""
+"""*Run All* of notebooks in new kernels. No cell fails while the page shows the app."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.browser.harness import NOTEBOOKS, Lab
 from tests.trial_counts import amount
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 CORES = 2
 TIMES = amount(1, 3, 10)
@@ -22,7 +22,7 @@ UNRUN = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """Keep some cores busy with one process each."""
+    """Keep `cores` cores busy during the block, with one process for each."""
     with ExitStack() as stack:
         for _ in range(cores):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -47,7 +47,7 @@ run = bench.run(wait=True)
 assert run.accuracy.ok, run.accuracy
 bench.export("choices.py")
 wb.load("choices.py").jit(model)(input_ids=ids, labels=ids).loss.backward()"""
-"""A notebook: each line is a cell."""
+"""The source of a notebook, in which each line is a cell."""
 
 MODELS = {
     "gpt2": {"model": "GPT2LMHeadModel", "config": "GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=2)"},
@@ -64,14 +64,14 @@ def errors(lab: Lab) -> list[str]:
 
 
 def run_all(lab: Lab, name: str) -> None:
-    """Run all cells at once; no output may be an error."""
+    """Open a notebook and use *Run All*. Assert that no output is an error."""
     lab.open_notebook(name)
     lab.run_all()
     lab.wait_until(lambda: bool(lab.page.evaluate(UNRUN) == 0 or errors(lab)), timeout_s=800)
     assert not errors(lab)
 
 
-@pytest.mark.parametrize("cores", [0, pytest.param(CORES, marks=pytest.mark.long)], ids=["idle", "busy"])
+@pytest.mark.parametrize("cores", [0, CORES], ids=["idle", "busy"])
 @pytest.mark.parametrize("time", range(TIMES))
 def test_run_all_of_the_quickstart_fails_in_no_cell(lab: Lab, cores: int, time: int) -> None:
     with busy(cores):
@@ -79,13 +79,11 @@ def test_run_all_of_the_quickstart_fails_in_no_cell(lab: Lab, cores: int, time: 
     assert lab.kernel_eval("print(run.state, run.error)") == "done None"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(str(path.relative_to(NOTEBOOKS)) for path in NOTEBOOKS.glob("[ls]*s/*.ipynb")))
 def test_run_all_of_stories_and_lessons_fails_in_no_cell(lab: Lab, name: str) -> None:
     run_all(lab, name)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_run_all_of_a_notebook_with_a_model_of_hugging_face_fails_in_no_cell(lab: Lab, name: str) -> None:
     lab.write_notebook(f"{name}.ipynb", [line.format(**MODELS[name]) for line in HUGGING_FACE.splitlines() if line])

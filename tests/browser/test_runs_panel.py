@@ -1,4 +1,4 @@
-"""The runs panel in a real JupyterLab: a busy kernel's run is listed and cancelled; windows share a long poll."""
+"""Use the runs panel in a real JupyterLab: list and cancel the run of a busy kernel. Windows share one long poll."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ while run.state != 'cancelled' and time.monotonic() < end:
 print('it was', run.state)"""
 
 
+@pytest.mark.long
 def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1440, "height": 900})
     lab.write_notebook("busy.ipynb", [START, BUSY])
@@ -48,15 +49,17 @@ def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
 
     live.get_by_role("button", name="Cancel").click()
     lab.page.locator('.wb-run[data-state="cancelled"]').first.wait_for(timeout=60_000)
-    assert re.fullmatch(r"(1 run|\d+ runs), none running", lab.page.locator(".wb-runs-status").inner_text())
+    # The status bar is redrawn after the list of runs.
+    status = lab.page.locator(".wb-runs-status")
+    lab.wait_until(lambda: bool(re.fullmatch(r"(1 run|\d+ runs), none running", status.inner_text())), timeout_s=20)
     lab.page.get_by_role("tab", name="busy.ipynb").click()
     lab.wait_marker("it was cancelled", timeout_s=60)
     lab.screenshot("runs-cancelled")
-    # A long poll takes one of the browser's six connections to a server, so one window polls for all.
+    # A long poll occupies one of the browser's six connections to a server, so only one window polls for all.
     for other in others:
         other.locator(".wb-runs-status").get_by_text("none running").wait_for(timeout=20_000)
     lab.wait_until(lambda: len(set(held.values())) == 1, timeout_s=10)
-    # When a window is closed, another one polls.
+    # When the window that polls is closed, another window polls.
     for other in others:
         other.close()
     lab.wait_until(lambda: set(held.values()) == {lab.page}, timeout_s=10)
@@ -71,7 +74,7 @@ def test_the_card_of_the_launcher_makes_a_notebook(lab: Lab) -> None:
 
 
 def window(lab: Lab, workspace: str, held: dict[Request, Page]) -> Page:
-    """Open another window of the same browser on the same JupyterLab."""
+    """Open another window of the browser with the same JupyterLab. Return its page."""
     page = lab.page.context.new_page()
     follow(page, held)
     page.goto(f"{lab.server.url}/lab/workspaces/{workspace}?reset")
@@ -80,7 +83,7 @@ def window(lab: Lab, workspace: str, held: dict[Request, Page]) -> Page:
 
 
 def follow(page: Page, held: dict[Request, Page]) -> None:
-    """Record the open long polls of this window in `held`."""
+    """Keep the window's open long polls in `held`: add each when it is sent, and remove it when it ends."""
 
     def over(request: Request) -> None:
         held.pop(request, None)

@@ -1,4 +1,4 @@
-"""The app in a tab of a real JupyterLab: all of it is visible, choices work, and it shares its bench with the cell."""
+"""The app in a tab of a real JupyterLab is completely visible, and shares its bench with the app in the cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
     assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
 
-    # A click in the tab makes a choice in the shared bench, and the view in the cell shows the choice.
+    # A click in the tab makes a choice in the shared bench, so the app in the cell shows the choice.
     lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
     site = lab.kernel_eval(f"print({TURNABLE})")
     lab.page.evaluate("() => jupyterapp.commands.execute('thunder-workbench:open-tab')")
@@ -35,7 +35,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert lab.page.locator(TAB).count() == 1
     places = boxes(lab)
     at = in_tab(lab, "position(given[0])", site)
-    # Pointing at an arc shows a preview and chooses nothing.
+    # Pointing at an arc shows a preview and makes no choice.
     lab.page.mouse.move(at["x"], at["y"])
     preview = lab.page.locator(f"{TAB} .wb-preview")
     lab.wait_until(lambda: "recompute for" in preview.inner_text() and "saved −" in preview.inner_text())
@@ -47,7 +47,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert boxes(lab) == places, "a choice moved parts of the app"
     lab.screenshot("tab-light")
 
-    # In the tab "Worth it", a click on a row selects its site, and the row's button makes its choice.
+    # In the app's tab "Worth it", a click on a row selects the row's site, and the row's button makes the choice.
     lab.page.locator(TAB).get_by_role("tab", name="Worth it", exact=True).click()
     row = lab.page.locator(f"{TAB} .wb-worth tbody tr").filter(has=lab.page.locator(".wb-good")).first
     row.wait_for(timeout=60_000)
@@ -59,7 +59,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     row.get_by_role("button", name="Choose").click()
     lab.wait_until(lambda: f"set to {option}" in lab.page.locator(f"{TAB} .wb-message").inner_text())
 
-    # Keys open the outline beside the graph, move in it, and choose. The graph selects the same statement.
+    # With keys, open the outline beside the graph, move in it, and make a choice. The graph selects the same statement.
     pane = lab.page.locator(f"{TAB} .wb-beside")
     assert pane.locator("[role=row]").filter(visible=True).count() == 0
     bar = pane.get_by_role("button", name="Outline")
@@ -74,7 +74,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().selected") != id)
     assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
     lab.screenshot("tab-outline-light")
-    # Keys change the outline's width, and the graph gets the freed space. Columns without space are hidden, not cut.
+    # Keys make the outline narrower, and the graph gets the freed space. The outline hides columns that do not fit.
     wide, room = box(lab, ".wb-beside")["width"], box(lab, ".wb-graph")["width"]
     pane.get_by_role("separator", name="Width of the outline").focus()
     for _ in range(3):
@@ -84,7 +84,8 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
     pane.get_by_role("separator", name="Width of the outline").dblclick()
     lab.wait_until(lambda: box(lab, ".wb-beside")["width"] == wide)
-    # If the outline is open and the graph is zoomed in, both columns are visible, also in a narrow window.
+    # With an open outline and a zoomed graph, the forward's and the backward's column are visible, also in a narrow
+    # window.
     for width in (1440, 900, 700):
         lab.page.set_viewport_size({"width": width, "height": 900})
         lab.wait_until(lambda: in_tab(lab, "view.places.width") == in_tab(lab, "view.canvas.clientWidth"))
@@ -100,7 +101,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.page.locator(TAB).get_by_role("button", name="Undo").click()
     lab.wait_until(lambda: style(lab, site) == 1)
 
-    # A newly opened tab remembers where keys moved the bar between graph and inspector.
+    # Move the bar between graph and inspector with keys. A tab that is opened later has the bar at the same position.
     wide = box(lab, ".wb-graph")["width"]
     lab.page.locator(f"{TAB} .wb-split-x").focus()
     for _ in range(3):
@@ -132,32 +133,32 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
 
 
 def in_tab(lab: Lab, what: str, *given: object) -> object:
-    """Call a function of the tab's graph view."""
+    """Evaluate an expression on the graph view of the tab, which can use the list `given`. Return its value."""
     return lab.page.evaluate(f"given => document.querySelector('{TAB} .wb-graph').__workbench.{what}", list(given))
 
 
 def style(lab: Lab, site: str) -> int:
-    """Return the style of a site's arc in the cell's view, which is hidden while the tab is shown."""
+    """Return the style of a site's arc in the graph of the cell. This graph is hidden while the tab is shown."""
     arcs = "Array.from(document.querySelectorAll('.jp-Notebook .wb-graph'), el => el.__workbench.state().arcs)[0]"
     return next(arc["style"] for arc in lab.page.evaluate(f"() => {arcs}") if arc["id"] == site)
 
 
 def box(lab: Lab, part: str) -> dict[str, float]:
-    """Return the position of a part of the tab on the page."""
+    """Return the position and size of a part of the tab, in pixels of the page."""
     found = lab.page.locator(f"{TAB} {part}").first.bounding_box()
     assert found is not None
     return dict(found)
 
 
 def boxes(lab: Lab) -> list[dict[str, float]]:
-    """Return the positions of the tab's parts and of each figure."""
+    """Return the positions and sizes of the tab's parts and of each figure."""
     parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]
     figures = lab.page.locator(f"{TAB} .wb-figure")
     return [box(lab, part) for part in parts] + [dict(one.bounding_box() or {}) for one in figures.all()]
 
 
 def out_of_sight(lab: Lab, parts: list[str]) -> list[str]:
-    """Return parts that overflow the tab."""
+    """Return the parts that extend beyond the edges of the tab."""
     tab = lab.page.locator(TAB).bounding_box()
     assert tab is not None
     right, bottom = tab["x"] + tab["width"], tab["y"] + tab["height"]
@@ -169,6 +170,7 @@ def out_of_sight(lab: Lab, parts: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_the_tab_of_a_program_in_parts_has_a_row_of_parts(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1440, "height": 900})
     source = (
@@ -193,7 +195,7 @@ def test_the_tab_of_a_program_in_parts_has_a_row_of_parts(lab: Lab) -> None:
     row.get_by_role("button", name="part2").click()
     lab.wait_until(lambda: shown.count() == 1 and "part2" in shown.inner_text())
     lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
-    # The app of the part is visible as a whole, below the row of parts.
+    # The app of this part of the program is completely visible, below the row of buttons for parts.
     assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
     assert box(lab, ".wb-controls")["y"] >= row.bounding_box()["y"] + row.bounding_box()["height"]
     assert lab.page.locator(TAB).count() == 1

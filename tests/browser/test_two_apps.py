@@ -1,4 +1,7 @@
-"""Several apps in one notebook: only apps of one bench show the same choices, and a cell may run again during a run."""
+"""Several apps in one notebook.
+
+Only apps of the same bench share choices. A cell may be executed again while the bench runs its program.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from tests.browser.test_accessibility import set_theme
 
 pytestmark = pytest.mark.browser
 
-OPEN = "import workbench as wb\nbench = wb.open('mlp', device='cpu', layers=1)\nbench"
-OTHER = "other = wb.open('mlp', device='cpu', layers=2)\nother"
+OPEN = "import workbench as wb\nbench = wb.open('mlp', device='cpu', executor='torch', layers=1)\nbench"
+OTHER = "other = wb.open('mlp', device='cpu', executor='torch', layers=2)\nother"
 APPS = ".jp-Notebook .wb-app"
 TURNABLE = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
 
 
+@pytest.mark.long
 def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab) -> None:
     lab.page.set_viewport_size(TALL | {"height": 3000})
     lab.write_notebook("apps.ipynb", [OPEN, "bench", OTHER, "print('all', 'ran')"])
@@ -26,7 +30,7 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
     lab.wait_marker("all ran", timeout_s=240)
     lab.wait_until(lambda: lab.page.locator(APPS).count() == 3)
 
-    # A choice in one app appears in the other app of the same bench, and in no other app.
+    # A choice in one app appears also in the second app of the same bench, but not in the app of another bench.
     site = lab.kernel_eval(f"print({TURNABLE})")
     before = [figures(lab, app) for app in range(3)]
     lab.page.evaluate(
@@ -37,7 +41,7 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
     assert figures(lab, 2) == before[2]
     assert lab.kernel_eval("print(other.choices)") == "{}"
 
-    # The opening cell runs again while a run of its app is active. The run ends normally.
+    # Start a run of the bench. Meanwhile, execute again the cell that opened the bench. The run ends normally.
     lab.page.locator(APPS).nth(1).get_by_role("button", name="Compile & run").click()
     lab.wait_until(lambda: lab.kernel_eval("print(len(bench.runs))") == "1")
     lab.kernel_eval("first, run = bench, bench.runs[0]")
@@ -45,13 +49,13 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
     lab.wait_until(lambda: lab.kernel_eval("print(bench is first)") == "False", timeout_s=120)
     lab.wait_until(lambda: lab.kernel_eval("print(run.state)") == "done", timeout_s=240)
     lab.wait_until(lambda: "vs stock" not in figures(lab, 0))
-    # The other app still has its old bench, and shows its run.
+    # The second app still has the old bench, and shows the bench's run.
     lab.wait_until(lambda: "Done" in lab.page.locator(APPS).nth(1).locator(".wb-live").inner_text())
     assert "vs stock" in figures(lab, 1)
     assert "Nothing has run yet" in lab.page.locator(APPS).nth(0).locator(".wb-live").inner_text()
     assert not [line for line in lab.console if "uncaught" in line]
 
-    # The memory view of the other app is still drawn in another theme.
+    # After a change of the theme, the memory view of the second app is still drawn.
     memory = lab.page.locator(APPS).nth(1).locator(".wb-memory")
     said = memory.inner_text()
     assert "(max " in said
@@ -60,7 +64,7 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
         lab.page.wait_for_timeout(100)
         assert memory.inner_text() == said
 
-    # The measurements of the other app stay visible in a narrower window.
+    # In a narrower window, the measurements of the second app stay visible.
     lab.page.locator(APPS).nth(1).get_by_role("tab", name="Experiments", exact=True).click()
     lab.page.locator(APPS).nth(1).locator("[data-run]").first.wait_for()
     for width in (1440, 1100, 700):
@@ -70,6 +74,6 @@ def test_apps_of_one_bench_agree_and_a_cell_may_run_again_during_a_run(lab: Lab)
 
 
 def figures(lab: Lab, app: int) -> str:
-    """Return the text of the strip of one app."""
+    """Return the text of the strip of the app with index `app`."""
     found: Any = lab.page.locator(APPS).nth(app).locator(".wb-strip").inner_text()
     return str(found)

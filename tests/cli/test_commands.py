@@ -1,4 +1,4 @@
-"""The command line `thunder-workbench`, for people and programs: tables, JSON, exit status, one line per error."""
+"""The command line `thunder-workbench`: tables for people, JSON for programs, exit status, one line for each error."""
 
 import importlib.util
 import json
@@ -65,7 +65,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Return a function that runs a command line in an empty folder and returns its exit status, output and errors."""
+    """Return a function that runs a command line in an empty folder. It returns exit status, output and errors."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -342,7 +342,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["plan", "swap", "--export", "x" * 5000], "file name too long"),
     (["plan", "f.py:exits"], "the factory of f.py:exits failed at f.py:19 (raise SystemExit(0)): SystemExit: 0"),
     (["plan", "f.py:raises_odd"], "f.py:26 (raise Odd): Odd: (its text cannot be read: RuntimeError)"),
-    (["plan", "f.py:exits_when_traced"], "Thunder cannot trace 'f.py:exits_when_traced': "),
+    (["plan", "f.py:exits_when_traced"], "'f.py:exits_when_traced' fails in eager PyTorch: SystemExit: "),
     (["plan", "swap", "--choose", "nothing"], "--choose nothing: the form is --choose ID=OPTION"),
     (["plan", "swap", "--choose", "saved:x=y"], "swap has no site 'saved:x'"),
     (["plan", "swap", "--sites", "save"], "--sites save: unknown lever; legal: "),
@@ -359,7 +359,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
         ["plan", "f.py:raises"],
         'the factory of f.py:raises failed at f.py:16 (raise RuntimeError("no luck")): RuntimeError',
     ),
-    (["plan", "f.py:untraceable"], "values decide which code runs: choose with torch.where"),
+    (["plan", "f.py:untraceable", "--device", "planned"], "values decide which code runs: choose with torch.where"),
     (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not attached"),
     (["run", "swap", "--device", "planned", "--submit", "2"], "swap is planned for a GPU that is not attached"),
     (["run", "swap", "--submit", "2", "--trace", "t.json"], "--trace reads a run that has ended: with --submit"),
@@ -458,6 +458,7 @@ def test_run_prints_figures(call: Call) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_against_another_variant_prints_records(call: Call, tmp_path: Path) -> None:
     records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")
     status, out, err = call("run", "swap", "--device", "cpu", "--samples", "3", "--against", "stock", *records)
@@ -470,7 +471,7 @@ def test_a_run_against_another_variant_prints_records(call: Call, tmp_path: Path
 
 
 class FailingRun:
-    """A stand-in for a run that fails."""
+    """A stand-in for a failed run."""
 
     state = "failed"
     warnings = ()

@@ -1,4 +1,4 @@
-"""Every end of a command is reported: by its exit status, in one line or document, without a traceback."""
+"""However a command ends, it reports the reason by its exit status and one line or document, without a traceback."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def command(given):
 entry._invoke = command
 main()
 """
-"""A command line that does not import torch, which takes seconds to import."""
+"""Source of a command line with one command. It does not import torch, because that takes seconds."""
 
 
 def start(body: str, folder: Path, *arguments: str, start_new_session: bool = False) -> subprocess.Popen[str]:
@@ -49,7 +49,7 @@ def outcome(body: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def under_way(body: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a command, and wait until it sleeps."""
+    """Start a command, wait until it sleeps, and yield its process."""
     with start(f"open('begun', 'w').close()\n    {body}", folder, *arguments, start_new_session=True) as running:
         try:
             while not (folder / "begun").exists():
@@ -98,7 +98,7 @@ def test_a_reported_status_stays_even_if_the_process_then_crashes(status: int, t
 
 
 def test_a_background_process_of_the_command_is_not_waited_for(tmp_path: Path) -> None:
-    # The background process sleeps longer than `outcome` waits.
+    # The command forks a background process. It sleeps longer than `outcome` waits for the command.
     body = "os.fork() or (os.close(1), os.close(2), time.sleep(150), os._exit(0)); os._exit(3)"
     assert outcome(body, tmp_path)[0] == 1
 
@@ -215,6 +215,12 @@ def test_if_the_reader_closes_the_pipe_the_command_ends_silently(
     body = "time.sleep(0.5); " + ("output.print_json({})" if arguments else PRINTS)
     status, out, err = redirected(body, tmp_path, "| true; exit ${PIPESTATUS[0]}", arguments)
     assert (status, out, err) == (141, "", "")
+
+
+def test_if_the_reader_closes_the_pipe_the_help_ends_silently(tmp_path: Path) -> None:
+    """The command prints by `typer.echo`, as the help does, after the reader has ended."""
+    body = "time.sleep(0.5); import typer; typer.echo('x')"
+    assert redirected(body, tmp_path, "| true; exit ${PIPESTATUS[0]}") == (141, "", "")
 
 
 def test_characters_that_a_terminal_cannot_show_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

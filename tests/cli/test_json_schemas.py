@@ -1,4 +1,4 @@
-"""The JSON output of the commands follows `docs/schemas`, and a search loop can use it."""
+"""The JSON output of the commands follows `docs/schemas`, and a program that searches for choices can use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import typer
 
 from tests.cli.schemas import SCHEMAS, held, undescribed
 from tests.gpu_check import trials
-from tests.runs.test_compare import recorded
+from tests.runs.sweep.test_compare import recorded
 from workbench import cli
 from workbench.cli import entry
 from workbench.gpu_check import suite

@@ -1,4 +1,4 @@
-"""A config is a file that people can read. Loading it executes nothing in it."""
+"""A config is a file that people can read. Loading a config executes no code of the file."""
 
 import errno
 import math
@@ -131,6 +131,7 @@ def test_any_config_is_a_module_that_runs(config: Config) -> None:
     assert names["config"] == config
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 @settings(max_examples=amount(15, 40, 400))
 @given(text=st.text(max_size=200) | st.text("wbConfig=.(){}[]'\"\\\n ,*:#f1-", max_size=60))

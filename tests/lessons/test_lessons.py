@@ -1,4 +1,4 @@
-"""Each lesson runs in a real kernel: without answers, with wrong answers, and with the folded solutions."""
+"""A simulated student runs each lesson: without answers, then with wrong answers, then with the folded solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.notebooks.source import NOTEBOOKS, SOURCES, notebook_of, read
 from workbench.lessons.notebook_text import plain
 
 CPU_S = 35
-"""Limit in CPU seconds. Imports do not count, because each kernel is forked from a process that has imported all."""
+"""Limit in CPU seconds without imports, because kernels are forked from a process that has imported all modules."""
 PEAK_BYTES = 2e9
 
 WRONG = {
@@ -192,13 +192,18 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def kernels() -> Iterator[None]:
-    """Start forked kernels."""
+    """Let notebooks run in kernels that are forked from one process."""
     with served(environment()) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", folder)
         yield
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in WRONG])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.slow, *[pytest.mark.long] * (at > 1)]) for at, name in enumerate(WRONG)
+    ],
+)
 def at_work(request: pytest.FixtureRequest, kernels: None) -> Iterator[tuple[str, Student]]:
     with student(request.param) as one:
         yield request.param, one

@@ -1,4 +1,4 @@
-"""Assertions that hold for every program under every legal choice."""
+"""Assertions about results, traces, memory and undo. They must hold for all programs under all legal choices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
 
 SEED = 3
 FLOOR_BYTES = 1024
-"""Allowance for memory that kernels take in addition: 1 % of a tiny program's few KiB is less."""
+"""Minimum tolerance of a measured peak. Kernels take extra memory: more than 1 % of the peak of a tiny program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Reference:
     Attributes
     ----------
     expected : dict
-        Results of each reference: always of unmodified Thunder, and of eager PyTorch if `build_eager` is given.
+        Results by name of the reference: unmodified Thunder and, if `build_eager` is given, eager PyTorch.
     exhibit : str
-        How unmodified Thunder's results differ from those of eager PyTorch; empty if they do not.
+        The tensors for which unmodified Thunder differs from eager PyTorch, as text; empty if none.
     """
 
     expected: dict[str, dict[str, RecordedTensor]]
@@ -55,14 +55,15 @@ class Unusable(Exception):
 
 
 def first_step(build: Build, compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, RecordedTensor]:
-    """Build a program and run one step; return the results and the values that the step changes."""
+    """Build and compile a program, and run one step. Return its results and the tensors that it writes in place."""
     function, args, kwargs = build()
     return accuracy.first_step(accuracy.Stepper(function, args, kwargs, compile(function), seed=SEED), SEED)
 
 
 def differences(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedTensor], against: str) -> str:
-    """Return the tensors whose difference exceeds their tolerance, as text."""
-    # Programs here mix precisions: a float64 result may have been computed as float32.
+    """Return, as text, the tensors that differ by more than their tolerance. Empty if none."""
+    # Programs here mix precisions. Parts of the computation of a float64 result may be in float32, so its tolerance is
+    # that of float32.
     allowed = RELATIVE_TOLERANCE[torch.float32] / RELATIVE_TOLERANCE[torch.float64]
     wrong = [
         error
@@ -95,13 +96,16 @@ def statements(trace: Any) -> list[str]:
 
 
 def replayed(bench: Workbench) -> Any:
-    """Export the config in force to a file; return the config that is read from the file."""
+    """Export the bench's config to a file. Return the config that is read back from the file."""
     with tempfile.TemporaryDirectory() as folder:
         return workbench.load(bench.export(Path(folder) / "choices.py"))
 
 
 def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = True) -> None:
-    """Export and run the plan in force; assert that results, traces and memory are as expected."""
+    """Export the bench's choices, and run a step under the exported config.
+
+    Assert that its results equal the references, its traces the plan's traces, and its memory the predicted memory.
+    """
     plan = bench.plan
     config = replayed(bench)
     assert config.choices == bench.choices
@@ -129,11 +133,12 @@ def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = T
 
 
 def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes: int) -> None:
-    """Assert that a step's measured peak above its baseline equals the predicted one, within 1 %.
+    """Assert that a step's measured peak above its baseline equals the predicted peak, within 1 %.
 
-    The measured peak may be higher for three reasons, each with a limit of its own. After the backward, autograd copies
-    gradients that share memory or are not contiguous. Autograd adds cotangents of inputs that the program returns. The
-    peak may be at the start of the backward, where the plan has no statement: `stepped_bytes` includes this moment.
+    The measured peak may be higher for three reasons, each with its own limit. First, after the backward, autograd
+    copies gradients that share memory or are not contiguous. Second, autograd adds cotangents of inputs that the
+    program returns. Third, the peak may be at the start of the backward, before its first statement. The plan has no
+    figure for this moment, but `stepped_bytes` includes it.
     """
     plan = bench.plan
     measured = memory_meter.measure_peak(run)
@@ -148,32 +153,33 @@ def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes
 
 
 def _handed_back(bench: Workbench) -> int:
-    """Return the bytes of cotangents of inputs that the program returns, and of the sums that autograd adds them to."""
+    """Return twice the bytes of the inputs that the program returns: for their cotangents, and for autograd's sums."""
     values = bench.plan.graph.values
     flags = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.REQUIRES_GRAD
     return 2 * int(values.bytes[(values.flags & flags) == flags].sum())
 
 
 def _copied_after(bench: Workbench) -> int:
-    """Return the bytes of gradients that autograd copies after the backward, as far as the traces show this."""
+    """Return the bytes of the gradients that autograd will copy after the backward, according to the traces."""
     split, graph = bench.plan.split, bench.plan.graph
     if split.backward is None:
         return 0
     found = op_effects.trace_facts(
-        split.backward, earlier=op_effects.trace_facts(split.forward, arguments=bench._captured.stage.arguments)
+        split.backward, earlier=op_effects.trace_facts(split.forward, arguments=bench._captured.context.arguments)
     )
     values = graph.values
     copied = 0
     gradients = [g for g in split.backward.bound_symbols[-1].flat_proxy_args if isinstance(g, TensorProxy)]
     held = np.flatnonzero(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT))
-    # Excluded are values that no statement reads, and gradients that wait outside the trace.
+    # Skip values without a known storage: no statement reads them, or they are gradients outside of the traces.
     names = [values.name[v] for v in held if values.name[v] in found.storage_of]
     holders = Counter([*(found.storage_of[name] for name in names), *(found.storage_of[g.name] for g in gradients)])
     for gradient in gradients:
         nbytes = int(values.bytes[graph.value_index[gradient.name]])
         storage = found.storage_of[gradient.name]
         strides = torch.empty(tuple(gradient.shape), device="meta").stride()
-        # A gradient is counted as a gradient and as a held value. A third reference is another owner of its storage.
+        # Each gradient has two references in `holders`: as a gradient, and as a held value. A third reference means
+        # that another value shares its storage.
         if holders[storage] > 2 or found.storage_bytes[storage] != nbytes or found.strides[gradient.name] != strides:
             copied += nbytes
     return copied
@@ -182,20 +188,21 @@ def _copied_after(bench: Workbench) -> int:
 def predicted_as_stepped(bench: Workbench) -> int | None:
     """Assert that the plan's memory equals that of a step with fake tensors, plus values that no statement reads.
 
-    Returns the peak of that step; None if Thunder declares a value smaller than it is, because then the plan's figures
-    are too small.
+    Return the peak of the fake step, with these values, in bytes. Return None without comparing peaks if Thunder
+    declares a value smaller than it is, because the plan's figures are then too small.
     """
-    split, stage = bench.plan.split, bench._captured.stage
-    stepped = fake_execution.step(split.forward, split.backward, arguments=stage.arguments, beside=stage.beside)
+    split, context = bench.plan.split, bench._captured.context
+    stepped = fake_execution.step(split.forward, split.backward, arguments=context.arguments, beside=context.beside)
     plan = bench.plan
-    unread_bytes = sum(tensor.untyped_storage().nbytes() for tensor in stage.unread.values())
+    unread_bytes = sum(tensor.untyped_storage().nbytes() for tensor in context.unread.values())
     assert plan.baseline_bytes == stepped.baseline_bytes + unread_bytes
     if stepped.misdeclared:
         if currently_in_test_context():
             event("misdeclared by Thunder")
         return None
-    # When the backward starts, zeros exist for outputs without a gradient. All but one are freed before the first
-    # statement, so no statement of the plan counts them. A backward that only passes gradients on has no statement.
+    # When the backward starts, a tensor of zeros exists for each output without a gradient. All but one are freed
+    # before the first statement, so the plan's statements do not count them. If the backward has no statement, because
+    # it only passes gradients on, the plan counts none.
     outputs = plan.graph.values.flags & ValueFlag.OUTPUT != 0
     unseen = _without_gradient(split) > 1 or not (plan.graph.statements.side == BACKWARD).any()
     passing = int(plan.graph.values.bytes[outputs].sum()) if unseen else 0
@@ -207,17 +214,17 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
 
 
 def _without_gradient(split: Any) -> int:
-    """Return the number of outputs whose gradient the backward does not take."""
+    """Return the number of outputs for which the backward takes no incoming gradient."""
     return 0 if split.backward is None else sum(not isinstance(c, TensorProxy) for c in split.backward.args[1])
 
 
 def state(bench: Workbench) -> tuple[Any, ...]:
-    """Return copies of all state that a choice may change."""
+    """Return a copy of the choices, the plan's figures and its traces: all state that a choice may change."""
     return _state(bench.choices, bench.plan)
 
 
 def planned_anew(bench: Workbench) -> tuple[Any, ...]:
-    """Plan the choices in force without any cache; return the state, so that no plan is compared with itself."""
+    """Plan the current choices without any cache, and return the state. A cached plan would be compared with itself."""
     return _state(bench.choices, api.replan(bench._captured, bench.choices)[0])
 
 
@@ -228,9 +235,9 @@ def _state(choices: Mapping[str, str], plan: api.Plan) -> tuple[Any, ...]:
 
 
 def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
-    """Make choices; return whether they were accepted. Assert that a refusal changes nothing.
+    """Make choices. Return whether they were accepted. Assert that a refused choice changes no state.
 
-    If the proof refuses the plan, a lever offered a wrong option: its `PlanError` fails the test.
+    If the proof refuses the plan, a lever has offered a wrong option, so the `PlanError` is not caught.
     """
     before = state(bench)
     try:
@@ -242,7 +249,7 @@ def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
 
 
 def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
-    """Assert that the bench refuses options that its sites list as illegal, with the listed reason."""
+    """Assert that the bench refuses options that its sites list as illegal, and that it gives the listed reason."""
     for id, option, reason in refused_choices(bench.sites())[:most]:
         assert reason
         before = bench.choices
@@ -252,7 +259,7 @@ def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
 
 
 def undoes(bench: Workbench, before: tuple[Any, ...]) -> None:
-    """Assert that undo and redo restore the states before and after a choice, and that uncached plans equal both."""
+    """Assert that undo restores the state before a choice, and redo the state after it. Compare both with new plans."""
     after = state(bench)
     assert planned_anew(bench) == after
     bench.undo()
@@ -267,8 +274,8 @@ COMPILE = torch.compile
 
 
 def uncompiled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """Replace `torch.compile`, so that regions run as the PyTorch functions they consist of.
+    """Stand in for `torch.compile`: return the function uncompiled, so that a region runs its PyTorch functions.
 
-    A call whose backend is a function still reaches `torch.compile`: the workbench captures programs by such calls.
+    The workbench captures programs by calls whose backend is a function. Such a call still reaches `torch.compile`.
     """
     return COMPILE(function, *args, **kwargs) if callable(kwargs.get("backend")) else function

@@ -1,4 +1,4 @@
-"""In-place copies on a CPU: all copies, or a single copy, inside or outside of torch.compile's regions."""
+"""Lever `copies` on a CPU: all in-place copies, or a single copy, inside or outside of torch.compile's regions."""
 
 from __future__ import annotations
 
@@ -90,13 +90,14 @@ def writes_last(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
 
 
 def writes_last_without_gradients(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    # Thunder prepares for gradients before it finds that no value here needs a gradient.
+    # No value here needs a gradient, but Thunder finds this only after its passes that prepare for gradients.
     y = x.detach().sin() * state.sum()
     part = state.view(-1)
     part.mul_(0.5)
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [writes_last, writes_last_without_gradients])
 def test_a_copy_that_thunder_would_put_into_the_backward_stays_in_its_region(program: Any) -> None:
     arguments = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4)
@@ -209,9 +210,9 @@ WRITES = {
     computed: [],
     averaged_with_decay: [],
 }
-"""Programs that write in place, and for each program the copies that stay out of regions."""
+"""Programs that write in place. Each has the list of its copies that stay out of regions."""
 COMPILED = (swapped_with_zeros, swapped_with_ones, swapped_with_cat, handed_on, shifted_in_place, returned_old)
-"""Programs that Inductor gets wrong if one region contains the whole program, each for another reason."""
+"""Programs for which Inductor's results are wrong if one region contains the whole program. Each has another cause."""
 
 
 def four(seed: int) -> list[torch.Tensor]:
@@ -252,6 +253,6 @@ def test_default_regions_give_the_results_of_eager() -> None:
     assert not wrong
     assert len(found) == len(expected)
     assert all(torch.allclose(one, other) for one, other in zip(found, expected, strict=True) if one is not None)
-    # Results are new tensors: a write into one is not visible in another.
+    # All results and inputs have storages of their own.
     storages = [t.untyped_storage().data_ptr() for t in (*found, *given) if t is not None]
     assert len(storages) == len(set(storages))

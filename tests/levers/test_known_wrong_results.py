@@ -1,6 +1,7 @@
-"""Programs with wrong results by Thunder or Inductor; the workbench gives right results, or names the difference.
+"""Programs that Thunder or Inductor gets wrong. The workbench gives right results, or names the difference.
 
-If a later Thunder or Inductor is right, a test fails: then the program and the workbench's workaround can be removed.
+If a later version of Thunder or Inductor gives right results, a test here fails. Then remove its program and the
+workbench's workaround.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import workbench
 from tests.nvfuser import replays
+from tests.trial_counts import combined
 from workbench.compiler.interop import devices
 from workbench.compiler.planner.cpu_replay import replay
 from workbench.core.executor import why_no_nvfuser
@@ -31,7 +33,7 @@ SWAP = ("swap", {})
 
 
 def stock_nvfuser_differs(name: str, settings: dict[str, Any]) -> list[str]:
-    """Plan and replay a program with unmodified Thunder and nvFuser; return the names of wrong values."""
+    """Trace a program with unmodified Thunder and nvFuser, and replay the trace. Return the names of wrong values."""
     known = replays.eager(name, **settings)
     program = resolve(name, device="planned", **settings)
     assert isinstance(program.fake_mode, FakeTensorMode)
@@ -44,7 +46,7 @@ def stock_nvfuser_differs(name: str, settings: dict[str, Any]) -> list[str]:
 def wrong_on_the_cpu(
     name: str, settings: dict[str, Any], compile: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> bool:
-    """Compile a program that writes in place; return whether it writes other values than eager PyTorch."""
+    """Compile and run a program that writes in place. Return whether its writes differ from those of eager PyTorch."""
     function, args, _ = resolve(name, device="cpu", **settings).build()
     expected = [tensor.clone() for tensor in args]
     function(*expected)
@@ -60,12 +62,13 @@ def test_unmodified_thunder_with_nvfuser_writes_wrong_values(name: str, settings
 
 @pytest.mark.slow
 @needs_nvfuser
-@pytest.mark.parametrize("policy", ["always", "alias_aware"])
-@pytest.mark.parametrize("fences", ["keep", "drop"])
-@pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
+@pytest.mark.parametrize(
+    ("program", "fences", "policy"), combined([*LOST, SWAP], ["keep", "drop"], ["always", "alias_aware"])
+)
 def test_a_plan_of_the_workbench_for_nvfuser_is_right(
-    name: str, settings: dict[str, Any], fences: str, policy: str
+    program: tuple[str, dict[str, Any]], fences: str, policy: str
 ) -> None:
+    name, settings = program
     bench = replays.planned(name, **settings)
     bench.choose({"copies.fences": fences, "copies.policy": policy})
     replays.holds(bench, replays.eager(name, **settings))
@@ -114,7 +117,7 @@ def test_the_copy_that_inductor_gets_wrong_stays_out_of_its_region_with_the_reas
 
 
 class RecomputeAll(Transform):
-    """Tags the results of dropout with Thunder's tag for recomputation in the backward."""
+    """A transform that marks the results of dropout for recomputation in the backward, with Thunder's own tag."""
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         for bsym in computation.bound_symbols:
@@ -126,7 +129,7 @@ class RecomputeAll(Transform):
 
 
 def step(name: str, *transforms: Transform, **settings: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the output and the gradients of one step of unmodified Thunder at a fixed seed."""
+    """Run one step of unmodified Thunder, with a fixed random seed. Return the output and the gradients."""
     program = resolve(name, device="cpu", **settings)
     module = program.callable
     assert isinstance(module, torch.nn.Module)

@@ -1,4 +1,4 @@
-"""One file adds a lever: it appears in the sites, the config, the command line and the app."""
+"""A single file can add a lever. The new lever appears in the sites, the config, the command line and the app."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from workbench.compiler.interop.thunder_api import BoundSymbolTag, TraceTag, fro
 from workbench.core.lever import Lever, Setting, Site, register
 
 
-def _tanhs(stage):
-    for bsym in stage.claimed.bound_symbols:
+def _tanhs(context):
+    for bsym in context.claimed.bound_symbols:
         if bsym.sym.name == "tanh" and BoundSymbolTag.BACKWARD not in bsym.tags:
-            yield f"toy:{stage.value_id(bsym.output.name)}", bsym
+            yield f"toy:{context.value_id(bsym.output.name)}", bsym
 
 
 def _freed(trace, choices):
@@ -56,9 +56,9 @@ class FromSplit:
         self.before = before
 
     def plan(self, choices, begun):
-        plan, stage, made = self.before
+        plan, context, outcome = self.before
         split = _freed(plan.split.forward, choices), plan.split.backward
-        return plan_of_edited_split(plan, stage, made, choices, split, begun)
+        return plan_of_edited_split(plan, context, outcome, choices, split, begun)
 
 
 @register
@@ -74,19 +74,19 @@ class Toy(Lever):
             Setting(name="free", label="memory of the forward", default="at_once", options=("at_once", "late")),
         )
 
-    def after_split(self, trace, choices, stage, made):
-        return _freed(trace, choices), made
+    def after_split(self, trace, choices, context, outcome):
+        return _freed(trace, choices), outcome
 
     def quick(self, choices):
         return [id for id in choices if id == "toy.free"]
 
-    def replanner(self, plan, stage, made):
-        return FromSplit(plan, stage, made)
+    def replanner(self, plan, context, outcome):
+        return FromSplit(plan, context, outcome)
 
-    def sites(self, stage, choices, made):
+    def sites(self, context, choices, outcome):
         found = []
-        for id, bsym in _tanhs(stage):
-            label, source = stage.describe(bsym.output.name)
+        for id, bsym in _tanhs(context):
+            label, source = context.describe(bsym.output.name)
             choice = choices.get(id, choices.get("toy.all", "keep"))
             found.append(
                 Site(
@@ -104,8 +104,8 @@ class Toy(Lever):
             )
         return found
 
-    def before_fusion(self, trace, choices, stage):
-        ids = {bsym.output.name: id for id, bsym in _tanhs(stage)}
+    def before_fusion(self, trace, choices, context):
+        ids = {bsym.output.name: id for id, bsym in _tanhs(context)}
         edited = from_trace(trace)
         edited.names = set(trace.names)
         for bsym in trace.bound_symbols:
@@ -128,7 +128,7 @@ class Toy(Lever):
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Register a lever from a file of its own."""
+    """Write a file that registers a new lever, and import it."""
     (tmp_path / "toy_lever.py").write_text(textwrap.dedent(TOY))
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("toy_lever")

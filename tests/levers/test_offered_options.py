@@ -1,4 +1,4 @@
-"""Options that were once offered although the proof refused their plans. Random programs found these faults."""
+"""Options that levers once offered as legal although the proof refused their plans. Random programs found them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.bench import Workbench
 
 
@@ -18,7 +19,7 @@ def opened(function: Callable[..., Any], *args: torch.Tensor, executor: str = "t
 
 
 def squared_then_normalized(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """A batch norm writes values whose names no statement reads."""
+    """Compute a batch norm that updates its statistics. Only the copies into the statistics read the new values."""
     x.mul_(x)
     return F.batch_norm(torch.stack((x, x + 1.0)), mean, var, training=True) * w
 
@@ -41,7 +42,7 @@ def test_a_value_that_only_a_copy_reads_is_an_output_of_its_region() -> None:
 
 
 def normalized_twice(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
-    """Only the copies into the running statistics read the results of the second batch norm."""
+    """Compute two batch norms. Only the copies into the running statistics read the results of the second."""
     first = F.batch_norm(x, mean, var, training=True)
     F.batch_norm(x, mean, var, training=True)
     return first
@@ -99,13 +100,14 @@ def test_a_value_recomputed_in_a_region_does_not_replace_the_offloaded_value() -
 
 
 def normalized_beside(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
-    """Without gradients, a batch norm is a single PyTorch function, even inside a region."""
+    """Compute a batch norm that needs no gradients. Even a region runs it as a single PyTorch function."""
     both = torch.cat((mean, var))
     cubed = torch.addcmul(both, both, both, value=0.5)
     F.batch_norm(x, mean, var, training=True)
     return cubed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
 def test_a_single_pytorch_function_that_writes_can_leave_its_region() -> None:
     def given() -> tuple[torch.Tensor, ...]:
@@ -118,14 +120,14 @@ def test_a_single_pytorch_function_that_writes_can_leave_its_region() -> None:
     assert bench.plan.proof.proven
     found, expected = given(), given()
     torch.testing.assert_close(bench.config.jit(normalized_beside)(*found), normalized_beside(*expected))
-    # PyTorch runs the same function, so all bits are equal.
+    # The region runs the same PyTorch function as `normalized_beside`, so all bits are equal.
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def normalized_after_an_update(
     x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inductor would get the update wrong if one region contained it and the normalization."""
+    """Update `mean` before two batch norms. Inductor gets the update wrong if its region contains a batch norm too."""
     kept = mean.exp() * w
     mean.copy_(var)
     F.batch_norm(x, mean, var, training=True)
@@ -133,7 +135,7 @@ def normalized_after_an_update(
 
 
 @pytest.mark.usefixtures("no_compiler")
-@pytest.mark.parametrize("differentiated", ["nothing", "beside", "all"])
+@pytest.mark.parametrize("differentiated", beyond(1, ["nothing", "beside", "all"], pytest.mark.slow))
 def test_every_option_offered_for_a_copy_gives_a_plan(differentiated: str) -> None:
     def given() -> tuple[torch.Tensor, ...]:
         x = torch.arange(12.0).reshape(4, 3) / 7

@@ -1,6 +1,6 @@
 """Overlapping calls under every lever: several forwards before a backward, a second backward, other shapes and strides.
 
-Each call gives the results of eager PyTorch and unmodified Thunder, or is refused with an error that says why.
+Each call gives the results of eager PyTorch and of unmodified Thunder, or raises an error with the reason.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import thunder
 import torch
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.core.config import Config
 from workbench.errors import ConfigWarning, GradientError
 
@@ -26,7 +27,7 @@ type Outcome = list[torch.Tensor]
 
 
 def branches(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Save a storage and a reshape of it (a view or a copy, by the strides of `x`); write `seen` in place."""
+    """Save a value and its reshape, and write `seen` in place. The strides of `x` decide whether the reshape copies."""
     seen.mul_(0.5).add_(x.detach().sum())
     t = torch.tanh(torch.sin(x))
     flat = t.reshape(-1)
@@ -112,7 +113,7 @@ def other_requirements(call: Call) -> Outcome:
 
 
 def other_shapes(call: Call) -> Outcome:
-    """Call with other shapes while the first call waits for its backward; then call with the first shapes."""
+    """Call with other shapes before the backward of the first call. After it, call with the first shapes again."""
     first, w = argument(1), argument(3)
     larger, v = argument(2, 8, 8, transposed=True), argument(4, 8, 8)
     one, other = call(first, w), call(larger, v)
@@ -124,7 +125,7 @@ def other_shapes(call: Call) -> Outcome:
 
 
 def in_threads(call: Call) -> Outcome:
-    """Compile in a first step; then run six steps in each of three threads."""
+    """Run a first step, which compiles. Then run six steps in each of three threads."""
     call(argument(1), argument(3)).backward()
     found: dict[int, Outcome] = {}
 
@@ -160,12 +161,12 @@ SEQUENCES = (
 
 
 def every(lever: str, option: str, bench: Any) -> dict[str, str]:
-    """Return the choice of an option at every site of a lever at which it is legal."""
+    """Return choices that give an option to every site of a lever where it is legal."""
     return {s.id: option for s in bench.sites(lever) if "." not in s.id.partition(":")[0] and option not in s.illegal}
 
 
 def saved_mixed(bench: Any) -> dict[str, str]:
-    """Return choices that recompute every second storage if legal, and offload all other storages."""
+    """Return choices that recompute every second storage, if that is legal, and offload all other storages."""
     ids = list(every("saved", "offload", bench))
     again = every("saved", "recompute", bench)
     return {id: "recompute" if at % 2 and id in again else "offload" for at, id in enumerate(ids)}
@@ -207,7 +208,7 @@ def config(executor: str, lever: str) -> Config:
 
 
 def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
-    """Run a sequence of calls; return its results and the values that they write in place."""
+    """Run a sequence of calls. Return its results and the buffers that the calls write in place."""
     seen: dict[tuple[int, ...], torch.Tensor] = {}
     guard = threading.Lock()
 
@@ -221,7 +222,7 @@ def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
 
 @functools.cache
 def expected() -> dict[str, Outcome]:
-    """Return the results of eager PyTorch; assert that unmodified Thunder gives the same."""
+    """Return the results of eager PyTorch. Assert that unmodified Thunder gives the same results."""
     stock = thunder.jit(branches, executors=[thunder.pytorch_executor])
     known = {sequence.__name__: outcome(sequence, branches) for sequence in SEQUENCES}
     for sequence in SEQUENCES:
@@ -236,7 +237,7 @@ def assert_equal(found: Outcome, known: Outcome, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("executor", "lever"), CASES)
+@pytest.mark.parametrize(("executor", "lever"), beyond(5, CASES, rows=True))
 @pytest.mark.usefixtures("no_compiler")
 def test_overlapping_calls_give_right_results(executor: str, lever: str) -> None:
     jitted = config(executor, lever).jit(branches)
@@ -262,7 +263,7 @@ def test_if_a_backward_never_runs_its_offloaded_storages_are_freed() -> None:
 
 
 def penalty(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """The second derivative has two terms. Without a graph of the backward, autograd sees only one of them."""
+    """Return a value with a second derivative: its gradient by `x` depends on `x`."""
     return (torch.sin(x) * x * w).sum() + (seen * x).sum()
 
 
@@ -295,7 +296,7 @@ def test_a_second_derivative_is_refused_because_terms_would_be_lost(way: str, re
     (gradient,) = torch.autograd.grad(out, x, create_graph=True)
     (expected,) = torch.autograd.grad(penalty(known, w, seen), known)
     torch.testing.assert_close(gradient.detach(), expected)
-    # For autograd, Thunder's gradient is a constant: it would lose the gradient of the first term.
+    # Autograd treats Thunder's gradient as a constant, so it would lose the derivative of `gradient.square()`.
     loss = gradient.square().sum() + x.square().sum()
     with pytest.raises(GradientError, match="call the original function") as refusal:
         loss.backward()
@@ -330,7 +331,7 @@ def test_a_choice_without_a_site_gives_one_warning_for_all_calls() -> None:
 
 
 class Counted:
-    """Records the index and the count of each fusion that is compiled."""
+    """An observer of compilations. For each compiled fusion, it records its index and the number of fusions."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []

@@ -1,9 +1,9 @@
-"""Every option that the workbench offers as legal gives right results, tested with random programs and choices.
+"""Test with random programs and choices that all options offered as legal give right results.
 
 Each set of choices is written to a file, read back and run as `workbench.load(...).jit(fn)`. Outputs, gradients and
-in-place writes must equal those of eager PyTorch, and of unmodified Thunder at the same seed. If unmodified
-Thunder differs from eager PyTorch, the results are not compared: `test_reference_results.py` has such programs.
-`fuzz.py` runs far more cases and compares every bit.
+in-place writes must equal those of eager PyTorch, and those of unmodified Thunder with the same random seed. If
+unmodified Thunder differs from eager PyTorch, the results are not compared; `test_reference_results.py` has such
+programs. `fuzz.py` runs far more cases, and compares bits.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from hypothesis import strategies as st
 import workbench
 from tests.levers import proof
 from tests.strategies import RandomProgram, choice_sets, programs
-from tests.trial_counts import amount
+from tests.trial_counts import amount, combined
 from workbench.bench import Workbench
 from workbench.programs import resolve
 
 FULL = settings.default.max_examples > 100
 MANY = settings(
     max_examples=amount(2, 3, 150),
-    # No shrinking: it would run Thunder hundreds of times, and programs have at most a dozen lines.
+    # Without shrinking, which would run Thunder hundreds of times. Programs have at most a dozen lines anyway.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
         HealthCheck.filter_too_much,
-        # The fixtures make the same changes for all examples.
+        # A fixture runs once for all examples. This is right here, because no fixture depends on the example.
         HealthCheck.function_scoped_fixture,
     ],
 )
 SETS_PER_PROGRAM = 4 if FULL else 2
 """Number of sets of choices for each random program.
 
-The full run tests 150 programs in each of the first four tests, and 1,120 sets of choices in the tests after them.
+The full run tests 150 programs in each of the first four tests, and 1,120 sets of choices in the other tests.
 """
 pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if FULL else 1800)]
 
@@ -65,7 +65,7 @@ def check_program(program: RandomProgram, executor: str, data: st.DataObject) ->
         if accepted and bench.choices:
             proof.holds(bench, program.build, known)
             proof.undoes(bench, before)
-    # After undo, nothing of the choices is left: the bench equals a new bench.
+    # After undo, the bench has the state of a new bench.
     assert proof.state(opened(program, executor)) == before
 
 
@@ -104,9 +104,9 @@ def test_every_legal_choice_for_programs_that_write_and_draw_with_regions_is_rig
 BUILTIN: dict[str, dict[str, Any]] = {
     "mlp": {"layers": 2},
     "residual_chain": {"layers": 3, "grad": True},
-    "llama": {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8},
     "batch_norm": {"channels": 4, "batch": 4, "size": 4},
     "dropout_mlp": {"width": 16, "batch": 8},
+    "llama": {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8},
 }
 RANDOM = {"dropout_mlp"}
 
@@ -119,13 +119,12 @@ def builtin(name: str, executor: str) -> tuple[Workbench, proof.Reference]:
 
 @functools.cache
 def known_of(name: str) -> proof.Reference:
-    """Return the reference of a builtin program; the executor does not matter."""
+    """Return the reference results of a built-in program. They are the same for all executors."""
     build = resolve(name, device="cpu", settings=BUILTIN[name]).build
     return proof.reference(build, None if name in RANDOM else build)
 
 
-@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n == "llama")) for n in BUILTIN])
+@pytest.mark.parametrize(("name", "executor"), combined(BUILTIN, ["torch", "torchcompile"], few=4))
 @pytest.mark.usefixtures("no_compiler")
 def test_every_legal_choice_for_a_builtin_program_is_right(name: str, executor: str) -> None:
     bench, known = builtin(name, executor)

@@ -1,4 +1,4 @@
-"""Lever `saved`: how each option changes the plan, where values are recomputed, and when offloaded storages return."""
+"""Lever `saved`: how options change a plan, where it recomputes values, and when offloaded storages are copied back."""
 
 from __future__ import annotations
 
@@ -150,6 +150,7 @@ def test_views_of_one_storage_are_one_site() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_for_twice_the_layers_planning_all_offloads_takes_twice_the_calls() -> None:
     calls = []
     for layers in (6, 12):

@@ -1,4 +1,4 @@
-"""Executor `torchcompile_aten` claims attention, `addmm` and `log_softmax` where PyTorch's own gradients are right."""
+"""Executor `torchcompile_aten` runs attention, `addmm` and `log_softmax` if PyTorch's own gradients are right."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 import workbench
 from tests.compiler.memory.test_fake_execution import WITHIN, assert_arithmetic_equals_stepper, measured_peak
+from tests.trial_counts import beyond
 from workbench.bench import Workbench
 from workbench.compiler import api
 from workbench.compiler.interop.thunder_api import get_default_executors
@@ -67,7 +68,7 @@ def crossed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def turned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Attend with operands whose last dimension is not contiguous."""
+    """Compute attention of operands whose last dimension is not contiguous."""
     q, k, v = (a.transpose(2, 3) for a in (q, k, v))
     return attend(q, k, v)
 
@@ -89,7 +90,7 @@ CLAIMED: dict[str, Made] = {
 }
 
 
-@pytest.mark.parametrize("name", CLAIMED)
+@pytest.mark.parametrize("name", beyond(3, CLAIMED, pytest.mark.slow))
 @pytest.mark.usefixtures("no_compiler")
 def test_attention_runs_the_kernel_of_pytorch_and_gives_its_results(name: str) -> None:
     made = CLAIMED[name]
@@ -103,7 +104,7 @@ def test_attention_runs_the_kernel_of_pytorch_and_gives_its_results(name: str) -
 
 
 def told(*shape: int) -> torch.Tensor:
-    """Return booleans whose bytes are not only 0 and 1: a view of integers."""
+    """Return a tensor of booleans, some of whose bytes are 2 or 3: a view of random integers."""
     numbers = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
     return numbers.view(torch.bool)
 
@@ -127,7 +128,7 @@ def test_a_mask_converted_to_numbers_equals_masked_fill_bitwise(mask: torch.Tens
     assert found.dtype is wanted.dtype
     assert torch.equal(found, wanted)
     assert torch.equal(found.signbit(), wanted.signbit())
-    # Expanded elements are stored once.
+    # Elements that the mask repeats by `expand` are stored once.
     once = math.prod(1 if not step else n for n, step in zip(mask.shape, mask.stride(), strict=True))
     assert found.untyped_storage().nbytes() == once * dtype.itemsize
 
@@ -142,7 +143,7 @@ def test_a_mask_is_saved_as_booleans_and_converted_inside_regions() -> None:
 
     graph = workbench.open(twice, *heads(), mask, device="cpu", executor=EXECUTOR).plan.graph
     rows = [row for row, name in enumerate(graph.statements.name) if name == MASK]
-    # One for each of the two attentions, and one for the gradient of each.
+    # The mask is converted four times: for two attentions, and for the gradients of each.
     assert len(rows) == 4
     assert all(graph.statements.parent[row] >= 0 for row in rows)
     made = {value for row in rows for value in graph.statements.outputs[row].tolist()}
@@ -169,6 +170,7 @@ LEFT: dict[str, Made] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEFT)
 @pytest.mark.usefixtures("no_compiler")
 def test_attention_that_the_kernel_does_not_support_is_decomposed(name: str) -> None:
@@ -221,7 +223,7 @@ NORMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", NORMED)
+@pytest.mark.parametrize("name", beyond(1, NORMED, pytest.mark.slow))
 @pytest.mark.usefixtures("no_compiler")
 def test_log_softmax_saves_its_input_and_two_columns(name: str) -> None:
     function, args, claimed = NORMED[name]
@@ -267,7 +269,7 @@ def test_saved_values_of_attention_can_be_recomputed() -> None:
 
 
 class Attending(torch.nn.Module):
-    """Attention over enough inputs that the kernel needs a measurable workspace."""
+    """Attention of inputs so large that the workspace of the attention kernel is visible in the measured peak."""
 
     def __init__(self) -> None:
         super().__init__()

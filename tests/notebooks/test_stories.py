@@ -1,7 +1,7 @@
-"""Each story runs from top to bottom in a real kernel. Then the tests assert its claims on the kernel's final state.
+"""Run each story, a notebook, in a real kernel. Then check the story's claims by the kernel's final state.
 
-With ``WORKBENCH_WRITE_NOTEBOOKS=1`` in the environment, a story that passes is also written with its outputs, as by
-``make notebooks``, so that one execution serves for both.
+With ``WORKBENCH_WRITE_NOTEBOOKS=1`` in the environment, a story that passes is also written with its outputs, as
+``make notebooks`` does. One execution then serves for both.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.notebooks.source import SOURCES, notebook_of, read, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 MOST_CPU_S = 300
-"""Two free cores take about half of this. The limit is CPU time because machines are shared."""
+"""Limit in CPU seconds. A limit of elapsed time would depend on other load. A story takes about half of the limit."""
 MOST_BYTES = 2.5e9
 
 
 @contextmanager
 def told(name: str, folder: Path) -> Iterator[Session]:
-    """Run a story, give its session, and assert that it stayed within its limits."""
+    """Run a story and yield its session. Then assert that the story stayed within its limits of CPU time and memory."""
     source = SOURCES / "stories" / f"{name}.py"
     with session(read(source), folder) as story:
         story.run_all()
@@ -38,7 +38,7 @@ def told(name: str, folder: Path) -> Iterator[Session]:
 
 
 def config_in(path: Path) -> wb.Config:
-    """Return a config that a story exported."""
+    """Return the config in a file that a story exported."""
     assert path.exists()
     return wb.load(path)
 
@@ -54,7 +54,7 @@ def test_compile_time_against_depth_holds_its_claims(tmp_path: Path) -> None:
         assert compilations[3] == forms[3][0] < compilations[2] == 65
         unique = story.value("[unique for unique, _ in by_k.values()]")
         assert unique == sorted(unique)
-        # First the predicted compilations, then the measured compile times.
+        # Check predicted numbers of compilations first, then measured compile times.
         patch, cut = story.value("list(predicted.values())")
         assert patch == {"1": 3, "2": 5, "4": 9}
         assert cut["4"] < patch["4"]
@@ -105,6 +105,7 @@ def test_gathers_and_waits_hold_their_claims(tmp_path: Path) -> None:
         assert (config.ranks, config.parallel) == (8, "fsdp")
 
 
+@pytest.mark.long
 def test_launch_bound_code_holds_its_claims(tmp_path: Path) -> None:
     with told("4_launch_bound", tmp_path) as story:
         quick, slow = (story.value(f"simulated['chunked', {launch_us}]") for launch_us in (5, 100))

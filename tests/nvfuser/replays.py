@@ -1,4 +1,7 @@
-"""Check plans for nvFuser: traces are valid, definitions build, and replays on the CPU equal eager PyTorch."""
+"""Check plans for nvFuser: traces are valid, nvFuser's definitions can be built, and replays equal eager PyTorch.
+
+A replay runs the statements of a plan by PyTorch on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from workbench.programs import resolve
 
 @dataclasses.dataclass(frozen=True)
 class Eager:
-    """One step of eager PyTorch: arguments before and after it, outputs, and gradients. Names are Thunder's."""
+    """One step of eager PyTorch: arguments before and after the step, outputs and gradients, by Thunder's names."""
 
     before: dict[str, torch.Tensor]
     outputs: list[torch.Tensor]
@@ -29,9 +32,9 @@ class Eager:
 
 
 def eager(program: Any, *args: Any, **settings: Any) -> Eager:
-    """Run one step of a program with eager PyTorch on the CPU."""
+    """Run one step of a program with eager PyTorch on the CPU. Return its tensors."""
     made = resolve(program, *args, device="cpu", **settings)
-    named = api.capture(made, "torch").stage.arguments
+    named = api.capture(made, "torch").context.arguments
     before = {name: tensor.detach().clone() for name, tensor in named.items()}
     outputs = pytree.tree_leaves(made.callable(*made.args, **made.kwargs))
     tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
@@ -44,7 +47,7 @@ def eager(program: Any, *args: Any, **settings: Any) -> Eager:
 
 
 def planned(program: Any, *args: Any, **settings: Any) -> Workbench:
-    """Plan a program for an absent GPU, with the same tensor names as in `eager`."""
+    """Return a bench for a GPU that is not attached. Its tensors have the names that `eager` uses."""
     return workbench.open(program, *args, device="planned", executor="nvfuser", capture="interpreter", **settings)
 
 
@@ -55,14 +58,14 @@ def fusions(bench: Workbench) -> list[Any]:
 
 
 def replayed(bench: Workbench, known: Eager) -> ReplayResult:
-    """Replay the plan in force with the arguments that eager PyTorch got."""
+    """Replay the bench's plan with the arguments of eager PyTorch's step."""
     plan = bench.plan
     bare = {name for site in plan.sites if site.lever == "copies" and site.outcome == "no set" for name in site.values}
     return replay(plan.split.forward, plan.split.backward, known.before, without_set=bare)
 
 
 def differences(found: ReplayResult, known: Eager) -> list[str]:
-    """Return the names of values in which a replay differs from eager PyTorch."""
+    """Return the names of outputs, gradients and arguments for which a replay differs from eager PyTorch."""
     pairs = [(f"output {i}", found.outputs[i], output) for i, output in enumerate(known.outputs)]
     pairs += [(f"gradient of {name}", found.gradients.get(name), tensor) for name, tensor in known.gradients.items()]
     pairs += [(name, found.arguments[name], tensor) for name, tensor in known.after.items()]
@@ -74,7 +77,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def holds(bench: Workbench, known: Eager) -> None:
-    """Assert that the plan in force is valid, and that its replay gives the results of eager PyTorch."""
+    """Assert that the bench's plan is valid, and that its replay gives the results of eager PyTorch."""
     plan = bench.plan
     validate(plan.split.forward, plan.split.backward)
     assert sum(count_sets(fusion) for fusion in fusions(bench)) == plan.counts["sets"]

@@ -1,4 +1,4 @@
-"""Plans for nvFuser of losses that nvFuser's `cross_entropy` does not support: sums, weights, no reduction."""
+"""Plans of cross-entropy losses that nvFuser's `cross_entropy` does not support: with sums, weights, no reduction."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import workbench
 from tests.nvfuser import replays
+from tests.trial_counts import combined
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ProgramError
 
@@ -34,7 +35,7 @@ def given(dtype: torch.dtype = torch.float32, *, ignored: int = -100) -> tuple[t
 
 
 def eager(program: Callable[..., torch.Tensor], arguments: tuple[torch.Tensor, ...]) -> replays.Eager:
-    """Return the results of eager PyTorch. `replays.eager` cannot: Thunder's interpreter refuses these programs."""
+    """Run one step with eager PyTorch. `replays.eager` cannot, because Thunder's interpreter refuses these programs."""
     names = list(inspect.signature(program).parameters)
     given = {name: tensor.detach().clone() for name, tensor in zip(names, arguments, strict=True)}
     asked = {n: given[n].clone().requires_grad_() for n, t in zip(names, arguments, strict=True) if t.requires_grad}
@@ -43,9 +44,7 @@ def eager(program: Callable[..., torch.Tensor], arguments: tuple[torch.Tensor, .
     return replays.Eager(given, [made.detach()], dict(zip(asked, gradients, strict=True)), {})
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("weighed", [False, True])
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(("name", "weighed", "reduction"), combined(OPTIONS, [False, True], REDUCTIONS, quick=1))
 def test_a_planned_loss_has_the_gradients_of_eager_pytorch(name: str, weighed: bool, reduction: str) -> None:
     options = OPTIONS[name]
 
@@ -60,8 +59,10 @@ def test_a_planned_loss_has_the_gradients_of_eager_pytorch(name: str, weighed: b
     replays.holds(bench, eager(program, arguments))
 
 
-@pytest.mark.parametrize("shape", [(2, 4, 10), (2, 10, 4), (8, 10)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "dtype"), combined([(2, 4, 10), (2, 10, 4), (8, 10)], [torch.float32, torch.bfloat16])
+)
 def test_a_sum_of_losses_divided_by_a_count_is_planned(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     def program(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         logits = (x * 2).float()

@@ -1,4 +1,4 @@
-"""A plan for nvFuser gives the results of eager PyTorch under every choice."""
+"""Under all legal choices, the replay of a plan for nvFuser gives the results of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.nvfuser import replays
 from tests.strategies import choice_sets
-from tests.trial_counts import amount
+from tests.trial_counts import amount, combined
 from workbench.bench import Workbench
 from workbench.errors import ChoiceError
 
@@ -39,7 +39,9 @@ def opened(name: str) -> tuple[Workbench, replays.Eager]:
     return replays.planned(name, **PROGRAMS[name]), replays.eager(name, **PROGRAMS[name])
 
 
-@pytest.mark.parametrize("name", list(PROGRAMS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "llama")) for name in PROGRAMS]
+)
 def test_stock_plans_are_right(name: str) -> None:
     bench, known = opened(name)
     assert not bench.choices
@@ -68,9 +70,10 @@ def test_every_legal_choice_is_right(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("policy", ["always", "never", "direct_only", "alias_aware"])
-@pytest.mark.parametrize("fences", ["keep", "drop"])
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize(
+    ("name", "fences", "policy"),
+    combined(WRITING, ["keep", "drop"], ["always", "never", "direct_only", "alias_aware"]),
+)
 def test_every_copy_policy_is_right_with_and_without_fences(name: str, fences: str, policy: str) -> None:
     bench, known = opened(name)
     before = bench._history.at
@@ -81,7 +84,7 @@ def test_every_copy_policy_is_right_with_and_without_fences(name: str, fences: s
 
 
 def unchecked(name: str) -> tuple[replays.ReplayResult, replays.Eager]:
-    """Replay a step without any `set`, as nvFuser would execute it if the workbench refused nothing."""
+    """Replay a step whose copies are without `set` nodes, as nvFuser would run it if the workbench allowed that."""
     bench, known = opened(name)
     before = bench._history.at
     bench.choose({"copies.fences": "drop"})

@@ -1,4 +1,4 @@
-"""The number of `set` nodes in nvFuser's definitions, for each program under each policy."""
+"""The number of `set` nodes, which copy a tensor, in nvFuser's definitions: for each program under each policy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import workbench
+from tests.trial_counts import beyond, combined
 from workbench.bench import Workbench
 from workbench.compiler.fusion.fusion_source import count_sets, definition
 from workbench.errors import ChoiceError, PlanError
@@ -83,12 +84,12 @@ def fusions(bench: Workbench) -> list[Any]:
 
 
 def sets(bench: Workbench, policy: str | None = None) -> int:
-    """Count the sets in the definitions of the plan's fusions, as planned or under an unchecked policy."""
+    """Return the number of `set` nodes in the plan's fusions, as planned or under a policy that is not checked."""
     return sum(count_sets(fusion, policy) for fusion in fusions(bench))
 
 
 def outputs(math: str) -> set[str]:
-    """Return the values that a definition writes to memory."""
+    """Return the values that a fusion definition writes to memory, from the text of its math."""
     return set(math.partition("Outputs:")[2].partition("%kernel_math")[0].split())
 
 
@@ -98,11 +99,12 @@ TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
     ("add, cast", "keep", 1, (1, 0, 0, 0)),
     ("add, bf16", "keep", 1, (1, 0, 0, 0)),
     ("batch norm", "drop", 1, (2, 0, 0, 0)),
-    # The second fusion is the backward.
+    # The second fusion is in the backward.
     ("batch norm that counts its batches", "drop", 2, (3, 0, 0, 0)),
     ("two destinations", "drop", 1, (2, 0, 0, 1)),
     ("return and copy", "drop", 1, (1, 0, 0, 1)),
-    # nvFuser itself inserts a set if a fusion copies one of its inputs into another. PyTorch's clone is such an input.
+    # PyTorch runs the clone, so the fusion copies one of its inputs into another. For such a copy, nvFuser itself
+    # inserts a set.
     ("swap", "drop", 1, (2, 2, 2, 2)),
     ("chain", "drop", 1, (2, 0, 0, 1)),
     ("copy of a cast to the same type", "drop", 1, (1, 1, 1, 1)),
@@ -114,7 +116,11 @@ TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "fences", "count", "expected"), TABLE, ids=[row[0] for row in TABLE])
+@pytest.mark.parametrize(
+    ("case", "fences", "count", "expected"),
+    beyond(2, TABLE, pytest.mark.slow, rows=True),
+    ids=[row[0] for row in TABLE],
+)
 def test_the_number_of_sets_equals_the_table(case: str, fences: str, count: int, expected: tuple[int, ...]) -> None:
     bench = planned(case, "always", fences)
     assert len(fusions(bench)) == count
@@ -122,9 +128,7 @@ def test_the_number_of_sets_equals_the_table(case: str, fences: str, count: int,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fences", ["keep", "drop"])
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize(("case", "policy", "fences"), combined(CASES, POLICIES, ["keep", "drop"]))
 def test_a_plan_counts_the_sets_of_its_definitions(case: str, policy: str, fences: str) -> None:
     bench = planned(case, policy, fences)
     assert bench.plan.counts["sets"] == sets(bench)
@@ -195,7 +199,7 @@ def test_a_fence_that_keeps_a_view_out_of_a_fusion_stays() -> None:
 
 
 def test_policies_of_two_programs_do_not_mix() -> None:
-    """A definition is built when it is first needed. It has its own plan's policy, even if another plan came later."""
+    """A definition is built at its first use. It must follow the policy of its own plan, not of the latest plan."""
     one = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     other = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
     one.choose({"copies.policy": "never"})
@@ -205,6 +209,7 @@ def test_policies_of_two_programs_do_not_mix() -> None:
     assert [count_sets(fusion) for fusion in (second, first, second)] == [1, 0, 1]
 
 
+@pytest.mark.slow
 def test_sharing_fusions_leaves_the_policy_of_each_copy_unchanged() -> None:
     bench = opened("Adam, 3 parameters")
     bench.choose({"copies.policy": "always", "copies.fences": "keep", "sharing.identical": "shared"})

@@ -1,4 +1,4 @@
-"""Every built-in program runs, and Thunder gives PyTorch's results."""
+"""All built-in programs run, and unmodified Thunder gives the results of eager PyTorch for each."""
 
 import importlib
 import pkgutil
@@ -10,6 +10,7 @@ import thunder
 import torch
 from torch.utils import _pytree as pytree
 
+from tests.trial_counts import beyond
 from workbench.programs import Program, builtin, catalogue, describe, registry, resolve
 from workbench.programs.settings import settings_of
 
@@ -24,7 +25,7 @@ SMALL = {
 NAMES = [info.name for info in describe()]
 
 SAME = {"ddp_llama"}
-"""Programs that the factory of another program makes, with another parallel mode."""
+"""Programs that are not tested here, because they differ from another program only in the parallel mode."""
 
 CASES: list[tuple[str, dict[str, Any]]] = [(name, SMALL.get(name, {})) for name in NAMES if name not in SAME] + [
     ("residual_chain", {"layers": 2, "grad": True}),
@@ -45,7 +46,7 @@ def tensors(*objects: Any) -> list[torch.Tensor]:
 def step(
     compiled: Callable[..., Any], original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """Run a forward and a backward; return outputs, inputs and parameters after the step, and gradients."""
+    """Run a forward and a backward. Return the outputs, the inputs and parameters after the step, and the gradients."""
     outputs = tensors(compiled(*args, **kwargs))
     differentiable = [output for output in outputs if output.requires_grad]
     if differentiable:
@@ -55,7 +56,7 @@ def step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "settings"), CASES)
+@pytest.mark.parametrize(("name", "settings"), beyond(8, sorted(CASES, key=lambda case: "llama" in case[0]), rows=True))
 def test_thunder_computes_the_results_of_eager(name: str, settings: dict[str, Any]) -> None:
     program = resolve(name, device="cpu", settings=settings)
     eager = step(program.callable, program.callable, program.args, program.kwargs)
@@ -110,7 +111,7 @@ def test_large_planned_programs_take_no_memory() -> None:
 
 
 def write_in_place(program: Program) -> list[torch.Tensor]:
-    """Run a program; return the inputs that it changes."""
+    """Run a program. Return the inputs that it writes in place, after the run."""
     before = [tensor.clone() for tensor in tensors(program.args)]
     program.callable(*program.args, **program.kwargs)
     return [now for was, now in zip(before, tensors(program.args), strict=True) if not torch.equal(was, now)]

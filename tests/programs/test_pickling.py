@@ -1,4 +1,4 @@
-"""Objects of a notebook or script are sent to another process, or are refused with their name and a remedy."""
+"""Programs with objects of a notebook or script are sent to another process, or refused with a name and a remedy."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAVEL)
+@pytest.mark.long
 def test_objects_that_a_function_of_a_notebook_uses_can_be_sent(
     sent: tuple[dict[str, Any], dict[str, Any]], name: str
 ) -> None:
@@ -74,6 +75,7 @@ def test_objects_that_a_function_of_a_notebook_uses_can_be_sent(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.long
 def test_an_object_that_cannot_be_sent_is_refused_with_its_name(
     sent: tuple[dict[str, Any], dict[str, Any]], name: str
 ) -> None:
@@ -154,5 +156,5 @@ def test_for_inputs_that_share_memory_a_run_measures_the_predicted_peak(tmp_path
     assert run.state == "done"
     measured = run.memory["measured_peak_bytes"]
     assert measured is not None
-    # A few bytes are the result of the step and the state of random numbers.
+    # The measured peak also has the result of the step and the state of the random generator: a few bytes.
     assert 0 <= measured - bench.plan.peak_bytes < 64

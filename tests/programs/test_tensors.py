@@ -1,4 +1,4 @@
-"""Tensors are found in all kinds of objects of a user's program, and moved to the program's device."""
+"""Tensors inside a user's objects are found, whatever the kind of object, and moved to the program's device."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import workbench
+from tests.trial_counts import beyond
 from workbench.analysis.memory.allocator import allocated_bytes
 from workbench.analysis.memory.liveness import Prediction
 from workbench.interop.torch_private import FakeTensorMode
@@ -35,7 +36,10 @@ class Batch:
 
 @dataclasses.dataclass
 class Guarded:
-    """A configuration that refuses to read an attribute, as Hugging Face's does if layers differ in the attribute."""
+    """A configuration. Reading its attribute `head_dim` raises an error.
+
+    Hugging Face's configurations do the same for an attribute whose value differs between layers.
+    """
 
     x: torch.Tensor
     head_dim: int = 8
@@ -156,7 +160,7 @@ def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
 
 
 class Unread(nn.Module):
-    """Has a buffer, a parameter and a plain attribute that no statement reads."""
+    """A module. Its forward does not read its buffer, one parameter, and one plain attribute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +191,7 @@ def test_tensors_that_no_statement_reads_count_as_memory(capture: str, device: s
     assert {"positions", "head", "table"} <= {alive["value"] for alive in bench.plan.alive_at_peak()}
 
 
-@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("capture", beyond(1, ["dynamo", "interpreter"], pytest.mark.slow))
 def test_with_unread_tensors_the_predicted_peak_equals_the_measured_peak(capture: str) -> None:
     module, x, unused = Unread(), torch.ones(4, 16), torch.ones(32)
     bench = workbench.open(module, x, unused, device="cpu", capture=capture)

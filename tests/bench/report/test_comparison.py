@@ -1,4 +1,4 @@
-"""A comparison of plans and runs: figures against a baseline, differing sites and statements, as text and as a page."""
+"""A comparison of plans and runs with a baseline: figures, differing sites and statements, as text and as a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import workbench
 from tests.cli.schemas import held
-from tests.runs.test_compare import recorded
+from tests.runs.sweep.test_compare import recorded
 from workbench import cli
 from workbench.bench import SavedPlan, SideBySide, Workbench
 from workbench.bench.report.comparison import ComparisonRow
@@ -50,7 +50,7 @@ def test_one_table_separates_predicted_from_measured_figures(mlp_bench: Workbenc
     assert predicted.differs == (False, True, True, True)
     measured = row(found.figures, "peak_bytes", "measured")
     assert measured.values == (None, None, None, 2048)
-    # The baseline has no difference from itself.
+    # Figures in the baseline's own column are not marked as different.
     assert not any(measured.differs)
     assert row(found.figures, "step_s", "measured").values[3] == pytest.approx(1.05)
 
@@ -71,7 +71,7 @@ def test_equal_statements_share_a_row_and_new_or_moved_statements_are_marked(fou
     new = [each for each in found.statements if each.values[0] is None]
     assert len(new) == found.columns[2].predicted["statements"] - found.columns[0].predicted["statements"]  # type: ignore[operator]
     assert all(each.differs == (False, False, True, False) for each in new)
-    # The second plan differs only in its order: it has every statement of the baseline, and some have moved.
+    # The second plan has every statement of the baseline, and differs only in their order.
     moved = [each for each in found.statements if each.differs[1]]
     assert moved
     assert all(each.values[1] is not None for each in moved)
@@ -99,7 +99,7 @@ def test_figures_that_a_saved_plan_cannot_predict_are_empty_and_have_a_note(
     saved_mlp: Path, recomputed: str, tmp_path: Path
 ) -> None:
     document = json.loads(saved_mlp.read_text())
-    # Documents of fused plans have no joint graph.
+    # Remove the joint graph: documents of plans with fusions have none.
     del document["joint"]
     path = tmp_path / "fused.plan.json"
     path.write_text(json.dumps(document))
@@ -109,7 +109,7 @@ def test_figures_that_a_saved_plan_cannot_predict_are_empty_and_have_a_note(
     side = workbench.compare(plan, changed)
     assert row(side.figures, "peak_bytes", "predicted").values[1] is None
     assert any("only for programs without fusions" in note for note in side.notes)
-    # A page is written even if it has no table.
+    # Without predicted figures, the page has no table. It is still written.
     page = workbench.compare(changed, changed).write(tmp_path / "none.html").read_text()
     assert "only for programs without fusions" in page
 

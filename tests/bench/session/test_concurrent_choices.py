@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import workbench
+from tests.trial_counts import combined
 from workbench.bench import PlanDiff, Workbench
 from workbench.compiler.planner import planner
 from workbench.errors import ChoiceError
@@ -38,7 +39,7 @@ def sites(bench: Workbench) -> list[str]:
 
 
 class Planning:
-    """A record of plans that begin and end. The first plan of the choices `held` waits until a condition is true."""
+    """Record which plans begin and end. Delay the first plan under the choices `held` until `until` returns true."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, held: dict[str, str], until: Callable[[], bool]) -> None:
         self.begun: list[dict[str, str]] = []
@@ -61,7 +62,7 @@ class Planning:
 
 
 class Chooser(threading.Thread):
-    """A thread that makes a choice."""
+    """A thread that starts at once and makes choices in the bench."""
 
     def __init__(self, bench: Workbench, choices: dict[str, str]) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class Chooser(threading.Thread):
 
 @pytest.fixture
 def waiting(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], Planning]:
-    """Return a function that holds the plan of some choices until a newer choice waits."""
+    """Return a function that delays the plan of given choices until a newer choice waits for the planner."""
     return lambda held: Planning(monkeypatch, held, lambda: bool(bench._planner._waiting))
 
 
@@ -162,27 +163,26 @@ _WRONG: list[tuple[dict[Any, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "choose",
-        "plan_under",
-        "predict",
-        "effect",
-        lambda bench, choices: bench.worth().exact(choices),
-        lambda bench, choices: bench.prepare(against={"other": choices}),
-        lambda bench, choices: bench.plan_under({**bench.choices, **choices}),
-    ],
-    ids=["choose", "plan_under", "predict", "effect", "worth", "against", "beside others"],
-)
-@pytest.mark.parametrize(("choices", "said"), _WRONG, ids=[f"{i}" for i in range(len(_WRONG))])
+_ASKED: dict[str, Callable[[Workbench, dict[Any, Any]], Any]] = {
+    "choose": lambda bench, choices: bench.choose(choices),
+    "plan_under": lambda bench, choices: bench.plan_under(choices),
+    "predict": lambda bench, choices: bench.predict(choices),
+    "effect": lambda bench, choices: bench.effect(choices),
+    "worth": lambda bench, choices: bench.worth().exact(choices),
+    "against": lambda bench, choices: bench.prepare(against={"other": choices}),
+    "beside others": lambda bench, choices: bench.plan_under({**bench.choices, **choices}),
+}
+
+
+@pytest.mark.parametrize(("wrong", "asked"), combined(range(len(_WRONG)), _ASKED, quick=len(_WRONG)))
 def test_all_calls_that_make_choices_refuse_with_the_same_words(
-    bench: Workbench, sites: list[str], asked: Any, choices: dict[Any, Any], said: str
+    bench: Workbench, sites: list[str], wrong: int, asked: str
 ) -> None:
+    choices, said = _WRONG[wrong]
     place = sites[0].removeprefix("saved:")
     given = {id.replace("SITE", place) if isinstance(id, str) else id: option for id, option in choices.items()}
     with pytest.raises(ChoiceError) as refused:
-        getattr(bench, asked)(given) if isinstance(asked, str) else asked(bench, given)
+        _ASKED[asked](bench, given)
     assert said.replace("SITE", place) in str(refused.value)
     assert bench.choices == {}
 

@@ -1,4 +1,4 @@
-"""The app without a page: requests from its panels reach the bench, and the panels show the bench's state."""
+"""The app without a browser page: its panels pass requests to the bench, and show the bench's state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, unt
 from tests.ui.synthetic import llama
 from workbench.bench import PlanDiff
 from workbench.compiler import api
-from workbench.compiler.interop import gc_pause
 from workbench.core.graph import Kind
 from workbench.errors import ChoiceError
 from workbench.summary import human_bytes
@@ -32,6 +31,7 @@ from workbench.ui.graph.layout_arrays import ArcStyle
 from workbench.ui.graph.node_names import next_option, node_ids
 from workbench.ui.tabs import passes_tab, tables
 from workbench.ui.tabs.tables import site_rows, trace_lines
+from workbench.util import gc_pause
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_click_on_an_arc_chooses_and_shows_the_change(app, bench):
     app.graph._receive(None, {"type": "undo"}, [])
     assert bench.site(site.id).choice == site.choice
     assert "delta" not in figure(app, "saved")
-    # The earlier message about the choice is no longer true.
+    # The message about the choice was replaced, because undo made it wrong.
     told = app.controls.content["message"]["text"]
     assert told.startswith(f"Undid: {site.label} set to {site.choice}: predicted peak")
     app._on_message({"type": "redo"})
@@ -113,14 +113,14 @@ def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_p
 
 @pytest.fixture
 def unplanned():
-    """An app whose bench caches only the stock plan."""
+    """Yield an app whose bench has made only the stock plan."""
     app = App(wb.open("mlp", device="cpu", layers=1))
     yield app
     app.close()
 
 
 class Slow:
-    """Make each plan of a bench wait until `let` is set."""
+    """A switch for a bench. Until the event `let` is set, each plan of the bench waits."""
 
     def __init__(self, bench, monkeypatch) -> None:
         self.let, plan = threading.Event(), api.plan
@@ -147,7 +147,7 @@ def test_a_click_is_shown_before_it_is_planned(unplanned, monkeypatch):
     settled(app)
     assert bench.choices == {site.id: "recompute"}
     assert app.graph.asked == {}
-    # Nothing is fused here, so the estimate equals the plan.
+    # The program has no fusions, so the estimate equals the figure of the plan.
     assert figure(app, "saved")["text"] == human_bytes(now.saved_bytes + gain.saved_bytes)
     assert figure(app, "saved")["kind"] == "predicted"
     assert not any(shown.get("older") for shown in app.strip.content["figures"])
@@ -165,7 +165,7 @@ def test_a_choice_applies_to_all_identical_layers_or_to_one_layer_alone():
     app._on_inspector({"type": "choose", "id": site.id, "option": "recompute"})
     settled(app)
     assert bench.choices == {site.id: "recompute"}
-    # The message and the graph show that the layer is no longer one of three identical layers.
+    # The layer was one of three identical layers. The message and the graph show that it now differs.
     assert "It differs from the other 2 layers now, and is shown apart." in app.controls.content["message"]["text"]
     assert len(app.graph.peers(site.id)) == 1
     assert app.inspector.content["scope"] is None
@@ -214,10 +214,14 @@ def test_a_click_among_fused_statements_draws_its_arc_at_once_and_greys_the_figu
 def test_an_app_starts_no_thread_that_works_while_cells_run(bench):
     before = set(threading.enumerate())
     app = App(bench)
-    started = {thread.name for thread in set(threading.enumerate()) - before}
+    started = set(threading.enumerate()) - before
+    for thread in started:
+        if thread.name == "workbench-experiments":  # it reads the recorded runs once and ends
+            thread.join(60)
+    alive = {thread.name for thread in started if thread.is_alive()}
     app.close()
-    # The thread `workbench-effects` waits until a site is selected.
-    assert started == {"workbench-effects"}
+    # `workbench-effects` computes effects of sites. It waits until a site is selected.
+    assert alive == {"workbench-effects"}
 
 
 def test_if_planning_refuses_a_choice_nothing_stays_pending(unplanned, monkeypatch):
@@ -308,10 +312,10 @@ def test_no_full_garbage_collection_runs_while_a_click_is_planned_and_drawn(app,
 def test_the_arc_of_an_offloaded_value_ends_at_its_reload(app, bench):
     site = next(s for s in bench.sites("saved") if s.values and "offload" not in s.illegal)
     bench.choose({site.id: "offload"})
-    arcs = app.graph.layout_shown.arcs
+    arcs = app.graph.shown.layout.arcs
     arc = [bench.plan.sites[numbers[0]].id for numbers in arcs.sites].index(site.id)
     assert arcs.style[arc] == ArcStyle.OFFLOADED
-    target = app.graph.layout_shown.nodes.statement[arcs.target[arc]]
+    target = app.graph.shown.layout.nodes.statement[arcs.target[arc]]
     assert bench.plan.graph.statements.kind[target] == Kind.RELOAD
     assert "32.0 KiB" in figure(app, "offload")["text"]
 
@@ -321,19 +325,19 @@ def test_copies_and_fences_are_marks_on_their_statements():
     app = App(bench)
     shown = {bench.plan.sites[n].id: node for n, node in zip(*marks(app), strict=True)}
     assert set(shown) == {s.id for s in bench.sites("copies") if s.values}
-    names = {id: bench.plan.graph.statements.name[app.graph.layout_shown.nodes.statement[n]] for id, n in shown.items()}
+    names = {id: bench.plan.graph.statements.name[app.graph.shown.layout.nodes.statement[n]] for id, n in shown.items()}
     assert {name for id, name in names.items() if id.endswith("!fence")} == {"update_aliases"}
     assert {name for id, name in names.items() if not id.endswith("!fence")} == {"copy_"}
     turn(app, "copies:adam/sub_")
     assert "sets −1" in app.controls.content["message"]["text"]
     bench.choose({"copies.fences": "drop"})
-    assert not {n for n in app.graph.layout_shown.unplaced if bench.plan.sites[n].lever == "copies"}
+    assert not {n for n in app.graph.shown.layout.unplaced if bench.plan.sites[n].lever == "copies"}
     assert strip(app, "copies")[-1]["text"] == "0"
     app.close()
 
 
 def marks(app: App) -> tuple:
-    layout = app.graph.layout_shown.marks
+    layout = app.graph.shown.layout.marks
     return layout.site, layout.node.tolist()
 
 
@@ -389,7 +393,7 @@ def test_live_values_at_the_peak_add_up_to_it(app, bench):
 
 
 class Channel:
-    """A stand-in for the thread in which ipykernel reads the shell channel; it records the subshell of each message."""
+    """A stand-in for the thread in which ipykernel reads the shell channel. It records each message's subshell."""
 
     def __init__(self) -> None:
         self.asyncio_lock, self.manager, self.sent = asyncio.Lock(), self, []
@@ -405,7 +409,7 @@ class Channel:
 
 
 def subshells(to) -> list[str | None]:
-    """Return the subshells to which the installed kernel sends a message to a comm that names the subshell `page`."""
+    """Send a comm message that names the subshell `page`. Return the subshells to which the kernel passes it."""
     message = {"header": {"subshell_id": "page", "msg_type": "comm_msg"}, "content": {"comm_id": "", "data": {}}}
     session = SimpleNamespace(
         feed_identities=lambda msg, copy: ([], msg), deserialize=lambda msg, **_: msg, unpack=lambda content: content

@@ -1,4 +1,4 @@
-"""The app and runs, without a page: measurements, experiments and timeline are shown with the choices of their run."""
+"""The app without a browser page shows measurements, experiments and timelines with the choices of their run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from typer.main import get_command
 
 import workbench as wb
-from tests.runs.test_compare import around, recorded
+from tests.runs.sweep.test_compare import around, recorded
 from tests.runs.test_run_observers import live
 from tests.ui.apps import figure, legal, look, strip, until
 from workbench.cli import entry
@@ -103,16 +103,16 @@ def test_live_values_at_the_measured_peak_are_listed_separately(app, bench, tmp_
         ("", "autograd, between statements", "4 B", ""),
     ]
     assert measured_content(run, {})["head"].endswith("measured under other choices")
-    bench.runs = (run,)
+    bench._runs = (run,)
     app._refresh()
     app._on_news(run)
     assert app.alive.content["measured"]["rows"][1]["value"] == "t7"
     assert app.alive.content["predicted"]["head"].endswith("predicted")
-    bench.runs = ()
+    bench._runs = ()
 
 
 def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
-    """If a choice is made between the run and the opening of the app, the run's figures are of other choices."""
+    """Between the run and the opening of the app, a choice is made. The run's figures then are for other choices."""
     run_dir = bench.prepare(folder=tmp_path / "run")
     by = {"statement": 3, "name": "torch_tanh_prim_impl", "outputs": ["t7"], "source": "mlp.py:19"}
     peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
@@ -122,7 +122,7 @@ def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
         events.Finished(t_s=2.0),
     ):
         event_log.append(run_dir / event_log.LOG_FILE, event)
-    bench.runs = (follow_run.follow(run_dir),)
+    bench._runs = (follow_run.follow(run_dir),)
     site = legal(bench)
     bench.choose({site.id: "recompute"})
     later = App(bench)
@@ -141,7 +141,7 @@ def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
         assert "other choices" not in repr(bench)
     finally:
         later.close()
-        bench.runs = ()
+        bench._runs = ()
 
 
 def test_the_strip_compares_the_plan_with_the_pinned_run(bench, tmp_path, monkeypatch):
@@ -195,6 +195,7 @@ def test_a_run_renamed_while_its_row_is_read_is_shown_with_its_new_name(bench, t
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_if_the_settings_ask_a_run_times_variants_and_takes_a_snapshot(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     bench = wb.open("mlp", layers=1, device="cpu")
@@ -353,7 +354,7 @@ def test_the_row_of_a_run_is_updated_after_the_run_has_written(bench, tmp_path, 
 
 
 def test_an_event_of_a_run_during_rendering_does_not_block_the_app(app, bench, tmp_path):
-    """Rendering starts to observe the run while it holds the app's lock. An event of the run needs the same lock."""
+    """While rendering holds the app's lock, it calls `observe`. An event of the run needs the lock: no deadlock."""
     run_dir = request.prepare(tmp_path / "run", bench.program)
     event_log.append(run_dir / event_log.LOG_FILE, events.Phase(t_s=0.0, phase="compile"))
     run, worker = live(run_dir)

@@ -1,4 +1,4 @@
-"""The times in the strip have a color if there is a verdict, are grey otherwise, and always name the baseline."""
+"""Step times in the strip of figures: each has the colour of its verdict, or grey, and names its baseline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from tests.runs.test_compare import around, recorded
+from tests.runs.sweep.test_compare import around, recorded
 from workbench.runs.log import event_log, events
 from workbench.runs.process import follow_run, request, run_store
 from workbench.runs.process.follow_run import Run

@@ -1,4 +1,4 @@
-"""A layout that reuses results of the last layout equals a layout from scratch, under all choices."""
+"""After each choice, a layout that reuses results of the last layout equals a layout without reuse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
-    """Return each site with its legal options that are not in force."""
+    """Return each site that can be changed, with its legal options except the current one."""
     found = []
     for site in bench.plan.sites:
         options = [option for option in site.options if option != site.choice and option not in site.illegal]
@@ -37,13 +37,14 @@ def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
 
 
 def places(bench: wb.Workbench, site: Site) -> list[str]:
-    """Return the options that move a wait by hand to the first or the last legal statement."""
+    """Return two options for a wait: placing it at the first legal statement, and at the last."""
     if site.lever != "waits" or not site.values:
         return []
     low, _, high = site.range.removeprefix("at(STATEMENT) from ").partition(" to ")
     return [low, *([] if high == "at(end)" else [high])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(amount(1, 2, 10)))
 @pytest.mark.drawn
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_only_changed_results_are_computed_again() -> None:
 
     remembered, one, other = Remembered(), object(), object()
     assert [remembered.result_of(of, [one, other], "a", np.arange(3)) for _ in range(2)] == [1, 1]
-    # The same objects in another list, or equal arrays, count as unchanged.
+    # A new list of the same objects, and a new array that is equal, count as unchanged.
     assert remembered.result_of(of, [one, other], "a", np.arange(3)) == 1
     for parts in (([other, one], "a", np.arange(3)), ([other, one], "b", np.arange(3)), ([other], "b", np.arange(4))):
         assert remembered.result_of(of, *parts) == len(asked)
@@ -105,6 +106,6 @@ def test_only_new_items_are_computed() -> None:
         (items[n], factor) for n in (2, 3, 0)
     ]
     assert asked == [*items[:3], items[3]]
-    # The common argument has changed, so all items are computed again.
+    # The argument that all items share has changed, so all items are computed again.
     assert remembered.results_of_each(of, items, other) == [(item, other) for item in items]
     assert len(asked) == 8

@@ -1,4 +1,4 @@
-"""Iterations of a loop outside of modules are repeats. Identical repeats are shown as one, like identical layers."""
+"""Iterations of a loop outside of modules are repeats. Like identical layers, identical repeats are shown as one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 6
 
 
 def program(count: int = COUNT) -> tuple[Graph, list[Site]]:
-    """Return the graph of a function that loops over two lines, with one line before the loop and one line after."""
+    """Return the graph of a function with one line, then a loop over two lines, then one line; and its sites."""
     builder = Builder()
     value = builder.value((4, 4))
     builder.add("relu", FORWARD, builder.origin("f", "relu", 1, "x = relu(x)"), [], [value])
@@ -50,14 +50,14 @@ def test_identical_repeats_are_shown_as_one_and_chosen_together() -> None:
     graph, sites = program()
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
     view.show(graph, sites)
-    (section,) = view.layout_shown.sections
+    (section,) = view.shown.layout.sections
     assert section.count == COUNT
     assert (section.first, section.last) == ("llama.py:3, repeat 0", str(COUNT - 1))
     assert len(view.peers(sites[0].id)) == COUNT
     assert view.kind_of_peers(sites[0].id) == "repeats"
     assert f"{COUNT} identical repeats" in svg.render(graph, sites)
     view._receive(view, {"type": "fold", "stem": section.stem}, [])
-    assert [one.count for one in view.layout_shown.sections] == [1] * COUNT
+    assert [one.count for one in view.shown.layout.sections] == [1] * COUNT
     assert len(view.peers(sites[0].id)) == 1
 
 

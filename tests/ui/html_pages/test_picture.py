@@ -1,4 +1,4 @@
-"""The picture saved in a notebook: figures, choices and legend above the graph, updated after each change."""
+"""The picture that a notebook saves has figures, choices and a legend above the graph. Each change updates it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import workbench as wb
 from workbench.ui.app.app import App
 from workbench.ui.graph import collective_lanes, layout
 from workbench.ui.graph.layout_arrays import Columns
-from workbench.ui.html_pages.notebook_picture import Head, NotebookPicture, data_of, mimebundles, render_app
+from workbench.ui.html_pages.notebook_picture import Head, NotebookPicture, data_of, render_app, show_bench
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,18 @@ def legal(bench) -> wb.Site:
     return next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
 
 
-def test_nbconvert_shows_the_picture_and_no_failing_widget(bench):
-    outputs = [nbformat.v4.new_output("display_data", data=bundle) for bundle in mimebundles(bench)]
+@pytest.fixture
+def displayed(bench, monkeypatch):
+    """Display a bench. Return the list to which each displayed output adds its data."""
+    found = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: found.append(data))
+    show_bench(bench)
+    return found
+
+
+@pytest.mark.slow
+def test_nbconvert_shows_the_picture_and_no_failing_widget(displayed):
+    outputs = [nbformat.v4.new_output("display_data", data=data) for data in displayed]
     cell = nbformat.v4.new_code_cell("bench", outputs=outputs)
     page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
     (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
@@ -50,8 +60,8 @@ def test_nbconvert_shows_the_picture_and_no_failing_widget(bench):
     assert "Error displaying widget" not in page
 
 
-def test_a_notebook_output_has_the_app_and_a_picture_and_a_text(bench):
-    app, picture = mimebundles(bench)
+def test_a_notebook_output_has_the_app_and_a_picture_and_a_text(displayed):
+    app, picture = displayed
     assert set(app) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
     assert app["text/plain"].startswith("mlp(layers=3) on cpu")
     assert picture["image/svg+xml"].startswith("<svg")
@@ -97,7 +107,7 @@ def test_collectives_are_beside_the_columns_and_their_figures_are_not_cut():
     ends = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture.split("translate(0 ")[-1])]
     assert len(ends) == 2 * len(drawn) > 8
     assert all(columns.label[1] < x < columns.forward[0] or columns.backward[1] < x < columns.width for x in ends)
-    # The figure for collectives has the longest title and the longest text.
+    # The figure of communication has the longest title and text. Both must be complete.
     assert {"Communication,", "in flight"} <= set(words(picture))
     assert any(line.startswith("simulated on ") for line in words(picture))
     assert "…" not in picture.split("No choices")[0]
