@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cpu_seconds import Costs
-from tests.distribution import ByUnit, slowest_first
+from tests.distribution import ByUnit, in_part, slowest_first
 from tests.trial_counts import PROFILE
 
 # Set this before nbformat is imported. Its `jsonschema` would import this parser, which takes 2 s in each process.
@@ -64,16 +64,22 @@ settings.load_profile(PROFILE)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu", type=int, default=0, metavar="N", help="list N tests and N files with most CPU time")
+    parser.addoption("--part", default="", metavar="K/N", help="run the tests of each N-th file, from the K-th file on")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("cpu"):
         config.pluginmanager.register(Costs(config.getoption("cpu")))
+    if config.getoption("part"):
+        in_part([], config.getoption("part"))  # raises for an invalid part, before processes start
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker process, put long files first. If no CUDA device is attached, skip tests with the mark `gpu`."""
+    """Keep the tests of a part and, in a worker process, put long files first. Without a GPU, skip `gpu` tests."""
+    if config.getoption("part"):
+        items[:], others = in_part(items, config.getoption("part"))
+        config.hook.pytest_deselected(items=others)
     if hasattr(config, "workerinput"):
         items[:] = slowest_first(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]

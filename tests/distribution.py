@@ -1,4 +1,7 @@
-"""Distribute tests over processes: whole files, long files first, and all browser tests to the same process."""
+"""Distribute tests over processes and over runs.
+
+A process gets whole files, long files first; one process gets all browser tests.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,24 @@ def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
         return 1 + len(LONGEST) + (its not in slow)
 
     return sorted(items, key=rank)
+
+
+def in_part(items: list[pytest.Item], part: str) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests of a part of all files, and the other tests.
+
+    Parameters
+    ----------
+    items : list of pytest.Item
+    part : str
+        ``K/N``: each N-th of the sorted files, from the K-th file on. So N runs with different K run each test once.
+    """
+    which, _, parts = part.partition("/")
+    if not (which.isdecimal() and parts.isdecimal() and 1 <= int(which) <= int(parts)):
+        raise pytest.UsageError(f"--part {part}: give K/N with 1 <= K <= N, such as 2/4")
+    files = sorted({item.nodeid.partition("::")[0] for item in items})
+    chosen = set(files[int(which) - 1 :: int(parts)])
+    inside = [item for item in items if item.nodeid.partition("::")[0] in chosen]
+    return inside, [item for item in items if item.nodeid.partition("::")[0] not in chosen]
 
 
 class ByUnit(LoadScopeScheduling):

@@ -6,13 +6,11 @@ free. The command then finds all results in the folder and repeats no step, and 
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,9 +19,6 @@ from tests.cli.schemas import held
 from workbench.errors import DeviceError
 from workbench.gpu_check import suite
 from workbench.gpu_check.parts import PARTS
-
-MOST_REHEARSED_S = 240.0
-"""Time limit in seconds of a rehearsal on two cores that do nothing else."""
 
 
 @pytest.mark.slow
@@ -45,8 +40,6 @@ def test_the_rehearsal_runs_all_parts_without_a_fault(tmp_path: Path) -> None:
     assert (done.returncode, result["ok"]) == (0, True)
     assert {name: told["state"] for name, told in result["parts"].items()} == {part.name: "done" for part in PARTS}
     assert all(told["steps"] for told in result["parts"].values())
-    if "WORKBENCH_REHEARSAL" in os.environ:
-        assert lasted_s(result) <= MOST_REHEARSED_S
     # The steps marked `first` of all parts ran before all other steps.
     conditions = suite.conditions_of(folder, rehearse=True)
     first = {(part.name, step.id) for part in PARTS for step in part.steps(conditions) if step.first}
@@ -60,13 +53,6 @@ def test_the_rehearsal_runs_all_parts_without_a_fault(tmp_path: Path) -> None:
     assert depth["8 layers, weight 0, cut every 4, shared"]["unique"] is not None
     page = (folder / suite.PAGE_FILE).read_text()
     assert all(f"### {part.title}" in page for part in PARTS)
-
-
-def lasted_s(result: dict[str, Any]) -> float:
-    """Return the seconds from the start of the first step to the end of the last step."""
-    lines = [line for told in result["parts"].values() for line in told["steps"]]
-    begun = [datetime.datetime.fromisoformat(line["at"]).timestamp() for line in lines]
-    return max(at + line["seconds"] for at, line in zip(begun, lines, strict=True)) - min(begun)
 
 
 def test_a_rehearsal_begins_with_the_longest_parts() -> None:
