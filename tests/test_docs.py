@@ -163,6 +163,7 @@ def test_every_tab_and_figure_on_the_screen_has_a_word_of_the_glossary() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_pictures_are_the_products_output() -> None:
     code = "import json, runpy; print(json.dumps(runpy.run_path('docs/picture.py')['drawn']([])))"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -133,6 +133,7 @@ def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
     assert by_hand == {(c, kind): c * PLACEMENTS for c, kind in ((4, "fsdp_zero3"), (2, "fsdp"), (2, "ddp"))}
 
 
+@pytest.mark.long
 def test_a_users_module_runs_on_two_ranks(tmp_path: Path) -> None:
     torch.manual_seed(0)
     bench = wb.open(Net(), torch.randn(2, 3, 4, 4), ranks=2, parallel="fsdp", device="cpu", executor="torch")
