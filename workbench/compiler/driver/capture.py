@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from workbench.compiler.planner.planner import BasePlan
 
 _REASONS = 3
-"""Largest number of reasons in a message about layers that Dynamo traced separately."""
+"""`Capture.why` lists at most this many of the layers that Dynamo traced separately, each with the reason."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ class Planned:
     ----------
     stock : (StageLog, Executed) or None
         The execution traces without choices, and a log of the times to make these traces. The first stock plan takes
-        these traces. None after the first stock plan, and None if the program came from disk.
+        these traces and sets this field to None. It is also None if the program came from disk.
     prover : Prover or None
         Proves that other plans compute the same results as the stock plan; None before the first plan.
     bases : OrderedDict
@@ -105,11 +105,12 @@ class Capture:
     why : str
         Reason why this front end was used.
     few : LeverContext or None
-        Like `context`, but without repeated layers; None unless exactly one sequence of repeated layers was removed.
+        The context of the trace without repeated layers, if one sequence of repeated layers was removed. None in all
+        other cases.
     reduced : ReducedTrace or None
-        The trace without these layers, and the data to add the layers again.
+        The trace without the removed layers, and the data to add these layers again. None if `few` is None.
     told : tuple of str or None
-        The value of `doubts`, if the program came from disk.
+        The stored value of `doubts` if the program came from disk; None in all other cases.
     kept : PlanMemo
         Cached facts about statements, which all plans share.
     planned : Planned
@@ -435,7 +436,7 @@ def _sharing_transforms(program: Program, transforms: Sequence[Transform]) -> Se
 
 
 def _unread_tensors(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """Map names to tensors of the program and its inputs: one tensor for each storage that the trace does not take."""
+    """Return one tensor by name for each storage of the program and its inputs that is not an input of the trace."""
     given = {**find_tensors(program.args, "args").tensors, **find_tensors(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}

@@ -94,7 +94,7 @@ class CacheEntry:
         Parameters
         ----------
         context : callable
-            Returns the context in which the file is read. It is called only if there is a file with unchanged code.
+            Returns the context in which the cached data is read. Called only if a file of unchanged code exists.
         """
         for path in CAPTURES.files_under(self.key):
             try:
@@ -148,7 +148,7 @@ def entry_of(program: Program, executor: str, ranks: Ranks | None, front_end: st
 
 
 def _device(program: Program) -> tuple[str, str]:
-    """Return the device and the GPU's name. Both are in the key, because a kernel's allocations depend on the GPU."""
+    """Return the device and the GPU's name for the cache key, because a kernel's allocations depend on the GPU."""
     return program.device, torch.cuda.get_device_name() if program.device == "cuda" else ""
 
 
@@ -205,7 +205,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
 
 
 def _tensor_layouts(*tables: Mapping[str, torch.Tensor]) -> list[dict[str, tuple[Any, ...]]]:
-    """Return the layouts of the tensors in each table. Equal storage numbers in layouts mean a shared storage."""
+    """Return the layouts of the tensors in each table. Tensors with the same storage number share a storage."""
     storages: dict[int, int] = {}
     written = []
     for table in tables:
@@ -296,7 +296,8 @@ class _StatementPickler(pickle.Pickler):
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
-            # Pass `_fill`, because pickle would look up `__setstate__`, and a proxy searches Thunder's methods for it.
+            # Pass `_fill` to set the attributes. Without `_fill`, pickle would look up `__setstate__`, and the proxy
+            # would search Thunder's methods for this name.
             return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
         if isinstance(obj, TagBase):
             return getattr, (kind, obj._value)

@@ -1,4 +1,4 @@
-"""Capture a program of several graphs: find its parts with fake tensors or with values, and trace each part."""
+"""Capture a program of several graphs: run a copy with fake or real tensors to find the parts, then trace each part."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class PartsCapture:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the keys of all parts; independent of lines and shapes."""
+        """Digest of the keys of all parts. The digest does not depend on line numbers or shapes."""
         keys = "\n".join(part.piece.key for part in self.parts)
         return hashlib.sha256(keys.encode()).hexdigest()[:16]
 
@@ -129,7 +129,7 @@ def capture_parts(
     """Run a copy of a program with Dynamo, and trace each part of each graph that Dynamo captures.
 
     The copy has fake tensors. If the copy fails, for example because the program reads values of tensors, a second copy
-    runs with values.
+    runs with real tensors.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def capture_parts(
     Raises
     ------
     ProgramError
-        If the program fails, or if it contains no operator. For a planned GPU, also if the program reads values of
+        If the program fails or contains no operator. Also if the program is for a planned GPU and reads values of
         tensors.
     """
     mode = program.fake_mode or FakeTensorMode()
@@ -249,7 +249,8 @@ def _find_pieces(function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, *,
     Text that the program prints goes to stderr, because the workbench's commands write their results to stdout.
     """
     with redirect_stdout(sys.stderr), warnings.catch_warnings(), placement.restored_random_states():
-        # Ignore a learning rate scheduler's warning that the user's optimizer takes no step: the optimizer's copy does.
+        # Ignore the warning of a learning rate scheduler that the optimizer takes no step. The warning is about the
+        # user's optimizer, but here a copy of this optimizer takes the step.
         warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
         return parts.pieces_of(function, args, kwargs, mode, with_values=with_values)
 
@@ -261,7 +262,7 @@ def _copies_with_values(program: Program) -> tuple[Any, Any, Any]:
 
 
 def _find_pieces_with_values(program: Program, mode: FakeTensorMode) -> tuple[Any, Any, Any, Any, Any]:
-    """Run a copy of a program with values. Return the copies of the program and its arguments, and the pieces."""
+    """Run a copy of a program with real tensors. Return the copies of the program and its arguments, and the pieces."""
     try:
         function, args, kwargs = _copies_with_values(program)
         with placement.seeded(0):

@@ -43,8 +43,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     Warns
     -----
     ConfigWarning
-        At the first call, if the config was made with different versions or for a different program, or if it contains
-        choices without a site in this program. Such choices are ignored.
+        At the first call, if the config was made with different versions or for a different program. Also if the config
+        contains choices without a site in this program; such choices are ignored.
 
     Raises
     ------
@@ -55,8 +55,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     ProgramError
         If `fn` cannot be shared among the config's number of ranks.
     PlanError
-        At the first call, before anything runs, if there is no proof that the compiled program computes the same as
-        `fn`.
+        At the first call, before anything runs, if the workbench cannot prove that the compiled program computes the
+        same results as `fn`.
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
@@ -110,7 +110,7 @@ def _compile_graph(
 def _compile_parts(
     config: Config, fn: Callable[..., Any], observer: Observer | None, shared: Sequence[Transform], options: Any
 ) -> Any:
-    """Compile a program of several graphs. Each part has choices of its own."""
+    """Compile a program of several graphs. Each part is compiled with its own choices."""
     proofs: list[Proof] = []
     names = {key: (name, kind) for name, (kind, _, key) in ((n, t.partition(":")) for n, t in config.parts.items())}
     met: set[str] = set()
@@ -127,8 +127,8 @@ def _compile_parts(
         name, kind = names.get(piece.key, ("", ""))
         if not name:
             _warn_of_unknown_parts(config, piece, met)
-        # The config lists parts that PyTorch must run, because only planning finds all reasons not to compile a part.
-        # For example, the program may differentiate a gradient of the part again.
+        # The config marks the parts that PyTorch must run, because only planning finds every reason against compiling a
+        # part. For example, the program may differentiate a gradient of the part again.
         if not name or piece.refusal or kind == EAGER:
             return None
         own = config.of_part(name)

@@ -83,10 +83,10 @@ class StatementClocks:
     jitted : callable
         Result of `thunder.jit`. Only its latest specialization gets clocks.
     clock : callable
-        Returns nanoseconds. A tick takes hardly more time than a call of this function.
+        Returns nanoseconds. A tick takes only slightly more time than a call of this function.
     frees : bool
-        Whether the deletions after a statement have a tick of their own. If not, their time counts as time of the
-        statement, and there are half as many ticks.
+        Whether a separate tick ends the deletions after a statement. If False, the statement's time includes the
+        deletions, and a trace has half as many ticks.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class StatementClocks:
     times_ns : list of int
         Times of the steps since `clear`. Call `clear` before each step.
     addresses : dict of int to tuple of int
-        Maps the index of a statement to the addresses of its outputs, right after the statement ran in the last step.
+        Maps the index of a statement to the addresses of its outputs in the last step, read right after the statement.
         The address is 0 for an output that is not a strided tensor. Empty if `frees` is false.
     """
 

@@ -3,7 +3,7 @@
 A composite operation or a gradient rule is Python code that records statements. A second call with the same shapes,
 types and constants records the same statements with different names. Repeated layers, and many statements within one
 layer, make such calls. The trace stores the statements of the first call, and later calls in this trace replay these
-statements. A call runs each time if its inputs or results are not only tensors and constants. A call without a result,
+statements. A call runs each time if it takes or returns anything except tensors and constants. A call without a result,
 such as `torch.set_grad_enabled`, also runs each time, because of its side effect.
 """
 

@@ -5,12 +5,15 @@ The replacements avoid the following work of Thunder:
 - Thunder's bytecode interpreter also interprets its own helpers, such as those of ``bool(x)`` and ``x in y``. To look
   up a builtin that a helper uses, it interprets four further frames. Most of the interpreted code is in these frames.
 - For each statement, Thunder inspects the signature of the symbol, and searches the arguments twice for dataclasses,
-although dataclasses are rare.
-- Before each interpretation, Thunder looks up the source of every frame on the stack, but uses the line of only one.
+  although dataclasses are rare.
+- Before each interpretation, Thunder looks up the source of every frame on the stack, but uses the line of one frame.
 
-Delete a replacement once Thunder avoids the repeated work itself: when ``globals_lookup`` interprets nothing to find a
-builtin, when ``Symbol.normalize`` stores signatures, when ``tree_flatten`` reads its types from a constant, and when
-``InterpreterRuntimeCtx`` requests only one frame.
+Delete a replacement once Thunder avoids the repeated work itself. The conditions are:
+
+- ``globals_lookup`` interprets nothing to find a builtin.
+- ``Symbol.normalize`` stores signatures.
+- ``tree_flatten`` reads its types from a constant.
+- ``InterpreterRuntimeCtx`` requests only one frame.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplement
 """Types of global values that Thunder never replaces by a proxy. Numbers and tensors are not among them."""
 
 _known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
-"""For each interpretation, the global values and builtins that were already looked up. The key of a value is its name,
-and whether a function in the interpreter's own module read this name.
+"""For each interpretation, the global values and builtins that were already looked up. The key of a value is a pair:
+True if a function of the interpreter's own module has read the value, and the name of the value.
 """
 
 
@@ -128,7 +131,7 @@ _parameters: WeakKeyDictionary[FunctionType, _Parameters] = WeakKeyDictionary()
 
 
 def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with defaults filled in. If they do not match the signature, Thunder's method raises."""
+    """Return the arguments with defaults filled in. If the call does not fit the signature, call Thunder's method."""
     meta, found = self.meta, None
     if type(meta) is symbol.Symbol:  # a Symbol accepts any arguments
         return args, kwargs
@@ -238,7 +241,7 @@ _shipped = threading.local()
 
 
 def fast_thunder() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which this thread uses the replacements. Inside `unpatched_thunder`, it changes nothing."""
+    """Return a context in which this thread uses the replacements. Inside `unpatched_thunder`, it has no effect."""
     return contextlib.nullcontext() if getattr(_shipped, "inside", 0) else _QUICK()
 
 
@@ -249,7 +252,7 @@ def is_fast() -> bool:
 
 @contextlib.contextmanager
 def unpatched_thunder() -> Iterator[None]:
-    """Run Thunder without the replacements in this thread inside this context, for tests and benchmarks."""
+    """In this context, this thread uses Thunder without the replacements, as tests and benchmarks need."""
     before, _QUICK.here.value = _QUICK.here.value, None
     _shipped.inside = getattr(_shipped, "inside", 0) + 1
     try:

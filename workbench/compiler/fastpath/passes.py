@@ -150,7 +150,8 @@ def _swap_named_proxies(
     )
     made = symbols.swap_values(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
     if self.__dict__.get(CLEAN) is self.subsymbols:
-        # A swap does not change which subsymbols have an effect, so the copy contains no dead code either.
+        # The statement contains no dead code. A swap does not change which subsymbols have an effect, so the copy is
+        # free of dead code, too.
         made.__dict__[CLEAN] = made.subsymbols
     if not (skip_inputs or skip_output or skip_subsymbols) and _renames_only(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
@@ -174,7 +175,7 @@ def _collects(bsym: Any) -> bool:
 
 
 def _renames_only(old: Any, new: Any) -> bool:
-    """Return whether a swap has changed nothing but names in a statement."""
+    """Return whether a swap has changed only names in a statement."""
     other = names_in(new)
     if len(other) != len(names_in(old)):  # two values became one
         return False
@@ -258,7 +259,7 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
         needed_proxies.update(map(variableify, wanted.values()))
     left = []
     for bsym in reversed(bsyms):
-        # Look up the maker of a name first, because most statements need no tag lookup.
+        # Check first whether a later statement needs an output. If so, the statement's tags need not be looked up.
         for name in made_names(bsym):
             if name in needed and _is(makers[name], bsym):
                 break

@@ -1,9 +1,9 @@
 """Find minimum cuts of the network of variables between two fusions.
 
 The source of the network is the producer, and the sink is the consumer. This module finds two of all minimum cuts: the
-cut nearest to the sink, and the cut nearest to the source. Thunder's NetworkX call returns the first. If variables
-without cost separate the source from the sink, two graph searches find both cuts. If not, SciPy's maximum flow finds
-them. Networks of the same shape share one cached result of the flow.
+cut nearest to the sink, and the cut nearest to the source. Thunder's NetworkX call returns the cut nearest to the sink.
+If variables without cost separate the source from the sink, two graph searches find both cuts. If not, SciPy's maximum
+flow finds them. Networks of the same shape share one cached result of the flow.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Network:
         for start, end in self.edges:
             users[start].append(end)
             sources[end].append(start)
-        # If a variable has an edge from the source and an edge to the sink, both cuts contain it, whatever it costs.
+        # A variable with an edge from the source and an edge to the sink is in both cuts, whatever its cost.
         alone = self.fed & self.drained
         near_source, reached = self._until_stopped(self.fed - alone, users)
         if reached.isdisjoint(self.drained):

@@ -1,9 +1,9 @@
 """Fusion executors that the workbench controls: nvFuser, and torch.compile with fusions like those of nvFuser.
 
-Both are derived from Thunder's executors, which stay unchanged. Both choose the cuts between fusions according to the
-options of a plan; a cut is the set of values that one fusion passes to another. Both store the partitioned trace of
-their last fusion pass, and report the time of each stage of the pass. A region is a group of statements that becomes
-one fusion.
+The two executors are subclasses of Thunder's executors, which stay unchanged. Each executor chooses the cuts between
+fusions according to the options of a plan. A cut is the set of values that one fusion passes to another. Each executor
+stores the partitioned trace of its last fusion pass, and reports the time of each stage of the pass. A region is a
+group of statements that becomes one fusion.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class FusionOptions:
     Attributes
     ----------
     remat : RematOptions
-        Weights and pins of the cuts between fusions. A pin says of one value whether it is saved or recomputed.
+        Weights and pins of the cuts between fusions. A pin decides whether one value is saved or recomputed.
     share : bool
         Whether identical fusions are compiled only once.
     set_policy : str
@@ -257,8 +257,8 @@ class LazyRegion:
             try:
                 return compiled(*args)
             finally:
-                # The first call compiles the region. Set `compiled` only after it, so that other threads wait for the
-                # lock.
+                # The first call compiles the region. Set `compiled` only after the first call, so that other threads
+                # wait for the lock.
                 self.compiled = compilation.shared[key] = compiled
 
 
@@ -349,8 +349,8 @@ class RegionExecutor(TorchCompileExecutor):
     def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
             super().can_fuse(bsym)
-            # If a statement has no subsymbols and is not a primitive, Thunder treats the statement as an identity, and
-            # dead code elimination would drop it from a fusion. An example is a statement that makes a gradient of
+            # Thunder treats a statement as an identity if it has no subsymbols and is not a primitive. Dead code
+            # elimination would drop such a statement from a fusion. An example is a statement that makes a gradient of
             # zeros.
             and (bsym.subsymbols or bsym.sym.is_prim)
             and not has_tag(bsym, prims.OpTags.MATMUL_OP)
@@ -372,8 +372,8 @@ class RegionExecutor(TorchCompileExecutor):
             symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
             given = copy_sets.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
-            # Later copies of the statement share the structure. So do regions that differ only in the numbers in their
-            # names.
+            # Later copies of the statement share the structure. Regions that differ only in the numbers in their names
+            # also share the structure.
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 
@@ -457,9 +457,9 @@ def _rebuild_fusion(bsym: BoundSymbol) -> BoundSymbol:
 def _define_once(trace: TraceCtx) -> TraceCtx:
     """Return a trace in which only one statement defines each name, and no fusion has the same argument twice.
 
-    Cuts break both rules. A consumer that recomputes a statement computes all outputs of the statement, even if another
-    fusion also computes them or passes them to the consumer. If two producers pass the same variable to a consumer, the
-    consumer has this argument twice.
+    Cuts can break both rules. A consumer that recomputes a statement computes all outputs of the statement, even if
+    another fusion also computes them or passes them to the consumer. If two producers pass the same variable to a
+    consumer, the consumer has this argument twice.
     """
     done = from_trace(trace)
     made: set[str] = set()

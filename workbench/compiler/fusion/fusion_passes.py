@@ -445,7 +445,7 @@ class _Replacements(dict[Any, Any]):
 def _append_unless_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
-    """Append a statement to `left`, unless it casts a value back to the value's type before earlier casts."""
+    """Append a statement to `left`, except a cast back to the type that a value had before earlier casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
         concerned = replaced.concerns(bsym)
@@ -518,8 +518,8 @@ def _remove_repeats(
     `repeats` maps the index of a statement to the index of an earlier statement with the same computation, or to None.
     If `repeats` is empty, this function fills it.
     """
-    # Replace only arguments of the fusion. After rematerialization, the fusion may not contain the replacements of
-    # other values.
+    # Replace only arguments of the fusion. After rematerialization, the fusion may lack the replacements of other
+    # values.
     here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
     members, left = fusion.subsymbols, list[BoundSymbol]()
     if repeats:
@@ -544,7 +544,8 @@ def _remove_repeats(
             found[at] = None if stays is not None else places[identity(known.last)]
             if stays is not None:
                 left.append(stays)
-        # Fill it at once: Ctrl-C may interrupt this function at any statement, and later plans use `repeats`.
+        # Fill `repeats` in one step, because Ctrl-C may interrupt this function between two statements, and later
+        # plans use `repeats`.
         repeats.update(found)
     inside = dead_code.replace_redundant_inputs(here, tuple(left))
     whole = {**redundant, **here}

@@ -30,7 +30,7 @@ _KEEP_PLACES = frozenset(
         *_ARITHMETIC,
     }
 )
-"""Operators that do not move elements. If a result has the elements of an input, their positions are equal."""
+"""Operators that do not move elements. An element that a result takes from an input keeps its position."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def find_excluded_copies(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
     certainly computes new values.
 
     An excluded copy ends the region, and the copies after it start a new region. This function can be deleted once
-    `tests/levers/test_known_wrong_results.py` finds plain ``torch.compile`` right.
+    `tests/levers/test_known_wrong_results.py` shows that plain ``torch.compile`` gives right results.
     """
     walk = _HazardWalk()
     return [found for bsym in leaves(bsyms) if (found := walk.statement(bsym)) is not None]
@@ -86,7 +86,8 @@ def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Pro
 
     AOTAutograd replaces such inputs by one base tensor, and rebuilds outputs as views of the base. PyTorch 2.10 uses
     the wrong views. The result is an error if the shapes of the views differ, and wrong values if the shapes are equal.
-    This function can be deleted once `tests/levers/test_aliased_inputs.py` finds plain ``torch.compile`` right.
+    This function can be deleted once `tests/levers/test_aliased_inputs.py` shows that plain ``torch.compile`` gives
+    right results.
     """
     walk = _HazardWalk()
     written = []

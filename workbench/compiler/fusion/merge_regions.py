@@ -9,8 +9,8 @@ position of one of the two regions. The new order preserves all dependencies bet
 A merge must not raise the peak. No statement between the two regions may have more bytes alive than before the merge.
 While the merged region runs, at most as many bytes may be alive as at the peak of the trace. These counts include only
 values that go through memory after the cuts between fusions. Values that stay inside a region, or are recomputed in a
-region, take no memory. The merged regions may get other cuts, so these rules do not guarantee the peak. Therefore tests
-compare the peaks with those of separate regions.
+region, take no memory. The merged regions may get other cuts, so the peak may rise in spite of these rules. Therefore
+tests compare the peak with the peak of separate regions.
 """
 
 from __future__ import annotations

@@ -99,8 +99,7 @@ class RematReport:
     Attributes
     ----------
     ties : dict of str to str
-        If another cut has the same cost as the cut that the pass used, maps each variable of the used cut to a text
-        that names both cuts.
+        If two cuts have the same cost, maps each variable of the cut that the pass used to a text that names both cuts.
     failed : dict of str to str
         Maps a variable that is pinned to ``recompute`` to the reason why it had to be saved.
     """
@@ -352,7 +351,7 @@ class _Producer:
         cut, other = network.cuts()
         if report is not None:
             # Another cut of the same cost may also pass on required values that the consumer does not need, if these
-            # have no cost.
+            # values have no cost.
             other.update(name for name in required if name not in network.capacity and not capacity(name))
             if other != cut:
                 tie = f"{{{', '.join(sorted(cut))}}} and {{{', '.join(sorted(other))}}} cost the same"
@@ -517,8 +516,8 @@ def rematerialize(
         lost = _undefined_names(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
-        # A consumer that could not be cut still reads its variables, but the producer may no longer pass them on.
-        # Cut again, without the pins to recompute these variables.
+        # A consumer that could not be cut still reads variables that the producer may no longer output. Cut again,
+        # without the pins to recompute these variables.
         for name in lost:
             report.failed[name] = (
                 "consumer: one of the fusions that read it cannot get the inputs that recomputing it needs"
@@ -616,8 +615,8 @@ class _Pairs:
         known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
 
         def is_external(name: str, arguments: Collection[str]) -> bool:
-            # If several fusions read a variable, the producer must output it for each pair, unless a pin makes all
-            # fusions recompute it.
+            # If several fusions read a variable, the producer must output the variable for each pair. The exception
+            # is a variable with a pin that makes all fusions recompute it.
             if options.pins.get(name) == "recompute":
                 return False
             if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):

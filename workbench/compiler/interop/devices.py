@@ -28,7 +28,7 @@ def default_executor(device: str) -> str:
 
 
 def check(device: str, executor: str) -> None:
-    """Raise an error unless this machine has the device and the executor.
+    """Raise an error if this machine lacks the device or the executor.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class Backend:
 @contextlib.contextmanager
 def record_compiled(codes: set[CodeType]) -> Iterator[None]:
     """In this context, add to `codes` the code object of each function that Dynamo compiles."""
-    # The hook returns None. Dynamo would replace its bytecode by any other result of a hook.
+    # The hook returns None, because Dynamo would replace its bytecode by any other result.
     hook = register_bytecode_hook(lambda code, _: codes.add(code))
     try:
         yield
@@ -72,8 +72,8 @@ def callback_running() -> Iterator[None]:
 def forget(codes: Iterable[CodeType]) -> None:
     """Remove Dynamo's compiled code from each function, unless a program that uses this code still exists.
 
-    Dynamo can only remove all compiled code of a function at once. If the user has also compiled the function, Dynamo
-    compiles the function again at the user's next call.
+    Dynamo can remove the compiled code of a function only as a whole. If the user has also compiled the function,
+    Dynamo compiles the function again at the user's next call.
 
     A garbage collection may call this function while Dynamo compiles. Dynamo then holds pointers to compiled code, and
     removing this code would crash the process. A later call of this function then removes it.

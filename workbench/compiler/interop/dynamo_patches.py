@@ -124,8 +124,8 @@ graph_breaks_in_loops = ThreadPatches(
 
 Unpatched Dynamo does not compile a function with a graph break in a loop. In a training step with several
 micro-batches, Dynamo would compile only the optimizer. At the break, Dynamo runs a generator, such as
-``enumerate(layers)``, to its end. Unpatched Dynamo refuses this if an iterator would advance. These patches allow it if
-no other code can read the iterator. Remove this when Dynamo has an option for such loops.
+``enumerate(layers)``, to its end. Unpatched Dynamo refuses to run a generator that would advance an iterator. These
+patches allow such a run if no other code can read the iterator. Remove this when Dynamo has an option for such loops.
 """
 
 
@@ -162,19 +162,19 @@ these functions, and warns about functions that it does not support. Remove this
 
 
 class DynamoWatcher(Protocol):
-    """An object that receives events while Dynamo traces. `dynamo_watched` takes it as the argument."""
+    """An object that receives events while Dynamo traces. `dynamo_watched` takes such an object as its argument."""
 
     def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
         """Return the result of a call of the module `var`. Dynamo's own function for such calls is `call`."""
 
     def on_change(self, item: Any) -> None:
-        """Handle that the traced code changes the object of Dynamo's variable `item`."""
+        """Handle the event that the traced code changes the object of Dynamo's variable `item`."""
 
     def on_changed_read(self, item: Any) -> None:
-        """Handle that the traced code reads an attribute of `item` that the traced code has set before."""
+        """Handle the event that the traced code reads an attribute of `item` that the traced code has set before."""
 
     def on_rename(self, node: fx.Node, name: str) -> None:
-        """Handle that Dynamo renames `node` to `name`, the name of a variable in the user's code."""
+        """Handle the event that Dynamo renames `node` to `name`, the name of a variable in the user's code."""
 
 
 def _report_to(notify: Callable[[DynamoWatcher, Any, Any], None]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """The only access to nvFuser: names of Thunder's nvFuser executor, checked at first use as in `thunder_api`.
 
 Before the first use of this module, call `workbench.compiler.interop.devices.nvfuser_module`. Thunder does not import
-these names without a GPU. If no GPU is attached, that function makes PyTorch report a GPU during the import.
+these names without a GPU. If no GPU is attached, `nvfuser_module` makes PyTorch report a GPU during the import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Context manager for process-wide changes. The first thread to enter makes the changes, and the last undoes them."""
+"""Context manager for process-wide changes. The first thread to enter makes them, and the last to leave undoes them."""
 
 from __future__ import annotations
 

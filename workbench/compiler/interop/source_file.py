@@ -42,8 +42,8 @@ class SourceFile(str):
 
 
 _paths: WeakKeyDictionary[Any, dict[torch.nn.Module, dict[int, str]]] = WeakKeyDictionary()
-"""Paths of a program's modules, by run of Thunder's interpreter, by root module, and by `id` of the module. Each run of
-the interpreter looks up the paths again, because the user may replace a module between runs.
+"""For each run of Thunder's interpreter and each root module, the paths of the modules; a key is the `id` of a module.
+Each run of the interpreter looks up the paths again, because the user may replace a module between runs.
 """
 
 

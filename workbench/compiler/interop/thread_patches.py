@@ -59,7 +59,7 @@ class ThreadPatches:
     """
 
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets
-    """All instances in this process. Tests check that each of them has restored what it replaced."""
+    """All instances in this process. Tests check that each instance has restored the attributes that it replaced."""
 
     def __init__(self, name: str, targets: Callable[[], Iterable[PatchTarget]]) -> None:
         self.name = name
@@ -181,7 +181,7 @@ def dispatch_by_thread(
 
 
 def dispatch_in_dynamo(stock: Callable[..., Any], ours: Callable[..., Any], patches: ThreadPatches) -> Any:
-    """Return a function that calls `ours` or `stock` as in `dispatch_by_thread`, also if Dynamo traces the function.
+    """Return a function that calls `ours` or `stock` as in `dispatch_by_thread`, even while Dynamo traces the function.
 
     When Dynamo traces code, it does not see the values of a `threading.local`. Therefore `is_inside` is marked as a
     constant: Dynamo calls `is_inside` during the trace, and uses the result as a constant.

@@ -124,8 +124,8 @@ class TraceSource:
     of_found : callable
         Returns the traces of the program. The argument is the result of Thunder's interpreter or of `of_arguments`.
     of_arguments : callable, optional
-        Replaces the interpreter in `trace_for_plan`. Returns what the interpreter would return for a function and its
-        arguments, but with a prologue that does not check arguments. Returns None if the interpreter must run.
+        Replaces the interpreter in `trace_for_plan`. Takes a function and its arguments. Returns the interpreter's
+        result, but with a prologue that does not check arguments; None if the interpreter must run.
     """
 
     of_found: Callable[[TraceResults], TraceResults]

@@ -1,10 +1,11 @@
 """Expand a trace that was made from a reduced program: add the statements of the layers that were left out.
 
-The place of the missing layers is the gap. The layers on both sides of the gap are compared in Thunder's trace,
-statement by statement. Both must read corresponding values of their own layer, of the layer before and of the layer
-after. All other values that they read must be the same. If so, the missing layers have the same statements, too. These
-statements are added with the names that Thunder would make. Thunder numbers names in the order in which it makes them.
-Therefore the difference between the numbers in two neighboring layers is the count of numbers that a layer uses.
+The place of the missing layers is the gap. This module compares the two layers next to the gap in Thunder's trace,
+statement by statement. Each pair of statements must read corresponding values of their own layer, of the layer before
+and of the layer after. All other values that the two statements read must be the same. If the two layers pass this
+comparison, the missing layers have the same statements, too. This module adds these statements with the names that
+Thunder would make. Thunder numbers names in the order in which it makes them. Therefore the numbers of corresponding
+names in two neighboring layers differ by the count of numbers that a layer uses.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class TraceExpander:
         }
 
     def _pairs_of(self, layer: int) -> dict[str, str]:
-        """Map the names of results and private arguments of the layer before the gap to those of `layer`."""
+        """Map the names of results and private arguments of the layer before the gap to the names in `layer`."""
         run = self._run
         pairs = dict(zip(run.private[self._here], run.private[layer], strict=True))
         for one, other in zip(run.layers[self._here], run.layers[layer], strict=True):
@@ -108,7 +109,7 @@ class TraceExpander:
             raise LayerMismatch(_only_one(error)) from error
 
     def expand_later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """Return the result of `expand` as a value that is computed at its first use. Errors are raised now.
+        """Return the result of `expand` as a value that is computed at its first use. Raise errors before that use.
 
         Raises
         ------
@@ -161,9 +162,9 @@ class TraceExpander:
     def _parts(self, trace: TraceCtx) -> list[int]:
         """Return, for each statement, the index of its layer in the run, or -1 if it belongs to no layer.
 
-        A statement without origin, such as a sum of gradients, belongs to the layer that makes the last of the values
-        that the statement reads. If it reads nothing, such as the initial zeros of a sum, it belongs to the layer that
-        first reads its result.
+        A statement without origin, such as a sum of gradients, belongs to the layer that makes its latest input. A
+        statement without origin and inputs, such as the initial zeros of a sum, belongs to the layer that first reads
+        its result.
         """
         parts: list[int] = []
         made_at: dict[str, int] = {}
@@ -242,7 +243,7 @@ class TraceExpander:
     def _check_readers(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
         """Check that only a layer itself and its neighbors read its values.
 
-        Any other reader would, in the whole program, also read values of the missing layers.
+        In the whole program, any other reader would also read values of the missing layers.
         """
         here, there = self._here, self._there
         for part, bsym in zip(parts, trace.bound_symbols, strict=True):
@@ -274,8 +275,8 @@ class TraceExpander:
         numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
         early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
         for name in early:
-            # The name was made when the whole program was traced, because its value is in a checkpointed region. So
-            # it stays the same.
+            # The value is in a checkpointed region, so its name was made when the whole program was traced. Therefore
+            # the expanded trace uses the same name.
             self._names[name] = name
             prefix, one = numbered.pop(name)
             if name in pairs:

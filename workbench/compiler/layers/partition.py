@@ -1,10 +1,10 @@
 """Partition a program into layers. Find runs of structurally identical layers, and differences between layers.
 
 Layers are identical if each layer computes the same function of the results of its predecessor. `LayerPartition` finds
-such layers in a captured program. Between the trace of the program and the claimed joint trace, Thunder visits all
-statements about ten times. To save time, `LayerPartition.reduce` leaves out all layers of a run except two at each end.
-The gap is the place of the layers that were left out. `expand_trace.py` later adds the statements of these layers. If
-the remaining layers differ in a later trace, the capture is repeated with all layers.
+such layers in a captured program. Thunder visits all statements about ten times until each statement of the joint trace
+has an executor. To save time, `LayerPartition.reduce` leaves out all layers of a run except two at each end. The gap is
+the place of the layers that were left out. `expand_trace.py` later adds the statements of these layers. If the
+remaining layers differ in a later trace, the capture is repeated with all layers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEPT = 2
 """Number of layers that stay at each end of a run: the layer next to the gap, and the neighbor of this layer."""
 
 WORTHWHILE = 2 * KEPT + 2
-"""Smallest number of layers in a run from which `LayerPartition.reduce` leaves layers out."""
+"""`LayerPartition.reduce` leaves layers out only if a run has at least this number of layers."""
 
 MOST_IN_TURNS = 8
 """Largest supported period of alternating kinds of layers. For example, the period is 6 layers if every sixth layer has
@@ -174,7 +174,7 @@ class LayerPartition:
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
-    """Map the name of each value to the `identity` of the statements that read the value, without the return."""
+    """Map the name of each value to the `identity` of the statements that read the value. The return does not count."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for bsym in program.bound_symbols:
         if bsym.sym.id is not PrimIDs.RETURN:
@@ -259,7 +259,7 @@ def _longest_run(
 
 
 def _compare(layer: Sequence[Any], next_layer: Sequence[Any], index: int, home: Mapping[str, tuple[int, int]]) -> None:
-    """Compare the statements of layer `index` and of the next layer, and the values that each reads of its own layer.
+    """Check that layer `index` and the next layer have equal statements that read corresponding values of their layer.
 
     Raises
     ------
@@ -294,9 +294,8 @@ def _private_arguments(
     Raises
     ------
     LayerMismatch
-        If the layers differ, or if they do not read corresponding values of the layers before them. Also if the layers
-        read different values that are not made by layers, unless both values are arguments of the program that no other
-        statement reads.
+        If the layers differ, or read values of the layers before them that do not correspond. Apart from these values,
+        both layers must read the same value, or each must read an argument that no other statement reads.
     """
     _compare(layer, next_layer, index, home)
     given = dict[str, str]()
@@ -393,7 +392,7 @@ def _remove_layers(program: TraceCtx, run: LayerRun) -> TraceCtx:
     Raises
     ------
     LayerMismatch
-        If a statement that stays, outside of the layer after the gap, reads a result of a removed layer.
+        If a remaining statement outside of the layer after the gap reads a result of a removed layer.
     """
     gone = {identity(bsym) for at in run.left_out for bsym in run.layers[at]}
     lost = {out.name for at in run.left_out for bsym in run.layers[at] for out in bsym.flat_proxy_outs}

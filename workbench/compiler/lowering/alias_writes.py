@@ -55,8 +55,8 @@ Thunder may return a copy instead.
 """
 _SWAPPED = frozenset({"transpose", "swapaxes", "swapdims", "t", "T", "mT"})
 _SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute", "detach"}
-"""Operators that return a view in Thunder too, as indexing does. If their input was written in place before, Thunder
-returns a copy instead.
+"""Operators that, like indexing, return a view in PyTorch and in Thunder. If the input was written in place before,
+Thunder returns a copy instead.
 """
 _WHOLE = _SHARED | _SAME | _SWAPPED
 _PARTS = frozenset({"getitem", "select", "narrow"})
@@ -84,11 +84,11 @@ class AliasWrite:
     owner : Node
         The node that allocates the memory, or the input or attribute with this memory.
     others : tuple of Node
-        Names of the memory that must be computed again from the written memory: `views`, and all other names that exist
-        before the write and are read after it. The names are in the order of the graph.
+        Names of the memory that must be computed again from the written memory, in the order of the graph. These are
+        `views`, and all other names that exist before the write and are read after the write.
     stored : bool
         Whether the program itself stores the written part into the whole tensor before a read, as ``y[0] += 1`` does.
-        Then no write has to be repeated.
+        If True, this write need not be repeated.
     """
 
     views: tuple[fx.Node, ...]
@@ -261,10 +261,10 @@ class Aliases:
     def unnoticed_writes(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
         """Writes that Thunder would wrongly move to the backward, as pairs of the writing and the overwritten node.
 
-        Each is the last write to memory that is visible after the program: the memory of an input or a result. The
-        write does not use the visible name of the memory, and no later statement reads the written name. The program's
-        return reads the memory by its visible name. Thunder does not count this return as a read of the written name,
-        and therefore moves the write to the backward.
+        Each such write is the last write to memory that is visible after the program ends: the memory of an input or a
+        result. The write does not use the visible name of the memory, and no later statement reads the written name.
+        The program's return reads the memory by its visible name. Thunder does not count this return as a read of the
+        written name, and therefore moves the write to the backward.
         """
         found = []
         for owner, reads in self._reads.items() if self._differentiated else ():
@@ -367,9 +367,9 @@ class Aliases:
     ) -> Iterator[tuple[fx.Node, fx.Node]]:
         """Yield pairs: a node that reads the written memory after a write, and the name by which this node reads it.
 
-        Reads by a name that is created after the write do not count. `copied` tells whether Thunder makes a copy where
-        PyTorch makes a view. Without `copied`, only reads that take part in gradients count. Reads by the name of the
-        written tensor count only if the write runs without gradients, and without `copied`.
+        `copied` tells whether Thunder makes a copy where PyTorch makes a view. Reads by a name that is created after
+        the write do not count. If `copied` is False, only reads that take part in gradients count. Reads by the name of
+        the written tensor count only if `copied` is False and the write runs while gradients are switched off.
         """
         known = () if node in self._nodes_without_gradient and not copied else (node, chain[1])
         for behind, read in self._reads.get(chain[-1], ()):

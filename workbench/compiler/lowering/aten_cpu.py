@@ -201,7 +201,7 @@ def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool
 def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the maxima and the logarithms of the sums that ``log_softmax`` subtracts from its input.
 
-    The computation is that of PyTorch's decomposition.
+    The computation equals that in PyTorch's decomposition of ``log_softmax``.
 
     Parameters
     ----------
@@ -268,8 +268,8 @@ def aten_executor() -> Any:
     ) -> Any:  # fmt: skip
         made, sums = forward(query, key, value, to_additive(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
-        # Recompute the additive mask, so that only the boolean mask is saved. Otherwise, each attention would save its
-        # own additive mask.
+        # Recompute the additive mask, so that only the boolean mask is saved. Without this, each attention would save
+        # its own additive mask.
         grads = backward(grad, query, key, value, to_additive(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
             prims.put_grad(given, of_given)

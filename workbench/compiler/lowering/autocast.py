@@ -1,4 +1,4 @@
-"""CPU autocast for the operators in PyTorch's autocast lists for which Thunder has no autocast rule."""
+"""CPU autocast for operators that are in PyTorch's autocast lists, but have no autocast rule in Thunder."""
 
 from __future__ import annotations
 

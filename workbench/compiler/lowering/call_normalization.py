@@ -29,7 +29,7 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }
-"""Maps in-place operators to the operators that compute the value to write. Thunder's tensors refuse the former."""
+"""Maps in-place operators, which Thunder's tensors refuse, to the operators that compute the value to write."""
 
 _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 """NumPy keywords that PyTorch also accepts, each with PyTorch's own keyword."""
@@ -48,9 +48,9 @@ def normalize_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments that the replacement operator accepts: keywords become positional arguments where necessary.
 
-    Keywords are moved if the operator does not accept one. They are also moved if Thunder calls PyTorch's operator
-    unchanged and a keyword is a tensor, because Thunder has no gradient for keywords. NumPy's names of keywords, such
-    as ``axis``, become PyTorch's names.
+    Keywords are moved if the operator does not accept one of them. Keywords are also moved if Thunder calls PyTorch's
+    operator unchanged and a keyword is a tensor, because Thunder has no gradient for keywords. NumPy's names of
+    keywords, such as ``axis``, become PyTorch's names.
 
     Parameters
     ----------
@@ -191,7 +191,8 @@ def _lacks_keyword(operator: Any, args: tuple[Any, ...], keywords: Collection[st
     if parameters is None:
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        # Thunder's elementwise operators accept any keyword, but they call a function with other names for tensors.
+        # Thunder's elementwise operators accept any keyword, and pass it to a function whose tensor parameters have
+        # other names.
         return not _TENSORS.isdisjoint(keywords)
     try:
         inspect.Signature(parameters).bind(*args, **dict.fromkeys(keywords))

@@ -338,8 +338,8 @@ _CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.dev
 def _held_tensors(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
     """Return the indices of the tensors that a context stores.
 
-    If the context also stores a value that is neither one of the tensors nor a constant, return all indices, because
-    this value may depend on any tensor.
+    If the context also stores another value that is not a constant, return all indices, because this value may depend
+    on any tensor.
     """
     places = {id(tensor): at for at, tensor in enumerate(tensors)}
     leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
@@ -364,7 +364,7 @@ def _gradient_rule(name: str, *args: Any, **kwargs: Any) -> Any:
         kept = _held_tensors(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
             given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
-        else:  # a call of autograd would need the device of the tensors, which may be missing
+        else:  # autograd would need the tensors' device, and this machine may lack the device
             given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(given_to_it)]
     for proxy, grad in zip(inputs, given, strict=True):
         if grad is not None and tuple(grad.shape) != tuple(proxy.shape):

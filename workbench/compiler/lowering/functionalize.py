@@ -2,7 +2,8 @@
 
 Thunder's backward reads the memory that a forward statement has read, even if a later write has changed this memory. If
 the program allocates the memory and the write is not visible outside, this module removes the write. Later statements
-then read the source of the write. Eager PyTorch saves a copy for the gradient, as `silu_` does, or raises an error.
+then read the source of the write. For such a write, eager PyTorch raises an error, or the operator saves a copy for the
+gradient, as `silu_` does.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ def remove_hazardous_writes(trace: TraceCtx) -> TraceCtx:
 def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the forward of a `torch.autograd.Function`: remove its in-place writes, and return views of returned inputs.
 
-    The writes must be removed, because Thunder moves each statement to the backward if no result needs the statement,
-    even a write. For a write that is visible outside, the wrapped forward raises `NotImplementedError`. If the forward
-    returned an input itself, autograd would use the history of this input instead of the function's backward.
+    The writes must be removed, because Thunder moves each statement that no result needs to the backward. Thunder would
+    also move a write. For a write that is visible outside, the wrapped forward raises `NotImplementedError`. If the
+    forward returned an input itself, autograd would use the history of this input instead of the function's backward.
 
     Parameters
     ----------

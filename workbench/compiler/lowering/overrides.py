@@ -434,7 +434,7 @@ def _detach(a: TensorProxy) -> TensorProxy:
     """Detach a tensor, and tag it as Thunder tags tensors under `no_grad`, so that the tensor gets no gradient.
 
     Without the tag, Thunder passes a gradient to `torch.detach`, and PyTorch computes a gradient of zeros. For a
-    zero-dimensional tensor this fails, because Thunder gives the gradient the shape of the other factor.
+    zero-dimensional tensor, the backward then fails, because Thunder gives the gradient the shape of the other operand.
     """
     made: TensorProxy = thunder_operator(torch.detach)(a)
     made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)

@@ -52,7 +52,8 @@ def _as_complex(a: torch.Tensor) -> torch.Tensor:
 def _view_as_real_grad(a: TensorProxy) -> TensorProxy:
     """Make the gradient contiguous before it is viewed as complex numbers.
 
-    Thunder does not. PyTorch refuses the view if the two parts of a complex number are not adjacent in memory.
+    Thunder views the gradient as it is. PyTorch refuses this view if the two parts of a complex number are not adjacent
+    in memory.
     """
     made: TensorProxy = thunder_functions[torch.view_as_real](a)
     prims.put_grad(a, as_complex(prims.get_grad(made)))

@@ -112,7 +112,7 @@ def _inlines(replacement: Callable[..., Any]) -> Callable[[Any, ThreadPatches], 
                 return translator.inline_user_function_return(
                     VariableTracker.build(translator, replacement), args, kwargs
                 )
-            # If this handler returns None, Dynamo continues as without it.
+            # If this handler returns None, Dynamo continues as if there were no handler.
             return None if stock is None else stock(variable, translator, *args, **kwargs)
 
         return handle

@@ -1,8 +1,8 @@
 """Give zero-dimensional CPU tensors one dimension, because Thunder computes wrong gradients for them.
 
 Thunder treats such a tensor like a number and does not broadcast it. Therefore its gradient gets the shape of the other
-operand: `x / x.sum()` has a wrong gradient, and `w / x.sum()` fails. A tensor with one dimension is broadcast, as on a
-GPU.
+operand: `x / x.sum()` has a wrong gradient, and `w / x.sum()` fails. Thunder broadcasts one-dimensional tensors. On a
+GPU, Thunder also broadcasts zero-dimensional tensors.
 """
 
 from __future__ import annotations
