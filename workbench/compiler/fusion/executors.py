@@ -263,7 +263,7 @@ class LazyRegion:
 
 
 class FirstCall:
-    """A context in which a fusion is defined, compiled and run for the first time. It notifies the observer.
+    """A context in which a fusion is defined, compiled and run for the first time. The context notifies the observer.
 
     Parameters
     ----------
@@ -553,7 +553,7 @@ def _region(
 
 
 def nvfuser_executor(control: ExecutorState) -> FusionExecutor:
-    """Return a copy of Thunder's nvFuser executor with the state `control`. It supports the same operators."""
+    """Return a copy of Thunder's nvFuser executor with the state `control`. The copy supports the same operators."""
     # Plans of one program share an executor. Cached fusions refer to the executor that made them, and only fusions of
     # one executor can be cut as a pair.
     executor = (

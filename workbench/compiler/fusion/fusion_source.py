@@ -97,8 +97,8 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
 def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
     """Count the `set` nodes for in-place copies in a fusion's definition, including nodes that nvFuser adds itself.
 
-    Clones, and broadcasts that change nothing, are also `set` nodes. They are not counted: this function subtracts the
-    number of `set` nodes in the same definition without copies. See `definition` for the parameters.
+    Clones, and broadcasts that change nothing, are also `set` nodes. To leave out such nodes, this function subtracts
+    the number of `set` nodes in the same definition without copies. See `definition` for the parameters.
     """
     plain = [
         prims.shallow_copy.bind(member.args[0], output=member.output) if copy_sets.is_copy(member) else member

@@ -15,8 +15,8 @@ class SharedContext:
     Parameters
     ----------
     changes : callable
-        Returns a context manager that makes and undoes the changes. It is entered when the first thread enters, and
-        exited when the last thread leaves.
+        Returns a context manager that makes and undoes the changes. That context manager is entered
+        when the first thread enters, and exited when the last thread leaves.
     """
 
     def __init__(self, changes: Callable[[], contextlib.AbstractContextManager[None]]) -> None:

@@ -49,13 +49,13 @@ class _Here(threading.local):
 
 
 class ThreadPatches:
-    """A set of patches. It applies only to the threads that are in its context.
+    """A set of patches that applies only to the threads in its context.
 
     Parameters
     ----------
     name : str
     targets : callable
-        Returns the patch targets. It is called when a thread enters the context for the first time.
+        Returns the patch targets. Called when a thread enters the context for the first time.
     """
 
     sets: list[ThreadPatches] = []  # noqa: RUF012  # the list of all sets

@@ -1,16 +1,16 @@
 """An executor with better gradients than Thunder's for three operators: attention on a CPU, `addmm` and `log_softmax`.
 
-Attention: Thunder decomposes it on a CPU, and saves the attention weights. This executor calls PyTorch's kernels, one
-for the forward and one for the backward. A separate statement makes the additive mask, so that Inductor can compile
+Attention: on a CPU, Thunder decomposes the call and saves the attention weights. This executor calls PyTorch's kernels,
+one for the forward and one for the backward. A separate statement makes the additive mask, so that Inductor can compile
 this statement as one loop of a fusion.
 
-`addmm`: Thunder has no gradient rule. It runs PyTorch's autograd in the backward, and autograd computes the product
+`addmm`: Thunder has no gradient rule. Thunder's backward runs PyTorch's autograd, and autograd computes the product
 again. This executor has a gradient rule.
 
 `log_softmax`: Thunder saves the output. This executor saves only the maxima and the logarithms of the sums, and
 recomputes the output from the input.
 
-The executor precedes Thunder's executors. It claims these calls, so that no other executor runs them:
+This executor precedes Thunder's executors. It claims the following calls, so that no other executor runs these calls:
 
 - attention with four dimensions, one data type, one head size, no dropout, and a boolean mask or no mask
 - `addmm` with a one-dimensional bias and with factors of one
@@ -185,7 +185,7 @@ def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any 
     """Return whether this executor supports an ``addmm``.
 
     The bias must be one-dimensional, all arguments must have one floating-point type, and both factors must be one.
-    Then the gradients are two products and a sum over rows.
+    Under these conditions, the gradients are two products and a sum over rows.
     """
     one_type = bias.dtype == a.dtype == b.dtype and dtypes.is_float_dtype(a.dtype)
     return one_type and beta == alpha == 1 and a.ndim == b.ndim == 2 and bias.shape == (b.shape[1],)

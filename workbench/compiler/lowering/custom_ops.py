@@ -2,10 +2,10 @@
 
 An operator from `torch.library.custom_op` has a function `setup_context`, which stores values for the gradient.
 Thunder's `_register_custom_op` reads the source code of this function, and misses each value that `save_for_backward`
-does not save. This module calls the function in the backward, just before the gradient. PyTorch calls it after the
-forward. While the trace is recorded, a call with fake tensors shows which inputs and results the function stores. The
-backward takes only these tensors. Zeros of the same shape replace all other inputs and results, so that these need not
-stay alive until the backward.
+does not save. This module calls `setup_context` in the backward, just before the gradient. PyTorch calls this function
+after the forward. While the trace is recorded, a call with fake tensors shows which inputs and results the function
+stores. The backward takes only the stored tensors. Zeros of the same shape replace all other inputs and results, so
+that the replaced tensors need not stay alive until the backward.
 
 For an operator that is registered in another way, such as torchvision's compiled operators, only PyTorch knows the
 gradient. The backward calls the operator again, and PyTorch differentiates this call.

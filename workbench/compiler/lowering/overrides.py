@@ -185,8 +185,8 @@ def _losses(
     """Return `cross_entropy` or `nll_loss` for targets that are indices of classes.
 
     Thunder's gradient fails for ``reduction="sum"``, because PyTorch's kernel gets a total weight of a wrong data type.
-    It also fails for scores without a batch dimension. Apart from (batch, classes), it supports only scores with two
-    dimensions of positions, (batch, classes, height, width). All other scores are reshaped to a supported shape.
+    The gradient also fails for scores without a batch dimension. The only supported shapes are (batch, classes) and
+    (batch, classes, height, width). This function reshapes all other scores to a supported shape.
     """
     if 0 in target.shape:
         return _reduce_empty(a.sum(1), reduction)
