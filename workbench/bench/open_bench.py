@@ -44,7 +44,7 @@ def open(
     ----------
     model_or_fn_or_name : callable, module or str
         A function or module, a built-in name, or ``file.py:factory``. The path of a saved plan, ``NAME.plan.json``, is
-        also accepted. It is opened as a `SavedPlan`, which needs neither the program nor Thunder.
+        also accepted. `open` then returns a `SavedPlan`, which needs neither the program nor Thunder.
     *args, **inputs
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
@@ -58,9 +58,9 @@ def open(
         Number of processes that share the program. A plan is made for rank 0 and needs no other rank; a run starts all
         ranks. By default `DEFAULT_RANKS` for a shared program, and one for any other program.
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
-        How the ranks share the program. ``fsdp``: parameters are sharded, and gathered once in a step. ``fsdp_zero3``:
-        parameters are sharded, and gathered again for the backward. ``ddp``: parameters are replicated. ``tensor``:
-        pairs of linear layers are split. By default the method of the config or of the built-in program.
+        Method by which the ranks share the program. ``fsdp``: parameters are sharded, and gathered once in a step.
+        ``fsdp_zero3``: parameters are sharded, and gathered again for the backward. ``ddp``: parameters are replicated.
+        ``tensor``: pairs of linear layers are split. By default the method of the config or of the built-in program.
     machine : str or Machine, optional
         Machine on which ranks are simulated: ``H100`` (the default), ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or
         a `workbench.analysis.cost.machines.Machine` of your own.

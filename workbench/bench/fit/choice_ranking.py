@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _TRANSFERS = (Kind.OFFLOAD, Kind.RELOAD, Kind.FENCE)
 _HEADS = ("peak", "saved", "step", "choice")
 _LEAST_S = 5e-7
-"""If the step time changes by less than this, in seconds, it counts as unchanged."""
+"""Changes of the step time below this number of seconds count as no change."""
 _MOST_WEIGHED = 400
 """Maximum number of choices that are evaluated for one ranking. Each evaluation takes milliseconds."""
 _NAMED = 3
-"""Maximum number of storages that a text on the peak names."""
+"""Maximum number of storages in a description of the peak."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Gain:
     Attributes
     ----------
     choices : mapping of str to str
-        The chosen option of each site. There are several sites if the same value is chosen in several layers.
+        The chosen option of each site. A choice for the same value in several layers has one site for each layer.
     peak_bytes, saved_bytes : int
     step_s : float
         Change of the step time, computed from a machine's rates. As in `fit`, the time of transfers counts only if it
@@ -50,7 +50,7 @@ class Gain:
         Whether `peak_bytes` and `saved_bytes` were computed on the joint trace, without a plan. The bytes of the plan
         may then differ.
     why : str
-        If the peak does not change: the reason, and the values that are alive at the peak. Otherwise empty.
+        The reason why the peak does not change, and the values that are alive at the peak; empty if the peak changes.
     """
 
     choices: Mapping[str, str]
@@ -290,7 +290,7 @@ class Worth:
 
     @cached_property
     def _peak(self) -> tuple[str, frozenset[str], str]:
-        """The plan's peak: its statement in words, the names of the values alive there, and a text on the largest."""
+        """The statement at the peak in words, the names of the values alive there, and a text on the largest values."""
         graph, at = self.plan.graph, self.plan.timeline.peak_statement
         if at < 0:
             return "that of parameters and inputs alone", frozenset(), ""

@@ -36,15 +36,15 @@ _AGAIN, _SAVE = "recompute", "save"
 _PERIODS = (1, 2, 4, 8, 16, 32)
 _PLANS = 160
 _TRIED = 3
-"""Maximum number of sets of cuts that a fit tries. For each set, it searches for options of storages."""
+"""Maximum number of sets of cuts that a fit tries. For each set, the fit searches for options of storages."""
 _PLANNED = 120_000
-"""Limit of the total number of statements in all plans for one table. For a large program, fewer plans are made."""
+"""Maximum total of statements in all plans for one table. A large program therefore gets fewer plans."""
 _HEADS = ("compilations", "largest", "peak", "saved", "step", "choices")
 _NUMBER = re.compile(r"\.\d+")
 _SHOWN = 5e-4
-"""A change of the step time by less than this share is shown as zero."""
+"""A relative change of the step time below this value is shown as zero."""
 _NEAR = 1e-9
-"""Two step times that differ by less than this share count as equal."""
+"""Two step times with a relative difference below this value count as equal."""
 
 type _Made = frozenset[tuple[str, str]]
 
@@ -92,7 +92,8 @@ class Cut:
 class Cuts(tuple[Cut, ...]):
     """Table of the plans on the Pareto front of compilations, peak, saved bytes and step time.
 
-    A plan is on the front if no other plan is better in one of these figures and not worse in the others.
+    One plan beats another if it is better in one of these figures and at least as good in the others. The front has the
+    plans that are not beaten.
     """
 
     stock: Cut
@@ -209,7 +210,7 @@ def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
 class CutSearch:
     """Searches for cuts: computes plans with the choices made by hand and with further choices that determine cuts.
 
-    The search changes no choice of the bench.
+    The search does not change the bench's choices.
 
     Parameters
     ----------
@@ -277,7 +278,7 @@ class CutSearch:
 
     @property
     def most(self) -> int:
-        """Maximum number of plans. It is large enough to try each preset, and each single kind of value."""
+        """Maximum number of plans. The maximum allows at least one plan for each preset and for each kind of value."""
         room = min(_PLANS, max(_PLANS // 8, _PLANNED // max(1, len(self.stock.graph.statements))))
         return max(room, 1 + len(self._presets) + len(self._kinds))
 
@@ -346,8 +347,8 @@ _PRESETS: tuple[dict[str, str], ...] = (
 def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
     """Return one set of choices for each kind of value. A set changes the values of this kind in all layers.
 
-    Values of one kind differ only in the number of their layer. If one fusion passes the values to another now, the
-    choices recompute them. If fusions recompute the values now, the choices save them.
+    Values of one kind differ only in the number of their layer. The choices recompute values that one fusion now passes
+    to another, and save values that fusions now recompute.
     """
     of_kind: dict[tuple[str, str], dict[str, str]] = {}
     for site in sites:

@@ -1,4 +1,4 @@
-"""`CutSearchTask`: a search for cuts between fusions in a thread. It can be cancelled, and has the best results so far.
+"""`CutSearchTask`: a cancellable search in a thread for cuts between fusions, with access to the best results so far.
 
 A cut is the set of values that one fusion passes to another.
 """

@@ -18,7 +18,7 @@ _OWN = ("why", "bound", *_STEPS)
 
 
 def gap_text(gap: float, other_choices: Mapping[str, str]) -> str:
-    """Describe as a percentage, rounded up, how far a step time may be above its lower bound.
+    """Describe the gap between a step time and its lower bound as a percentage, rounded up.
 
     If `other_choices` is not empty, the text adds that the bound holds only for this order and these cuts.
     """
@@ -47,10 +47,10 @@ class UnsavedStorage:
     seconds : float
         Time to recompute this storage, or to offload and reload it without overlap.
     peak_bytes : int
-        Rise of the peak if only this storage were saved, too. Zero if the peak rises only if further storages are
-        saved.
+        Rise of the peak if this storage were saved and all other choices stayed. Zero if saving this storage alone does
+        not raise the peak.
     saves_s : float
-        Decrease of the step time if only this storage were saved, too.
+        Decrease of the step time if this storage were saved and all other choices stayed.
     """
 
     id: str
@@ -129,7 +129,7 @@ class Fit:
     machine : str
         Name of the machine model for the times.
     binding : str
-        The line of the user's code that has the peak after the fit; empty if unknown.
+        The line of the user's code at which the peak occurs after the fit; empty if unknown.
     held : tuple of str
         The largest values alive at this peak, except parameters and inputs. Each text contains the value's source line.
     looser, tighter : NextChoice or None
@@ -189,7 +189,7 @@ class Fit:
 
     @property
     def s_per_gib(self) -> float:
-        """Seconds added to a step for each further GiB by which the peak is lowered, from the slope of `bound`."""
+        """Seconds that a step takes longer if the peak is lowered by one GiB, from the slope of `bound`."""
         return self.bound.s_per_byte * 2**30
 
     def to_json(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class FitterWithCuts:
         return fitter.step_s - self.step_s
 
     def _from_stock(self, fitter: Fitter, point: PresetPlan) -> PresetPlan:
-        """Add the fitter's cuts to its result, and convert its seconds to a difference from `self.before`."""
+        """Add the fitter's cuts to its result, and convert the result's seconds to a difference from `self.before`."""
         return dataclasses.replace(
             point, recompute_s=point.recompute_s + self._lead_s(fitter), beside={**fitter.base, **point.beside}
         )
@@ -333,8 +333,8 @@ def fit(
     using : sequence of str
         As in `Fitter`.
     compilations : int, optional
-        Maximum number of fusions to compile. It may be combined with `peak` or `step_s`. If it is the only limit, the
-        result is the fastest plan that compiles no more fusions and saves every storage.
+        Maximum number of fusions to compile. This limit may be combined with `peak` or `step_s`. If it is the only
+        limit, the result is the fastest plan that compiles no more fusions and saves every storage.
     reserved : bool
         Whether `peak` limits the predicted reserved memory. If `peak` is a share, it is one of the reserved memory of
         the stock plan.
@@ -374,8 +374,8 @@ def fit(
 def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
     """Return the fastest result within a limit of reserved memory, with offloading and without it.
 
-    The allocator gives a storage that comes back from the host a block of the copying stream, which no other storage
-    uses. Offloading may therefore raise the reserved memory while it lowers the peak.
+    A storage that is reloaded from the host gets a block of the stream that copies. No other storage uses this block.
+    Offloading may therefore raise the reserved memory although it lowers the peak.
     """
     tried = [among, *([among.without_offloading()] if {RECOMPUTE, OFFLOAD} <= {*among.using} else [])]
     found: list[tuple[PresetPlan, Plan, FitterWithCuts]] = []
@@ -389,11 +389,11 @@ def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
         nearest = min(refused, key=lambda error: error.nearest)
         if among.limits_compilations:
             raise nearest
-        # The error names all that was used, and the least of all.
+        # The error names all kinds of choices that were allowed, and the least reserved memory of all fitters.
         _, least = min((each.lowest_peak() for each in tried), key=lambda lowest: lowest[0].planned_bytes)
         raise peak_too_low(among.bench, limit_bytes, among.before, least, among.using, reserved=True) from nearest
     best, plan, its = min(found, key=lambda one: fastest_first(one[0]))
-    # The bound holds for all options, so also for those that only `among` may choose.
+    # The bound holds for all options, including the options that only `among` may choose.
     return dataclasses.replace(
         its.explain(best, plan, limit_bytes), bound=among.bound(best, limit_bytes), using=among.using
     )

@@ -47,7 +47,7 @@ _TRIES = 8
 _TRIES_BESIDE = 4
 """Maximum number of plans that are computed to find options of storages for one limit and one order."""
 _PLANNED_BESIDE = 4_000
-"""Limit of the total number of statements in the plans that are computed to lower the peak under one order.
+"""Maximum total of statements in the plans that are computed to lower the peak under one order.
 
 At least `_TRIES_BESIDE` plans are computed even if they have more statements.
 """
@@ -215,7 +215,7 @@ class Fitter:
                 remade=remade,
                 **how,
             )
-            # Only a plan knows what fusions need, and in which order the allocator gives and takes blocks.
+            # Only a plan contains the memory that fusions need, and the order in which blocks are allocated and freed.
             if context.fuses or reserved
             else make_chooser(free, fixed, how)
         )
@@ -461,7 +461,8 @@ class Fitter:
             over_bytes = self._limited_bytes(self.plan(point)) - limit_bytes
             if over_bytes <= 0:
                 break
-            # The plan's peak is a little higher than the peak that the chooser has computed. So lower the limit.
+            # The plan's peak is a little higher than the peak that the chooser has computed. Lower the limit by the
+            # difference.
             aim -= over_bytes
         self._try_orders(limit_bytes)
         found = self.fastest_planned(limit_bytes) or self._fastest_uniform(limit_bytes)

@@ -42,7 +42,7 @@ def largest_at_peak(plan: Plan) -> Iterator[str]:
 
 
 def peak_line(plan: Plan) -> str:
-    """Return the line of the user's code that has the peak; empty if unknown."""
+    """Return the line of the user's code at which the peak occurs; empty if unknown."""
     graph, at = plan.graph, plan.timeline.peak_statement
     origin = int(graph.statements.origin[at]) if 0 <= at < len(graph.statements) else -1
     if origin < 0 or not graph.origins[origin].line:

@@ -42,7 +42,7 @@ class CurvePoint:
     gap : float
         Difference between the step time and its lower bound, as a share of the step time.
     s_per_gib : float
-        Seconds added to a step for each further GiB by which the peak is lowered.
+        Seconds that a step takes longer if the peak is lowered by one GiB.
     choices : mapping of str to str
         Choices in addition to the pinned choices.
     recomputed, offloaded : int
@@ -238,7 +238,7 @@ class Curve(Background):
 
     @contextlib.contextmanager
     def _turn_with_fitter(self) -> Iterator[FitterWithCuts]:
-        """Yield the fitter while the curve's thread does not use it: the thread waits between two limits."""
+        """Yield the fitter. Meanwhile, the curve's thread waits between two limits and does not use the fitter."""
         self._prepared.wait()
         if self._fitter is None:
             raise self.error or PlanError("the curve was cancelled before its first point was found: request it again")

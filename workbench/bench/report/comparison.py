@@ -41,8 +41,9 @@ class Statement:
     Attributes
     ----------
     key : str
-        Text that identifies the statement in every plan. It has the side (forward or backward), the id of the program's
-        statement, the symbol, and a number that distinguishes statements with the same side, id and symbol.
+        Text that identifies the statement in every plan. The text has the side (forward or backward), the id of the
+        program's statement, the symbol, and a number. The number distinguishes statements with the same side, id and
+        symbol.
     side : str
         ``forward`` or ``backward``.
     name, source : str
@@ -77,7 +78,7 @@ class Column:
     sites : mapping of str to str
         The choice of each site. `column_of_run` has only the choices that were made; `compare_columns` adds the others.
     statements : tuple of Statement or None
-        None if there is no graph; a run does not store its graph.
+        None if the graph is unknown; a run does not store its graph.
     notes : tuple of str
         Reasons for missing figures, and errors.
     """

@@ -122,7 +122,7 @@ class SavedPlan:
 
     @cached_property
     def _storages(self) -> dict[str, int]:
-        """Index, in the joint graph, of each site's storage, by the site's id; -1 if there is no joint graph."""
+        """Index of each site's storage in the joint graph, by the site's id; -1 if the document has no joint graph."""
         of_saved = {
             tuple(s["values"]): s["id"] for s in self.document["sites"] if s["lever"] == "saved" and s["values"]
         }
@@ -225,7 +225,8 @@ class SavedPlan:
         Raises
         ------
         ChoiceError
-            If there is no such site, or the document says that the option is refused; the message has the reason.
+            If the plan does not have a site, or the document says that the option is refused; the message has the
+            reason.
         """
         known = {site.id: site for site in self.sites()}
         check_texts(choices)

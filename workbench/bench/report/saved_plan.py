@@ -72,7 +72,7 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
 
 
 def _joint(bench: Workbench) -> dict[str, Any]:
-    """Return the entry ``joint`` if the plan's memory can be computed from the joint graph; otherwise an empty dict."""
+    """Return the entry ``joint``; an empty dict if the plan's memory cannot be computed from the joint graph."""
     context = bench.context
     if context.fuses or not context.has_backward or bench.ranks > 1:
         return {}

@@ -38,8 +38,8 @@ class OutlineNode:
     backward : bool
         Whether this node is a statement of the backward.
     saved_bytes, peak_bytes : int
-        Bytes of the tensors that are made in this node and saved for the backward; and bytes of the tensors that are
-        made in this node and alive at the predicted peak.
+        Bytes of the tensors that this node makes. `saved_bytes` counts the tensors that are saved for the backward;
+        `peak_bytes` counts the tensors that are alive at the predicted peak.
     step_s : float
         Predicted time of this node in a step.
     sites : list of str

@@ -18,7 +18,7 @@ def resolve_machine(machine: str | Machine, ranks: int) -> Machine:
     Raises
     ------
     ConfigError
-        If there is no machine with that name.
+        If no machine has that name.
     """
     if isinstance(machine, Machine):
         return machine
@@ -36,7 +36,7 @@ def of_device(bench: Workbench, machine: str | Machine | None = None) -> Machine
     Raises
     ------
     ConfigError
-        If there is no machine with that name.
+        If no machine has that name.
     """
     if machine is None:
         machine = "this CPU" if bench.program.device == "cpu" else bench.machine

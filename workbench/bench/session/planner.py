@@ -156,8 +156,8 @@ class Planner:
     ) -> tuple[PlanDiff, bool]:
         """Request choices, and wait until they are made or refused.
 
-        If a newer request arrives during planning, planning stops, and both requests are planned together. Otherwise,
-        the newer request would wait for a plan that is outdated at once.
+        If a newer request arrives during planning, planning stops, and both requests are planned together. Without this
+        stop, the newer request would wait for an outdated plan.
 
         Parameters
         ----------

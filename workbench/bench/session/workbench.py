@@ -272,7 +272,7 @@ class Workbench:
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
         """Make all choices, or none if one is refused.
 
-        Choices that other threads make while a plan is made are planned together afterwards.
+        If other threads make choices during planning, their choices are planned together afterwards.
 
         Parameters
         ----------
@@ -441,13 +441,13 @@ class Workbench:
         Parameters
         ----------
         limit_bytes : int, optional
-            Limit of the bytes in flight, that is, of the results of collectives that were issued and not yet waited
-            for. Only results that a statement reads later count.
+            Limit of the bytes in flight. A collective's result is in flight from the issue of the collective to its
+            wait. Only results that a later statement reads count.
         machine : str or Machine, optional
             Machine to simulate; by default `Workbench.machine`.
         buckets : sequence of str
-            Options of ``waits.bucket`` to try, such as ``25MiB``. Each takes the time of making a plan. A bucket is a
-            group of parameters or gradients that share one collective. By default only the current option is tried.
+            Options of ``waits.bucket`` to try, such as ``25MiB``. One plan is made for each option. A bucket is a group
+            of parameters or gradients that share one collective. By default only the current option is tried.
 
         Returns
         -------
@@ -495,8 +495,8 @@ class Workbench:
         step_s : float, optional
             Limit of the step time in seconds, instead of a peak.
         compilations : int, optional
-            Maximum number of fusions to compile. It can be given with a peak or a step time, or as the only limit. With
-            this argument, identical fusions are compiled once, and ``cuts`` is used.
+            Maximum number of fusions to compile. This limit can be combined with a peak or a step time, or can be the
+            only limit. With this argument, identical fusions are compiled once, and ``cuts`` is used.
         reserved : bool
             Whether the peak limits the memory that PyTorch's allocator is predicted to reserve on a GPU, instead of the
             allocated bytes. A share is then a share of the stock plan's reserved memory.

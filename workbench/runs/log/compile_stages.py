@@ -147,7 +147,7 @@ def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tu
             following = next(upcoming)
         open_ = [i for i in open_ if i.end_s > moment]
         if open_:
-            # The innermost interval is the one that began last; if several began together, the shortest.
+            # The innermost interval began last; if several intervals began together, it is the shortest.
             seconds[open_[-1].name] += after - moment
     total = end_s - start_s
     attributed = sum(seconds.values()) / total if total > 0 else 0.0

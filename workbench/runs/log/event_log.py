@@ -24,7 +24,7 @@ EXIT_LOG_UNWRITABLE = 74
 """Exit status of a worker that can no longer write its log (``EX_IOERR`` of sysexits.h)."""
 
 LINE_BYTES = 1 << 27
-"""Maximum length of a line; the reader skips longer lines. A step with 100,000 statements needs a tenth of this."""
+"""Maximum length of a line; the reader skips longer lines. The line for 100,000 statements is a tenth as long."""
 
 _CHUNK_BYTES = 1 << 22
 
@@ -168,7 +168,7 @@ def read_events(run_dir: Path) -> list[Event]:
 def append(path: Path, event: Event) -> None:
     """Add an event to a run's log from outside the worker, for example after the worker was killed.
 
-    If the last line is incomplete, end it first.
+    If the last line is incomplete, end that line first.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def append(path: Path, event: Event) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add `line` to a text file; it must end with a newline. If the file's last line is incomplete, end it first.
+    """Add `line`, which ends with a newline, to a text file. First end an incomplete last line of the file.
 
     Raises
     ------

@@ -345,8 +345,8 @@ class StatementTimes(Event):
         Idle seconds before the device's first work, idle seconds between its first and its last work, and seconds with
         work.
     one_start_s, one_seconds, one_free_s : list of float
-        Like `start_s`, `seconds` and `free_s`, but of one real step: the step of median length among several steps with
-        clocks in the forward and in the backward. The medians in `start_s` come from different steps, so a median start
+        Like `start_s`, `seconds` and `free_s`, but from one real step. This step has the median length among several
+        steps with clocks in forward and backward. The medians in `start_s` come from different steps, so a median start
         in the backward may be before the end of the forward. Empty in older logs, which lack this step.
     one_step_s : float
         Duration of this real step.
@@ -401,7 +401,7 @@ class PartTimes(Event):
     Attributes
     ----------
     names : list of str
-        Names of the parts that ran, such as ``part1``. A part that the config does not list has its key as name.
+        Names of the parts that ran, such as ``part1``. If the config does not list a part, the part's key is its name.
     opaque : list of bool
         For each part, whether PyTorch runs it.
     forward_s, backward_s : list of float

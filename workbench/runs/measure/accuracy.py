@@ -58,7 +58,7 @@ It is used if a program draws random numbers, and unmodified Thunder cannot comp
 STOCK_IS = (
     "compared with the workbench's own plan without choices, by Thunder's default executors and with its corrections"
 )
-"""Description of the reference `STOCK` for messages, in which it follows the reason for not using ``thunder.jit``."""
+"""Description of the reference `STOCK`. In messages, it follows the reason why ``thunder.jit`` is not used."""
 
 FLOAT64 = "float64"
 """Name of the reference that is the program in eager PyTorch with double precision."""
@@ -75,9 +75,9 @@ class Accuracy:
     max_error : float
         Largest absolute error.
     against : str
-        Name of the references. ``thunder.jit`` or, for a program that Dynamo traces, ``thunderfx``; followed by `` and
-        eager`` if the program draws no random numbers. If unmodified Thunder cannot compile the program or is wrong:
-        ``PyTorch eager`` or, with random numbers, ``stock plan``.
+        Name of the references: ``thunder.jit``, or ``thunderfx`` for a program that Dynamo traces. The name ends with
+        `` and eager`` if the program draws no random numbers. If unmodified Thunder cannot compile the program or is
+        wrong, the name is ``PyTorch eager`` or, with random numbers, ``stock plan``.
     tensors : tuple of TensorError
         Errors of all tensors against each reference. Errors against `FLOAT64` are included if the program can run in
         double precision. They count for `ok`, but not for `max_error`.
@@ -422,7 +422,8 @@ def check_first_step(
     why = "; ".join(found.reasons)
     if found.name in _THUNDERS:
         # Look for a fault of Thunder even if the program draws random numbers. A fault is reported only if the recorded
-        # results equal eager PyTorch's. Both then used the same random numbers, so the comparison is valid.
+        # results equal eager PyTorch's. Equal results mean that the random numbers were equal, so the comparison is
+        # valid.
         wrong = _describe_fault(found, recorded, by_eager, own_errors, least)
         why = "; ".join(filter(None, (why, wrong)))
         if wrong:
@@ -484,8 +485,8 @@ def check_first_step(
 def least_tolerance(modes: Mapping[str, str]) -> float:
     """Return the relative tolerance of autocast's data type; 0 without autocast.
 
-    It is the minimum tolerance of each result, whatever the result's data type. Autocast may have computed the result
-    in autocast's data type.
+    Every result gets at least this tolerance, whatever the result's data type, because autocast may have computed the
+    result in autocast's data type.
     """
     dtypes = (getattr(torch, mode) for name, mode in modes.items() if name.startswith("autocast"))
     return max((RELATIVE_TOLERANCE[dtype] for dtype in dtypes), default=0.0)
@@ -529,9 +530,9 @@ def _reference(
 ) -> Reference:
     """Run the first step of a newly built program with unmodified Thunder, and return the results as the reference.
 
-    Suppose that a program draws random numbers, and that unmodified Thunder cannot compile it or is known to draw wrong
-    numbers. Then the reference is a stock plan, because eager PyTorch would draw different numbers. Thunder's two
-    capture methods may also draw different numbers, so only one of them is tried for a program with random numbers.
+    If unmodified Thunder cannot compile a program with random numbers, or is known to draw wrong numbers, the reference
+    is a stock plan. Eager PyTorch is not the reference, because it would draw different numbers. Thunder's two capture
+    methods may also draw different numbers, so only one of them is tried for a program with random numbers.
     """
     from workbench.compiler import api
     from workbench.compiler.driver.stock_thunder import refusal

@@ -28,7 +28,7 @@ class GraphedStepper(Stepper):
     Raises
     ------
     RunError
-        If there is no CUDA device, or the program does something that cannot be captured, such as waiting for the
+        If no CUDA device is attached, or the program does something that cannot be captured, such as waiting for the
         device.
     """
 

@@ -47,7 +47,7 @@ def machine_by_name(name: str, ranks: int = 1) -> Machine:
     Raises
     ------
     ConfigError
-        If there is no machine with that name.
+        If no machine has that name.
     """
     check_machine(name)
     if name == THIS_CPU:
@@ -69,7 +69,7 @@ def check_machine(name: str) -> None:
     Raises
     ------
     ConfigError
-        If there is no machine with that name.
+        If no machine has that name.
     """
     if name not in (*MACHINE_NAMES, THIS_GPU):
         known = ", ".join(MACHINE_NAMES)

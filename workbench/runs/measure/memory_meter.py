@@ -242,8 +242,8 @@ def describe_allocation(allocation: Allocation, clocks: StatementClocks | None) 
     Returns
     -------
     dict
-        ``value``, the name of the stored value, or an empty text if the allocation is not an output of the statement;
-        and ``statement``, ``name``, ``outputs`` and ``source`` of the statement.
+        ``value`` is the name of the stored value; it is empty if the allocation is not an output of the statement.
+        ``statement``, ``name``, ``outputs`` and ``source`` describe the statement.
     """
     if clocks is None or allocation.statement < 0:
         return {"value": "", **_describe_owner(clocks, -1)}
@@ -272,8 +272,8 @@ def by_statement(
     baseline_bytes : int
         Bytes in use before the first statement.
     ticks : sequence of (int, bool)
-        A tick is one reading of a clock. For each tick: a statement, or -1 for the beginning of a trace; and False at
-        the statement's end, or True at the end of the deletions after the statement.
+        A tick is one reading of a clock. The int is the statement, or -1 at the beginning of a trace. The bool is False
+        at the statement's end, and True at the end of the deletions after the statement.
     times_ns : sequence of int
         Time of each tick.
 

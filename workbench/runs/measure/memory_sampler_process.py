@@ -4,10 +4,10 @@ nvFuser compiles a fusion for up to several seconds, in which no Python thread o
 took only one sample between two fusions during 20 s of nvFuser compilation. This program starts in a thirtieth of a
 second, because it needs only the standard library.
 
-It has four arguments: the log's descriptor; the worker's process id; the time at which the log was opened, by
-`time.perf_counter` (all processes of a machine share this clock); and the interval in seconds. The worker writes the
-figures of the device's allocator to this program's standard input, one JSON object per line. An empty line ends the
-program.
+This program has four arguments: the log's descriptor, the worker's process id, the time at which the log was opened,
+and the interval in seconds. The time is a reading of `time.perf_counter`, because all processes of a machine share this
+clock. The worker writes the figures of the device's allocator to this program's standard input, one JSON object per
+line. An empty line ends the program.
 """
 
 from __future__ import annotations

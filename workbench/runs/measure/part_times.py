@@ -61,6 +61,7 @@ def measure(
         forward_s=[median(key, FORWARD) for key in keys],
         backward_s=[median(key, BACKWARD) for key in keys],
         step_s=statistics.median(step_s for step_s, _ in steps),
-        # The parts' times have errors, and on a device they may overlap. So their sum can be longer than the step.
+        # The parts' times have errors, and on a device they may overlap. Their sum can therefore be longer than the
+        # step.
         planned_share=min(statistics.median(shares), 1.0),
     )

@@ -138,10 +138,10 @@ def _reference(
     random: bool,
     draws_differ: Sequence[str],
 ) -> tuple[str, TrainingResult, str]:
-    """Train with unmodified Thunder. If it refuses the program or draws wrong numbers, a stock plan may replace it.
+    """Train with unmodified Thunder, or with a stock plan if Thunder refuses the program or draws wrong numbers.
 
-    A stock plan replaces it only if the program draws random numbers. Return the reference's name, its result, and the
-    reason why it is not ``thunder.jit``. The name is empty if eager PyTorch is the only reference.
+    The stock plan is used only if the program draws random numbers. Return the reference's name, its result, and the
+    reason why the reference is not ``thunder.jit``. The name is empty if eager PyTorch is the only reference.
     """
     from workbench.compiler.driver.stock_thunder import refusal
 
@@ -242,8 +242,9 @@ def _gather_parts(part: torch.Tensor, module: torch.nn.Module, name: str) -> tor
     """
     shape = module.get_parameter(name).shape
     differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]
-    # Thunder sets `use_fsdp` on a module with sharded parameters. The shape is not a sufficient sign: a parameter with
-    # a single row is padded to one row for each rank, so each part has the same shape as the complete parameter.
+    # Thunder sets `use_fsdp` on a module with sharded parameters. The shape does not show whether a parameter is
+    # sharded: a parameter with a single row is padded to one row for each rank. Each part then has the same shape as
+    # the complete parameter.
     dim = 0 if getattr(module, "use_fsdp", False) else next(iter(differs), None)
     if dim is None:
         return part

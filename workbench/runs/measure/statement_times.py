@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 CLOCKED_STEPS = 20
-"""Number of steps with clocks, each next to a step without clocks, if steps are long. It is enough for medians.
+"""Number of steps with clocks if steps are long; enough for medians. Each is measured next to a step without clocks.
 
-There are more steps if steps are short, and fewer if the time budget is used up.
+If steps are short, more steps are measured. If the time budget is used up, fewer steps are measured.
 """
 
 CLOCKED_S = 0.5
-"""Short steps are measured for this many seconds, because a few short steps have more noise than the clocks add."""
+"""Short steps are measured for this many seconds, because in a few short steps noise exceeds the clocks' overhead."""
 
 MOST_CLOCKED_STEPS = 400
 
@@ -132,7 +132,8 @@ def measure(
     """Run steps with and without clocks, interleaved, and compute the median time of each statement.
 
     The medians come from steps with clocks in the forward only or in the backward only, because fewer clocks disturb a
-    step less. Further steps have clocks in both. The step of median length among them is reported as one real step.
+    step less. Further steps have clocks in forward and backward. Among these further steps, the step of median length
+    is reported as one real step.
 
     Parameters
     ----------

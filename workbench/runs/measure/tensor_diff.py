@@ -31,16 +31,16 @@ FLOOR = 0.1
 """Smallest size to which `RELATIVE_TOLERANCE` is applied, as a share of the largest element of all tensors of one kind.
 
 All gradients are of one kind, all outputs of another. The limit is needed because some gradients consist only of
-rounding errors, for example the gradient of a bias before a normalization, or of a key's bias in attention.
+rounding errors. Examples are the gradients of a bias before a normalization, and of a key's bias in attention.
 """
 
 SPREAD = 4.0
 """Multiple of eager's own error against double precision that is added to the tolerance.
 
 A result may consist only of rounding errors, such as the gradient through a batch norm over two values. If the same
-arithmetic is done in two orders, such results differ by as much as their size. So no share of the size is a sensible
-tolerance. But the largest error among many elements is similar for both orders. For a well-conditioned program, the
-added error is negligible.
+arithmetic is done in two orders, such results differ by as much as their size. A share of the size is therefore not a
+usable tolerance. However, the largest error among many elements is similar for both orders. For a well-conditioned
+program, the added error is negligible.
 """
 
 
@@ -95,8 +95,8 @@ def compare_tensors(
     Yields
     ------
     TensorError
-        One result for each name in either step, except for tensors to which no step wrote and which do not differ. A
-        tensor that only one step has counts as infinitely wrong, unless it is a gradient of zeros.
+        One result for each name in either step, except for equal tensors to which neither step wrote. A tensor that
+        only one step has counts as infinitely wrong, unless it is a gradient of zeros.
     """
     sizes: dict[str, float] = {}
     for entry in expected.values():

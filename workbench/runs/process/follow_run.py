@@ -206,8 +206,7 @@ class Run(Record):
             with SHORT_SWITCH_INTERVAL:
                 self._keep_up()
         except BaseException as error:
-            # Catch any exception. Otherwise nothing would follow the run, and threads that wait for the run would wait
-            # forever.
+            # Catch every exception. If an exception ended this thread, other threads would wait for the run forever.
             _LOGGER.exception("run %s could not be followed", self.name)
             self._end(f"the run could not be followed: {type(error).__name__}: {error}")
         self._conclude()
@@ -238,7 +237,7 @@ class Run(Record):
         return reason
 
     def _end(self, reason: str) -> None:
-        """Kill the worker if this process started it; otherwise only stop following it."""
+        """Kill the worker if this process started it; if another process started it, only stop following it."""
         assert self._worker is not None
         with self._lock:
             self._stop = self._stop or events.Failed(t_s=self._now_s(), reason=reason)

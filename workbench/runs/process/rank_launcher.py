@@ -27,7 +27,7 @@ from workbench.runs.process import request, worker_process
 from workbench.runs.process.failure_reason import explain
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch does not export it explicitly
 
 CANCEL_FILE = "cancel"
 """A file in a run's folder. When it exists, all ranks of the run end, whichever machine they run on."""
@@ -481,7 +481,7 @@ def serve_store(port: int) -> TCPStore:
     RunError
         If the port cannot be used.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch does not export it explicitly
 
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

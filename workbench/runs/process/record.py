@@ -58,7 +58,7 @@ class Record:
     def _all_of[T: Event](self, kind: type[T]) -> list[T]:
         with self._lock:
             # Use the list of this type. A search through all records would be slow, because each step has a record.
-            return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # what is kept by its type
+            return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # the list has only events of this type
 
     def _last_of[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
         with self._lock:
@@ -241,7 +241,7 @@ class Record:
 
     @property
     def coverage(self) -> dict[str, float | None] | None:
-        """Share of a program in parts that is planned, from 0 to 1: of the ``step`` and of the ``peak``.
+        """Planned shares, from 0 to 1, of the ``step`` and of the ``peak`` of a program in parts.
 
         The share of the step is the measured time in planned parts, divided by the step time. The share of the peak is
         the predicted peak divided by the measured peak, because a prediction lacks the memory of opaque parts. The

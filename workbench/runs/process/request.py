@@ -29,7 +29,7 @@ ALIVE_LISTED = 200
 """Maximum number of values that are stored for a predicted or measured peak. The largest values are stored."""
 
 FORMAT_VERSION = 1
-"""Version of a request's form. It increases with each change after which an old reader would misread a request."""
+"""Version of a request's form. Increase it with each change that makes an older version misread a request."""
 
 MOST_RANKS = 1 << 16
 """Maximum number of ranks. A request with a larger number is damaged."""
@@ -74,8 +74,8 @@ class RunOptions:
         Whether to time the step also as a CUDA graph, interleaved with the run's own steps. The graph's time is the
         time without launches by the host. On CUDA only.
     cold : bool
-        Whether the run begins with empty compiler caches of its own, so that its compile times can be compared with
-        other cold runs'.
+        Whether the run begins with empty compiler caches of its own, so that its compile times can be compared with the
+        compile times of other cold runs.
     timeout_s : float, optional
         Time limit; a run that takes longer fails.
     memory_limit_bytes : int, optional

@@ -85,7 +85,8 @@ def start(run_dir: Path) -> Run:
             start_new_session=True,
         )
     except OSError as error:
-        # Delete the scratch folder; otherwise a second attempt to start this run would fail at `mkdir`.
+        # Delete the scratch folder, because an existing folder would make a second attempt to start this run fail at
+        # `mkdir`.
         shutil.rmtree(scratch, ignore_errors=True)
         raise RunError(f"the worker of run {run.name} cannot be started: {error.strerror}") from error
     try:

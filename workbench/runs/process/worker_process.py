@@ -71,7 +71,7 @@ class Note:
         Raises
         ------
         OSError
-            If there is no such process.
+            If the process does not exist.
         """
         return cls(pid, _start_ticks(pid), mark, _machine())
 
@@ -269,7 +269,7 @@ class Worker:
                         self._child.stdin.close()
                 if self._drain is not None:
                     self._drain.join(KILL_TIMEOUT_S)
-                if self._reaped:  # otherwise keep the file: from it, a later process finds the remaining processes
+                if self._reaped:  # else keep the file: a later process uses it to find the remaining processes
                     with contextlib.suppress(OSError):
                         (self._run_dir / WORKER_FILE).unlink()
                 self._let_go()
@@ -311,7 +311,8 @@ def die_with_parent(*, keep_input: bool = False) -> None:
         If False, standard input is empty from now on.
     """
     # Open standard input a second time. Linux stores the receiver of the signal in the open file, and a child process
-    # shares each open file that it inherits; so a child's call would otherwise replace the receiver.
+    # shares each open file that it inherits. A child's call would therefore replace the receiver of a file that the two
+    # share.
     parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
     fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)

@@ -121,7 +121,7 @@ def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
         meeting = {"init_method": f"file://{run_dir / request.SCRATCH / 'ranks'}"}
     elif port is not None and reaper.MARK in os.environ:
         # The process that started the ranks serves the store: `workbench.runs.process.rank_launcher.serve_store`.
-        store = dist.TCPStore(rank_launcher.LOOPBACK, port, is_master=False)  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+        store = dist.TCPStore(rank_launcher.LOOPBACK, port, is_master=False)  # type: ignore[attr-defined]  # PyTorch does not export it explicitly
         meeting = {"store": store}
     dist.init_process_group(
         "nccl" if cuda else "gloo",
@@ -174,7 +174,7 @@ class _Ranks:
     def agree_options(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
         """Return the options with the same number of samples on all ranks, because each step needs all ranks.
 
-        The slowest rank determines the number. There is no time limit for the samples.
+        The slowest rank determines the number. The samples have no time limit.
         """
         import torch
         import torch.distributed as dist

@@ -91,7 +91,7 @@ def carry_out(log_dir: Path, run: Callable[[event_log.EventLog], None]) -> NoRet
 
 
 def compiler_of(config_text: str | None, name: str, transforms: Transforms = tuple) -> Compiler:
-    """Return a function that compiles a program under a config, or with unmodified Thunder if there is no config.
+    """Return a function that compiles a program under a config, or with unmodified Thunder if `config_text` is None.
 
     The config is read at once. The compiler is imported when the function is first called.
 
@@ -395,8 +395,8 @@ def _compile(
     from workbench.runs.measure import accuracy
 
     original, args, kwargs = build()
-    # These imports take seconds. They are after `build`, so that a program that cannot be built fails at once, and
-    # before the start of the compile phase, so that they do not count as compile time.
+    # These imports take seconds. They come after `build`, so that a program that cannot be built fails at once. They
+    # come before the start of the compile phase, so that they do not count as compile time.
     from workbench.compiler.api import proofs_of
     from workbench.compiler.fastpath import install
 
@@ -426,8 +426,8 @@ def _compile(
             compile_s=end_s - start_s,
             attributed=attributed,
             stages=shares,
-            # A plan runs only if it is proven to compute the same as the program or as the stock plan. So `proven` is
-            # False only if the stock plan itself differs from the program.
+            # A plan runs only if it is proven to compute the same as the program or as the stock plan. `proven` is
+            # therefore False only if the stock plan itself differs from the program.
             proven=all(proof.proven for proof in proofs) if proofs else None,
             rules=sorted({rule for proof in proofs for rule in proof.rules}),
         ),
@@ -445,7 +445,8 @@ def _thunders_own_stages(
     """Attribute the time outside of all observed stages to stages of Thunder, by means of Thunder's own time stamps.
 
     `thunder.compile_stats` contains the time stamps, in nanoseconds of `time.perf_counter_ns`. Stages between time
-    stamps are longer than the stages that the compiler reports to the observer. Unmodified Thunder reports no stages.
+    stamps are longer than the stages that the compiler reports to the observer. The time stamps are nevertheless
+    needed, because unmodified Thunder reports no stages.
     """
     stats = getattr(jitted, "_lc_cs", None)
     if stats is None:
