@@ -561,7 +561,8 @@ PROCESSES: list[tuple[list[str], str, int]] = [
 def abuse_process(at: int, seed: int, folder: Path) -> int:
     """Run one command line in a new process. Return its exit status. A fault raises an error.
 
-    The command line is entry `at` of `PROCESSES`. If there is no such entry, it is drawn by the seed.
+    The command line is entry `at` of `PROCESSES`. If `PROCESSES` has no entry `at`, the seed determines a random
+    command line.
     """
     line, streams, wanted = PROCESSES[at] if at < len(PROCESSES) else (_line(random.Random(seed)), "", None)
     before = _state(folder)

@@ -1,4 +1,4 @@
-"""Measure the error of predicted step times. They are computed from statement times of the stock plan (torch, CPU)."""
+"""Measure the error of step times that are predicted from the stock plan's statement times (torch, CPU)."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _of_two(op: str) -> bool:
 
 
 def cases() -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
-    """Yield each op with operands of each layout. If it has two, also yield it with one by rows and one by columns."""
+    """Yield each op with operands of each layout. Also yield binary ops with one operand by rows and one by columns."""
     pairs, singles = dict(PAIRS), dict(SINGLES)
     for each in OPS:
         name, function = f"{each} of random programs", of_random_programs(each)

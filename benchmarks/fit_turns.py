@@ -3,8 +3,8 @@
 All candidates of a model are compiled in one process, because step times from separate processes depend more on the
 machine's load than on the candidate. In each turn, each candidate takes one step. The order is random in each turn: if
 a candidate always followed similar ones, it could find their code in the processor's caches. The figure of a candidate
-is the median CPU time of its step. Two candidates are compared by the ratio of their times in each turn: its median and
-its quartiles. Peaks are those that `fit_pytorch` measured.
+is the median CPU time of its step. To compare two candidates, the ratio of their times is computed for each turn; the
+figures are the median and the quartiles of these ratios. Peaks are those that `fit_pytorch` measured.
 
 ``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--plot FILE.svg]``; FOLDER is the folder of `fit_pytorch`.
 All step times are written to ``turns.json`` in this folder. The plot has a panel for each model in ``turns.json``.

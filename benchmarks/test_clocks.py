@@ -1,10 +1,11 @@
 """Measure the overhead of clocks between statements in a step of `llama`, with the executor torch on the CPU.
 
-A turn takes three steps in random order: with a clock at each statement of the forward, with a clock at each statement
-of the backward, and without clocks. One process with one thread takes all steps, and times are its CPU seconds. Other
-load affects them only if it runs on the second hardware thread of the same core. Then a step takes a fifth longer. A
-tick takes twice as long, because it does little but read the machine's counter. To exclude such load, the overhead is
-a median over turns, and the time of a tick comes from the fastest quarter of steps.
+A turn takes three steps in random order. One step has a clock at each statement of the forward, one has a clock at each
+statement of the backward, and one has no clocks. One process with one thread takes all steps, and times are CPU seconds
+of this process. Other load affects these times only if it runs on the second hardware thread of the same core. Such
+load makes a step take a fifth longer. A tick, that is, one reading of a clock, takes twice as long, because it does
+little but read the machine's counter. To exclude such load, the overhead is a median over turns, and the time of a tick
+comes from the fastest quarter of steps.
 """
 
 from __future__ import annotations

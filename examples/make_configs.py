@@ -13,7 +13,7 @@ import workbench as wb
 
 
 def cheap(bench: wb.Workbench) -> dict[str, str]:
-    """Recompute what is saved and may be recomputed, but for products and attention."""
+    """Return choices that recompute each saved storage where this is legal, except matrix products and attention."""
     costly = ("linear", "scaled_dot_product")
     return {
         site.id: "recompute"
@@ -23,7 +23,7 @@ def cheap(bench: wb.Workbench) -> dict[str, str]:
 
 
 def main(folder: Path) -> None:
-    """Write them."""
+    """Write the configs into `folder`."""
     network, inputs = factory()
     alone = wb.open(network, *inputs)
     alone.choose(cheap(alone))

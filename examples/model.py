@@ -8,7 +8,7 @@ VOCABULARY, WIDTH, TOKENS, BATCH = 64, 32, 16, 4
 
 
 class Block(nn.Module):
-    """Attention and a gated MLP, each normed before and added to the residual stream."""
+    """Attention and a gated MLP, each with a norm before it, added to the residual stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class Block(nn.Module):
         self.gate, self.up, self.down = (nn.Linear(*shape) for shape in ((WIDTH, 64), (WIDTH, 64), (64, WIDTH)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` of shape (batch, tokens, width) in and out."""
+        """``x`` and the result have shape (batch, tokens, width)."""
         q, k, v = self.qkv(self.attention_norm(x)).chunk(3, dim=-1)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True))
         normed = self.mlp_norm(x)
@@ -25,7 +25,7 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """Returns the mean cross-entropy of the next tokens."""
+    """Embedding, blocks and head; the forward returns the mean cross-entropy of the next tokens."""
 
     def __init__(self, layers: int = 2) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class LanguageModel(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Loss of `tokens` against `targets`, both of shape (batch, tokens)."""
+        """Return the loss of `tokens` against `targets`, both of shape (batch, tokens)."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)
@@ -42,13 +42,13 @@ class LanguageModel(nn.Module):
 
 
 def model() -> LanguageModel:
-    """The same parameters each time, on every rank."""
+    """Return a model with the same parameters at each call and on every rank."""
     torch.manual_seed(0)
     return LanguageModel()
 
 
 def batch(step: int, rank: int = 0) -> tuple[Tensor, Tensor]:
-    """Tokens to learn from: they count up, from where chance says."""
+    """Return sequences that count up from a random token, and the same sequences shifted by one token as targets."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     first = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
     tokens = (first + torch.arange(TOKENS + 1)) % VOCABULARY
@@ -56,5 +56,5 @@ def batch(step: int, rank: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def factory() -> tuple[LanguageModel, tuple[Tensor, Tensor]]:
-    """For ``thunder-workbench plan examples/model.py:factory``."""
+    """Return the model and its inputs, for ``thunder-workbench plan examples/model.py:factory``."""
     return model(), batch(0)

@@ -17,20 +17,20 @@ from typing import Any
 
 
 def command(*given: str) -> dict[str, Any]:
-    """Return a command's output: one document, also where it refuses."""
+    """Return the JSON document that a command prints. If the command fails, the document has the error."""
     line = [sys.executable, "-m", "workbench.cli", *given, "--json"]
     return json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=False, text=True).stdout)
 
 
 def chosen(choices: dict[str, str]) -> list[str]:
-    """Choices as the command line takes them."""
+    """Return choices as arguments of the command line."""
     return [part for id, option in choices.items() for part in ("--choose", f"{id}={option}")]
 
 
 def proposal(
     sites: list[dict[str, Any]], kept: dict[str, str], seen: set[str], draw: random.Random
 ) -> dict[str, str] | None:
-    """One to three sites turned to another legal option, as not tried before; None if all of them were."""
+    """Return untried choices that change one to three sites to another legal option; None if all were tried."""
     free = [(s["id"], o) for s in sites for o in s["options"] if o != s["choice"] and o not in s["illegal"]]
     drawn = (draw.sample(free, min(len(free), draw.randint(1, 3))) for _ in range(100))
     rest = (turned for count in (1, 2, 3) for turned in itertools.combinations(free, count))
@@ -39,7 +39,7 @@ def proposal(
 
 
 def verdict(run: dict[str, Any], kept_bytes: int) -> tuple[bool, str]:
-    """Return whether to keep the run, and why: ``against`` has the kept one; a peak is lower by 0.1 % or more."""
+    """Return whether the run's choices are better than the kept choices, and why. A peak is lower from 0.1 % on."""
     if not run["ok"] or not run["accuracy"]["bitwise"]:
         return False, run["error"] or "other bits than unmodified Thunder's"
     kept = next(iter(run["against"].values()))["verdict"]

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def saved_bytes(run: Callable[..., torch.Tensor], parameters: list[torch.Tensor]) -> int:
-    """Return what one forward keeps for the backward: storages that are neither parameters nor inputs."""
+    """Return the bytes of the storages that one forward saves for the backward, without parameters and inputs."""
     inputs = batch(0)
     known = {tensor.untyped_storage().data_ptr() for tensor in (*parameters, *inputs)}
     found: dict[int, int] = {}
@@ -34,7 +34,7 @@ def saved_bytes(run: Callable[..., torch.Tensor], parameters: list[torch.Tensor]
 
 
 def train(network: LanguageModel, run: Callable[..., torch.Tensor], steps: int) -> list[float]:
-    """Losses of some steps; `run` is called as the network is."""
+    """Train `network`, and return the loss of each step. `run` is the network itself, or the compiled network."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
     losses = []
     for step in range(steps):

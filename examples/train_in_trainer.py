@@ -18,22 +18,22 @@ VOCABULARY, TOKENS, BATCH = 64, 8, 2
 
 
 def llama() -> LlamaForCausalLM:
-    """A small Llama, the same each time."""
+    """Return a small Llama with the same parameters at each call."""
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": VOCABULARY}
     return LlamaForCausalLM(LlamaConfig(num_attention_heads=2, num_key_value_heads=2, use_cache=False, **shape))
 
 
 def rows(count: int) -> list[dict[str, torch.Tensor]]:
-    """Sequences that count up from where chance says."""
+    """Return sequences that count up from a random token."""
     first = torch.randint(VOCABULARY, (count, 1), generator=torch.Generator().manual_seed(0))
     tokens = (first + torch.arange(TOKENS)) % VOCABULARY
     return [{"input_ids": row, "labels": row} for row in tokens]
 
 
 def train(model: nn.Module, steps: int) -> list[float]:
-    """Losses of some steps."""
-    # Else the Trainer asks for a sum as loss: other statements than those that the config was made for.
+    """Train the model, and return the logged losses."""
+    # If this were True, the Trainer would request a summed loss, and the statements would not fit the config.
     model.accepts_loss_kwargs = False
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def train(run: Callable[..., torch.Tensor], parameters: list[torch.nn.Parameter], steps: int) -> list[float]:
-    """Losses of some steps, averaged over the ranks; each rank has batches of its own."""
+    """Train, and return the loss of each step, averaged over the ranks. Each rank has its own batches."""
     optimizer = torch.optim.SGD(parameters, lr=0.5)
     losses = []
     for step in range(steps):
@@ -33,7 +33,7 @@ def train(run: Callable[..., torch.Tensor], parameters: list[torch.nn.Parameter]
 
 
 def main() -> None:
-    """Train twice from the same start; the first rank says what came of it."""
+    """Train twice from the same start. The first rank prints the losses."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default=HERE / "choices_on_ranks.py", type=Path)
     parser.add_argument("--steps", default=5, type=int)
@@ -43,7 +43,7 @@ def main() -> None:
     replicated = DistributedDataParallel(model())
     expected = train(replicated, list(replicated.parameters()), given.steps)
 
-    # Each rank holds its shard of every parameter: the optimizer steps these.
+    # Each rank holds only its shards of the parameters, and the optimizer updates the shards.
     fast = wb.load(given.config).jit(model())
     shards = list(fast.parameters())
     losses = train(fast, shards, given.steps)

@@ -20,7 +20,7 @@ class Device(enum.StrEnum):
 
 
 def executor_name(value: str) -> str:
-    """Return `value` if it is the name of an executor; otherwise raise typer's error for bad usage."""
+    """Return `value` if it is the name of an executor; if it is not, raise typer's error for bad usage."""
     if value not in executor_names():
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, executor_names()))}.")
     return value

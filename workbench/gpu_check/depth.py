@@ -30,7 +30,7 @@ _REHEARSED_POLICIES = ("stock", "weight 0, cut every 4, shared")
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
     """Yield a step for each depth under each policy, and then a step for each policy.
 
-    The latter computes the exponent with which the policy's compile time grows with depth.
+    The step for a policy computes the exponent with which the policy's compile time grows with depth.
     """
     layers = conditions.size(LAYERS, _REHEARSED)
     for count in layers:

@@ -1,4 +1,4 @@
-"""Part `copies`: run PyTorch's own optimizers, which write in place, under each policy of sets and fences."""
+"""Part `copies`: run PyTorch's in-place optimizers under each policy for nvFuser's `set` operations and for fences."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ POLICIES = ("always", "never", "direct_only", "alias_aware")
 FENCES = ("keep", "drop")
 SETTINGS = {"size": 2048, "parameters": 8}
 _FIRST = (("always", "keep"), ("alias_aware", "drop"))
-"""Options of the first steps: Thunder's default, and the options that leave out as many sets and fences as is legal.
-"""
+"""Options of the first steps: Thunder's default, and the options with the fewest legal `set` operations and fences."""
 _ALIASES = ("return_source", "two_destinations", "swap")
 _OPTIONS = RunOptions(samples=20, clocks=False)
 
@@ -55,7 +54,7 @@ def _optimizer(
     }
     same = {"compile_s": None, "step_s": None, "bitwise": None}
     if conditions.rehearse:
-        # On a CPU there are no sets, so all policies run the same code, and one run is enough.
+        # Code for a CPU has no `set` operations, so all policies run the same code, and one run is enough.
         if results:
             return {**figures, **same}
         bench = runs.open_program(conditions, program, size=size, parameters=parameters)
@@ -80,7 +79,7 @@ def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Fig
     except ChoiceError as error:
         return {"refused": str(error), "step_s": None, "bitwise": None}
     if conditions.rehearse:
-        # On a CPU there are no sets, so a run would check nothing.
+        # Code for a CPU has no `set` operations, so a run would check nothing.
         return {"refused": "", "step_s": None, "bitwise": None}
     assert bench is not None, "it is a GPU's"
     run = runs.run_to_end(bench, _OPTIONS)

@@ -24,7 +24,7 @@ from workbench.gpu_check.parts import RESULTS
 from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
 
 _SMALL_S = 45.0
-"""Limit of a step with a small program, which takes a few seconds."""
+"""Limit of a step with a small program. Such a step takes a few seconds."""
 _MOST_OFF_SHARE, _MOST_RESERVED_OFF_SHARE = 0.01, 0.02
 _LEAST_HIDDEN_SHARE = 0.8
 EVENTS_FOLDER = "allocator_events"

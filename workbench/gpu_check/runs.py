@@ -87,7 +87,7 @@ def memory_of(run: Run) -> Figures:
 def fault_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
     """Return an entry ``wrong`` with reasons if the results, the peak or attributed compile times are not as required.
 
-    Otherwise return an empty dict.
+    If all of them are as required, return an empty dict.
     """
     found = []
     if not run.ok:

@@ -92,7 +92,7 @@ def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
     Raises
     ------
     DeviceError
-        If there is no GPU and the check is not a rehearsal.
+        If no GPU is attached and the check is not a rehearsal.
     """
     if rehearse:
         return Conditions(device="cpu", executor="torch", rehearse=True, folder=folder)
@@ -177,7 +177,7 @@ def run_check(
     RunError
         If the folder cannot be used, or `only` names an unknown part.
     DeviceError
-        If there is no GPU and the check is not a rehearsal.
+        If no GPU is attached and the check is not a rehearsal.
     """
     wanted = choose_parts(only, parts)
     folder = folder.resolve()
@@ -341,7 +341,7 @@ def run_slot(
 ) -> dict[str, Any]:
     """Ask the questions of `SLOT` in their order, for a number of minutes.
 
-    No step begins that cannot end within the time.
+    A step begins only if its time limit ends within the slot.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: starting processes, imports, opening programs, compiling, and measuring."""
+"""Time of a step by kind: starting processes, imports, opening programs, compiling, and measuring."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ class CatalogueEntry:
     module : str
         The file's name without ``.py``.
     parallel : str
-        How ranks share the program, one of `workbench.core.config.PARALLEL`; empty if a single process runs it.
+        Kind of sharing among ranks, one of `workbench.core.config.PARALLEL`; empty if a single process runs the
+        program.
     stand_in : callable
         A function with the factory's parameters and docstring, but without its body.
     """

@@ -364,7 +364,7 @@ class _DigestWriter:
     ----------
     kinds : set of type, optional
         Classes of a program's objects, from `program_digest`. If a library keeps a cache by class, only the cache's
-        entries for these classes are digested, because other programs in the process may add entries for their classes.
+        entries for these classes are digested. Other programs in the process may add entries for their own classes.
     """
 
     def __init__(self, kinds: frozenset[type | str] | None = None, *, in_library: bool = False) -> None:
@@ -438,7 +438,7 @@ class _DigestWriter:
         self._say(sorted(_DigestWriter(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
     def _is_of_another(self, key: Any) -> bool:
-        """Return whether a key in a library's cache is a library's class of which the program has no object."""
+        """Return whether a key in a library's cache is a library class without objects in the program."""
         if self._kinds is None or not self._in_library:
             return False
         if isinstance(key, type):

@@ -149,7 +149,7 @@ class _ModeTurn:
         self._same = outside is not None and outside.with_modes(self._modes) == outside
         if self._same:
             return
-        # Leave the outer turn first. Otherwise two threads, each in an outer turn, could wait for each other.
+        # Leave the outer turn first, because two threads that stay in their outer turns could wait for each other.
         if outside is not None:
             _turns.leave()
         try:

@@ -77,7 +77,7 @@ def find(name: str) -> Factory:
     Raises
     ------
     ProgramError
-        If there is no such factory; the message lists the existing factories.
+        If no factory has this name; the message lists the existing factories.
     """
     _stand_in(name)
     if name not in _FACTORIES:

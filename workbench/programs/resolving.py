@@ -127,9 +127,9 @@ def resolve(
     Raises
     ------
     ProgramError
-        If there is no such program, or it cannot be made; the message names the wrong value and lists the legal values.
+        If the program does not exist or cannot be made; the message names the wrong value and lists the legal values.
     DeviceError
-        If there is no such device.
+        If the device does not exist.
     """
     if isinstance(model_or_fn_or_name, str | Path):
         if kwargs:
@@ -149,7 +149,7 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
     Parameters
     ----------
     name : str
-        A built-in name, or ``file.py:factory``. In the latter case the file is executed.
+        A built-in name, or ``file.py:factory``. For ``file.py:factory``, the file is executed.
     settings : mapping
 
     Raises

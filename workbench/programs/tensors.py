@@ -76,7 +76,7 @@ def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
     state = find_tensors(original).tensors
     if isinstance(compiled, torch.nn.Module):
         # A transform may replace parameters, so take the compiled module's tensors first. Then add the original's other
-        # tensors, except those that the compiled module, if it is a wrapper, has under its own names.
+        # tensors. A wrapper module may have some of them under its own names; leave these out.
         own = dict([*compiled.named_parameters(), *compiled.named_buffers()])
         same = {id(tensor) for tensor in own.values()}
         state = {**own, **{n: t for n, t in state.items() if n not in own and id(t) not in same}}

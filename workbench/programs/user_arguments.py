@@ -37,7 +37,7 @@ def inputs_of(
     Raises
     ------
     ProgramError
-        If the user gave an option whose name is also a parameter of the program, so that the user may mean either; or
+        If the user gave an option whose name is also a parameter of the program, because the user may mean either. Also
         if an input is given twice.
     """
     kwargs = {} if kwargs is None else kwargs

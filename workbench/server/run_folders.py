@@ -35,7 +35,7 @@ class RunFolders:
         sessions : iterable of dict
             Jupyter's sessions. The ``path`` of each is the path of its notebook, relative to the root.
         pids : iterable of int
-            Process ids of kernels on this machine, whose working folders are searched.
+            Process ids of kernels on this machine. The working folders of these kernels are searched.
         """
         for session in sessions:
             folder = (self._root / str(session.get("path", "")).lstrip("/")).parent

@@ -28,7 +28,7 @@ class Gpu:
 
 
 def attached_gpus() -> tuple[Gpu, ...]:
-    """Return all GPUs in the driver's order; empty if there is no driver or GPU, or if the driver fails."""
+    """Return all GPUs in the driver's order; empty if the driver or a GPU is missing, or if the driver fails."""
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError:
