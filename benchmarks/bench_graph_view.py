@@ -64,8 +64,10 @@ async ([down, by]) => {{
   return {{ frames: between, "frames by the browser": begun, drawing }};
 }}
 """
-"""Three lists of milliseconds. ``frames`` are between two frames, by the page's clock when its code runs. ``frames by
-the browser`` are between the start times that the browser reports. ``drawing`` is the time to draw each frame."""
+"""Script that pans or zooms for 130 frames, and returns three lists of milliseconds.
+
+``frames`` has the times between two frames by the page's clock, which the page's code reads. ``frames by the browser``
+has the times between the start times that the browser reports. ``drawing`` has the time to draw each frame."""
 
 _CLICK = f"""
 async (rounds) => {{

@@ -39,7 +39,7 @@ def proposal(
 
 
 def verdict(run: dict[str, Any], kept_bytes: int) -> tuple[bool, str]:
-    """Return whether the run's choices are better than the kept choices, and why. A peak is lower from 0.1 % on."""
+    """Return whether the run's choices are better than the kept ones, and why. A peak counts as lower from 0.1 % on."""
     if not run["ok"] or not run["accuracy"]["bitwise"]:
         return False, run["error"] or "other bits than unmodified Thunder's"
     kept = next(iter(run["against"].values()))["verdict"]

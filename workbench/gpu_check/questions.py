@@ -167,7 +167,7 @@ def _long(conditions: Conditions, layers: int, made: Mapping[str, str] | None = 
 
 
 def _too_deep(conditions: Conditions, layers: int, _: Known) -> Figures:
-    """Run a depth that does not fit in memory according to the predictions. The step is wrong if the depth fits."""
+    """Run more layers than fit in memory according to the predictions. The step is right only if memory runs out."""
     bench = _long(conditions, layers)
     run = runs.finish_run(bench, runs.QUICK)
     fault = ""
@@ -186,7 +186,7 @@ def _too_deep(conditions: Conditions, layers: int, _: Known) -> Figures:
 def _chosen(
     conditions: Conditions, question: int, subject: str, layers: int, made: Mapping[str, str] | None, _: Known
 ) -> Figures:
-    """Run a stack under the choices that were written down with its predictions."""
+    """Run a stack of layers under the choices that are stored with the predictions for this stack."""
     if made is None:
         made = written_choices(question).get(subject, None if "fit" in subject or question == 3 else {})
         if made is None:

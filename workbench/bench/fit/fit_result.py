@@ -74,7 +74,7 @@ class UnsavedStorage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NextChoice:
-    """A change of one storage's option that could follow a fit, with its effect.
+    """One further choice after a fit: a different option for one storage, with its effect.
 
     Attributes
     ----------

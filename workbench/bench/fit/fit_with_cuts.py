@@ -39,7 +39,7 @@ class FitterWithCuts:
     """Like a `Fitter`, but also tries a few other sets of cuts between fusions.
 
     If `using` does not contain ``cuts``, no other cuts are tried, and the results are those of `Fitter`. The added
-    seconds of a result are the difference from the plan with only the choices made by hand.
+    seconds of a result are relative to the plan that has only the choices made by hand.
 
     Parameters
     ----------

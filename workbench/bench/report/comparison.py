@@ -415,7 +415,7 @@ def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) ->
 def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
     """Return all statements in the baseline's order.
 
-    A statement that the baseline lacks comes after the statement that precedes it in its own column.
+    If the baseline lacks a statement, the statement comes after its predecessor in its own column.
     """
     tables = [{each.key: each for each in column.statements or ()} for column in columns]
     order: list[str] = []

@@ -643,7 +643,8 @@ def _run_in_double(
 def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
     """Return, for each tensor, the largest absolute error of eager PyTorch against double precision.
 
-    Such errors come from rounding. They are large if large terms cancel, in whatever order the terms are added.
+    Such errors come from rounding. If large terms cancel, these errors are large, whatever the order in which the terms
+    are added.
     """
     errors: dict[str, float] = {}
     for name, entry in double.items():

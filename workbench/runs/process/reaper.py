@@ -1,4 +1,4 @@
-"""End all processes of a run and delete its temporary files, in a separate program that a busy kernel does not delay.
+"""End a run's processes and delete its temporary files, in a separate program that a busy Jupyter kernel cannot delay.
 
 The work needs about a thousand accesses to ``/proc``. In a kernel with a busy cell, each access and each deletion of a
 file would wait some milliseconds for the interpreter's lock. A separate process has a lock of its own. This program
