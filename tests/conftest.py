@@ -94,8 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Freeze all present objects, so that later garbage collections, also pytest's last one, do not visit them."""
-    # pytest adds its handlers to loggers that do not propagate, such as PyTorch's compile log. If this log has a
-    # handler, PyTorch formats all its messages. So let it propagate.
+    # pytest adds its handlers to loggers that do not propagate, such as PyTorch's compile log. With a handler, PyTorch
+    # would format all messages of this log. Let the log propagate, so that it gets no handler.
     logging.getLogger("torch.__trace").propagate = True
     gc.collect()
     gc.freeze()

@@ -59,7 +59,7 @@ def in_part(items: list[pytest.Item], part: str) -> tuple[list[pytest.Item], lis
     ----------
     items : list of pytest.Item
     part : str
-        ``K/N``: each N-th of the sorted files, from the K-th file on. So N runs with different K run each test once.
+        ``K/N``: each N-th of the sorted files, from the K-th file on. The runs with K from 1 to N run each test once.
     """
     which, _, parts = part.partition("/")
     if not (which.isdecimal() and parts.isdecimal() and 1 <= int(which) <= int(parts)):

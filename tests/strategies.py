@@ -110,8 +110,8 @@ class RandomProgram:
     lines : tuple of str
     returned : tuple of str
     shared : str
-        What the last input is: the first input (``same``), the first row of the first input (``row``), or a tensor with
-        its own storage (empty).
+        The last input: the first input again (``same``), the first row of the first input (``row``), or a tensor with a
+        storage of its own (empty).
     input_seed : int
         Seed of the inputs' values.
     """

@@ -249,7 +249,7 @@ def test_the_compiler_names_no_lever_and_no_executor(path: Path) -> None:
 
 
 def names_in(path: Path, names: str) -> set[str]:
-    """Return which of the names a file has as a whole string, or as the beginning of an id; ignore docstrings."""
+    """Return those names that a file has as a whole string, or as the beginning of an id. Docstrings do not count."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]

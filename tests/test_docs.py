@@ -116,7 +116,7 @@ def test_commands_on_the_pages_exist_with_their_options() -> None:
 def test_names_of_a_bench_on_the_pages_exist() -> None:
     texts = [*pages(), ROOT / "README.md"]
     used = {(page.name, name) for page in texts for name in re.findall(r"(?<![.\w])bench\.([a-z_]+)", page.read_text())}
-    # `dir` lacks attributes that `__init__` sets. They are in `co_names`.
+    # `dir` of a class lacks the attributes that `__init__` sets. Their names are in `co_names` of `__init__`.
     known = {name for kind in (Workbench, PartsBench) for name in (*dir(kind), *kind.__init__.__code__.co_names)}
     assert len(used) > 50
     assert [(page, name) for page, name in sorted(used) if name not in known] == []

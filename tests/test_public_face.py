@@ -60,7 +60,7 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
 def test_commands_without_pytorch_do_not_import_it(typed: str, status: int) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "workbench.cli", *typed.split()]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    # The command runs in a child process, which reports its imports on the same stream. So the check includes them.
+    # The check includes the imports of the command's child process, because it reports them on the same stream.
     imported = {
         line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "import time:" in line
     }

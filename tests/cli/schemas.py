@@ -21,7 +21,7 @@ def schema(command: str) -> Any:
 
 
 def held(command: str, document: Any, way: int = 0) -> None:
-    """Check a document against the alternative with index `way` of its command's schema. It must describe each key."""
+    """Assert that a document fits alternative `way` of its command's schema, and that the schema describes each key."""
     jsonschema.validate(document, schema(command))
     jsonschema.validate(document, schema(command)["anyOf"][way])
     assert undescribed(document, schema(command)["anyOf"][way]) == []

@@ -1,4 +1,4 @@
-"""A sample of the malformed config files and command lines that `benchmarks/abuse_cli.py` tries."""
+"""Malformed config files and command lines do no harm. `benchmarks/abuse_cli.py` tries many more of them."""
 
 import collections
 from pathlib import Path

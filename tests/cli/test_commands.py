@@ -1,4 +1,4 @@
-"""The command line `thunder-workbench`: tables for people, JSON for programs, exit status, one line for each error."""
+"""`thunder-workbench` prints tables or JSON, reports an error in one line, and returns the right exit status."""
 
 import importlib.util
 import json
@@ -65,7 +65,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Return a function that runs a command line in an empty folder. It returns exit status, output and errors."""
+    """Return a function that runs a command line in an empty folder, and returns exit status, output and errors."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:

@@ -98,7 +98,7 @@ def test_a_reported_status_stays_even_if_the_process_then_crashes(status: int, t
 
 
 def test_a_background_process_of_the_command_is_not_waited_for(tmp_path: Path) -> None:
-    # The command forks a background process. It sleeps longer than `outcome` waits for the command.
+    # The command forks a background process, which sleeps longer than `outcome` waits for the command.
     body = "os.fork() or (os.close(1), os.close(2), time.sleep(150), os._exit(0)); os._exit(3)"
     assert outcome(body, tmp_path)[0] == 1
 
@@ -218,7 +218,7 @@ def test_if_the_reader_closes_the_pipe_the_command_ends_silently(
 
 
 def test_if_the_reader_closes_the_pipe_the_help_ends_silently(tmp_path: Path) -> None:
-    """The command prints by `typer.echo`, as the help does, after the reader has ended."""
+    """After the reader has ended, the command prints by `typer.echo`, which the help uses too."""
     body = "time.sleep(0.5); import typer; typer.echo('x')"
     assert redirected(body, tmp_path, "| true; exit ${PIPESTATUS[0]}") == (141, "", "")
 

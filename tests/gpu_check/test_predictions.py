@@ -68,8 +68,8 @@ def test_transfers_are_hidden_while_other_work_runs() -> None:
 
     copy, back = "Memcpy DtoH (Device -> Pinned)", "Memcpy HtoD (Pinned -> Device)"
     kernels = [work("a", 0, 4), work("b", 2, 5), work(copy, 1, 3), work(back, 4, 8), work("Memcpy DtoD", 7, 8)]
-    # Other work runs during the whole first copy, which takes 2 s. Of the second copy, which takes 4 s, it runs during
-    # the first second and the last one.
+    # The first copy takes 2 s, and other work runs during all of it. The second copy takes 4 s, and other work runs
+    # during its first second and its last second.
     assert large_layers.hidden_share(kernels) == pytest.approx(4 / 6)
     assert large_layers.hidden_share([work("a", 0, 4)]) is None
 

@@ -69,7 +69,7 @@ def test_the_predicted_peak_of_an_mlp_equals_the_recorded_peak_to_the_byte() -> 
 
 @pytest.mark.slow
 def test_the_predicted_peak_of_a_llama_is_within_the_tolerance() -> None:
-    """Measured minus predicted is the unused rest of a freed block: PyTorch reuses the block without splitting it."""
+    """The measured peak is larger by the unused rest of a freed block, which PyTorch reuses without splitting it."""
     bench = planned("llama", layers=2, dim=512, heads=8, sequence=256)
     measured = recorded("main", "run, float32")
     assert abs(bench.plan.peak_bytes / measured - 1) < MOST_OFF_SHARE

@@ -103,9 +103,9 @@ class Regions:
     Parameters
     ----------
     compiled : bool
-        Whether Inductor compiles the regions. Otherwise they run as PyTorch functions.
+        Whether Inductor compiles the regions. If false, they run as PyTorch functions.
     one_by_one : bool
-        Whether each region is compiled when it first runs. Otherwise, the context manager `together` compiles them.
+        Whether each region is compiled when it first runs. If false, `together` compiles the regions of its block.
     """
 
     def __init__(self, *, compiled: bool, one_by_one: bool) -> None:

@@ -431,7 +431,7 @@ def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | N
         kind, what = "refused by the proof", str(error)
     except NoCppError:
         raise
-    except Exception:  # noqa: BLE001  # whatever it is, it is reported
+    except Exception:  # noqa: BLE001  # any error is reported
         kind, what = "error", traceback.format_exc(limit=-6)
     if counts is not None:
         counts[f"plans without choices: {kind}" if not choices else f"cases {kind}"] += 1
@@ -439,7 +439,7 @@ def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | N
 
 
 def minimal(subject: Subject, found: Found) -> Found:
-    """Return a wrong case after removing each choice without which its results are still wrong."""
+    """Return a wrong case after removing all choices that its wrong results do not need."""
     for id in list(found.choices):
         fewer = {other: option for other, option in found.choices.items() if other != id}
         try:

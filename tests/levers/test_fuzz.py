@@ -1,4 +1,4 @@
-"""The fuzz run of `fuzz.py`: a few of its cases in each mode, its report of a wrong plan, and how it resumes."""
+"""A few cases of `fuzz.py` have right results in each mode. The fuzz run reports a wrong plan, and can resume."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def fusions(plan: Plan) -> int:
 
 
 def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
-    """Return the plan with the regions that Thunder's partition gives, which are not merged."""
+    """Return the plan with the regions as Thunder's partition gives them, without merging any."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executors, "merge_regions", apart)
         return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)
@@ -153,7 +153,7 @@ def test_no_region_moves_past_an_in_place_write() -> None:
 
 
 def test_a_region_that_writes_in_place_does_not_move() -> None:
-    """The last region does not read the matmul's result. It writes memory that the matmul reads, so it must stay."""
+    """The last region does not read the matmul's result, but writes memory that the matmul reads, so it must stay."""
 
     def written(made: dict[str, Any]) -> Any:
         return prims.mul(made["0"], prims.copy_(made["x"], made["kept"], grad_enabled=False))

@@ -1,7 +1,7 @@
-"""Results under choices are compared with eager PyTorch and unmodified Thunder. For these programs, the two differ.
+"""The two references, eager PyTorch and unmodified Thunder, differ only for programs that Thunder gets wrong.
 
-If a later Thunder gives right results for a program, its test fails. Then remove the program. Larger programs are
-in `test_known_wrong_results.py`.
+If a later Thunder gives right results for one of these programs, the program's test fails. Then remove the program.
+Larger programs are in `test_known_wrong_results.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ EXHIBITS = {
     "what the backward reads is written in place": RandomProgram(
         (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
     ),
-    # The scalar and the matrix have different data types. Thunder fails to sum the scalar's gradient, which keeps the
-    # shape of the matrix, and adds the gradient of the other output to each element. Without another output, autograd
-    # sums the gradient at the end, so the fault is not visible.
+    # The scalar and the matrix have different data types. Thunder does not sum the scalar's gradient, so the gradient
+    # keeps the shape of the matrix. Thunder then adds the gradient of the other output to each element. Without another
+    # output, the fault is not visible, because autograd sums the gradient at the end.
     "a scalar of one data type multiplies a matrix of another": RandomProgram(
         (Input("x0", (), "float32", requires_grad=True), Input("x1", (8, 8), "float64", requires_grad=True)),
         ("v0 = x0 + x0", "v1 = (v0 * x1).mean()"),

@@ -91,7 +91,7 @@ def row(name: str, *, fusions: bool = False) -> dict[str, Any]:
             found["fusions"] = bench.plan.census.count
     except WorkbenchError as error:
         found["reason"] = str(error)
-    except Exception as error:  # noqa: BLE001  # what no refusal was foreseen for is a row of the table, too
+    except Exception as error:  # noqa: BLE001  # an unexpected error is a row of the table, too
         found["reason"] = f"{type(error).__name__}: {error}"
     return {**found, "cpu_s": round(time.process_time(), 1)}
 

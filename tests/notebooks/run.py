@@ -53,7 +53,7 @@ class Session:
         self.notebook = notebook
         self.peak_bytes = 0
         self._client = client
-        # Jupyter's child process is not a forked kernel, but the client that requested the kernel. So ask the kernel.
+        # Jupyter's child process is not the forked kernel, but a client that requested it. Ask the kernel for its id.
         pid = self.value("__import__('os').getpid()") if forked else client.km.provisioner.process.pid
         self._kernel = psutil.Process(pid)
 
@@ -99,8 +99,8 @@ class Session:
 def environment() -> dict[str, str]:
     """Return the environment variables for kernels.
 
-    They silence PyTorch's profiler. Otherwise, if a notebook imports PyTorch before the workbench, the profiler would
-    print a note that no GPU was found.
+    They silence PyTorch's profiler. Without them, the profiler would print that no GPU was found if a notebook imports
+    PyTorch before the workbench.
     """
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
 

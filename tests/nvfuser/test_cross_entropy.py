@@ -1,4 +1,4 @@
-"""Plans of cross-entropy losses that nvFuser's `cross_entropy` does not support: with sums, weights, no reduction."""
+"""Cross-entropy losses that nvFuser's `cross_entropy` does not support, such as sums, get right plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of `set` nodes, which copy a tensor, in nvFuser's definitions: for each program under each policy."""
+"""Under each policy, a program's nvFuser definitions have a known number of `set` nodes, which copy a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects and names that can be opened as programs, and the messages that refuse all other objects and names."""
+"""Objects and names of programs can be opened. All other objects and names are refused with the reason."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A sample of the damaged folders and misbehaving programs that `benchmarks/bench_abuse_runs.py` tries."""
+"""Damaged folders and misbehaving programs cause no fault. `benchmarks/bench_abuse_runs.py` tries many more."""
 
 from __future__ import annotations
 

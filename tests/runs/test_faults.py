@@ -78,8 +78,8 @@ def test_a_program_that_never_releases_the_interpreter_lock_is_ended_in_time(tmp
 def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
     """Start workers in groups of `together`, and kill each at a random moment. Return the number of kills by phase.
 
-    The first group lives until all its runs time steps. This time is the range of the random moments. Each worker
-    compiles for at least 2 s, so that some are killed during compilation.
+    The first group lives until all its runs time steps. The random moments are within 1.1 times the seconds that this
+    takes. Each worker compiles for at least 2 s, so that some workers are killed during compilation.
     """
     draw = random.Random(0)
     phases: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""A run whose steps are interleaved with those of other variants, and a snapshot of a step's allocations."""
+"""A run can interleave its steps with those of other variants, and record a snapshot of a step's allocations."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def test_compilations_of_a_run_are_reused_for_references_and_variants(
     monkeypatch.setattr(worker, "_phase", seen.phase)
     monkeypatch.setattr(worker, "fusions_of", lambda device: seen)
     worker.run_program(run.run_dir, event_log.EventLog(tmp_path / "events.jsonl"))
-    # While compilation is measured, fusions are cached and not shared. While steps are timed, neither.
+    # While compilation is measured, fusions are cached but not shared. While steps are timed, fusions are neither
+    # cached nor shared.
     assert seen.phases == {"build": "", "compile": "kept", "warmup": "", "time": "", "accuracy": ""}
     assert compiled_for == ["shared", "shared"]
 
@@ -159,7 +160,8 @@ def test_live_values_are_reported_for_prediction_and_measurement(run: Run) -> No
     assert sum(each["bytes"] for each in predicted) <= memory["predicted_peak_bytes"]
     in_all = memory["baseline_bytes"] + sum(each["bytes"] for each in measured)
     assert in_all == memory["measured_peak_bytes"]
-    # A value in both lists has the same size. Not all are in both: the lists may name different values of a storage.
+    # A value in both lists has the same size. Some values are in one list only, because the lists may name different
+    # values of a storage.
     sizes = {each["value"]: each["bytes"] for each in predicted}
     both = [each for each in measured if each["value"] in sizes]
     assert len(both) > len(measured) / 2

@@ -1,4 +1,4 @@
-"""Listing, finding, naming, pinning and deleting the runs in the folder of runs."""
+"""Runs in the folder of runs can be listed, found, named, pinned and deleted, even if one of them is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step times: coverage of confidence intervals, random interleaving of variants, and launch-bound steps."""
+"""Intervals of step times contain the true median as often as stated. Variants are interleaved in random order."""
 
 from __future__ import annotations
 

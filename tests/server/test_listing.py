@@ -1,4 +1,4 @@
-"""The server lists the runs of all kernels. A page gets changes since its last request, and unreadable folders."""
+"""The server lists the runs of all kernels and unreadable folders. A page gets the changes since its last request."""
 
 from __future__ import annotations
 

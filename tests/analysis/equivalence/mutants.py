@@ -342,7 +342,7 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def dropped(step: Step, rng: random.Random) -> bool:
-    """Delete a copy or a fence. Its readers then read the copy's destination, or the inputs of the fence."""
+    """Delete a copy or a fence. Readers of its result then read the copy's destination or the fence's inputs."""
     fitting = [place for place in places(step) if place.bsym.sym.name in ("copy_", "update_aliases")]
     if not fitting:
         return False

@@ -29,9 +29,10 @@ _KINDS = {"copy_": Kind.COPY, "update_aliases": Kind.FENCE, "wait": Kind.WAIT}
 def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "") -> Graph:
     """Build a graph from lines such as ``t = tanh($x)``. A ``$`` marks each value that is read.
 
-    In ``v in 0 = view($t, 4)``, the result shares the memory of the first value that is read. In ``a, b in -,~0 = …``,
-    the text after ``in`` gives the memory of each result. ``r in 0 = expand($t, (4, 4)) from 4;4,4;0,1;0`` only moves
-    elements; its index map comes after ``from``.
+    ``in`` gives the memory of each result: ``-`` is memory of its own, ``0`` is the memory of the first ``$``, and
+    ``~0`` is that of the first result. In ``v in 0 = view($t, 4)``, the result therefore shares the memory of ``t``.
+    ``from`` gives the index map of a statement that only moves elements: ``r in 0 = expand($t, (4, 4)) from
+    4;4,4;0,1;0``. `workbench.compiler.trace.canonical_text` defines both notations.
 
     ``take x, w`` names the arguments. ``return y`` ends the forward. After it, ``hand t, x`` (or ``hand t as u``) names
     the values that the forward passes to the backward. ``cotangent dy`` names the incoming gradient. ``gradients g, -``

@@ -115,7 +115,7 @@ def test_no_combination_is_faster_under_any_limit(small: Small, seed: int) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("small", [residual], indirect=True)
 def test_recomputing_and_offloading_together_are_faster_than_either_alone(small: Small) -> None:
-    # The forward's compute can hide the transfer of one storage, but not of two. So can the backward's compute.
+    # In the forward and in the backward, compute can hide the transfer of one storage, but not of two.
     seconds = np.full(len(small.work.graph.statements), 0.1)
     rates = OptionRates(seconds=seconds, offload_bytes_per_s=16384 / 0.8, hides=True)
     every = small.chooser(rates)

@@ -33,9 +33,9 @@ WIDTH = 64
 def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgram, NDArray[np.float64]]:
     """Return a random program for the solver, and the bytes of its choices.
 
-    If `same`, all layers are equal, and the choices of a layer share recomputed statements. Otherwise, layers may
-    differ in costs, in bytes, and in whether choices share statements; choices free bytes at different statements; and
-    of the first two choices of a layer, at most one can be made.
+    If `same`, all layers are equal, and the choices of a layer share recomputed statements. If not, layers may differ
+    in costs, in bytes, and in whether their choices share statements. Choices then free bytes at different statements,
+    and the first two choices of a layer exclude each other.
     """
     draw = np.random.default_rng(seed)
     costs, sizes = (np.tile(draw.permutation(6)[:EACH] + 1.0, layers) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Reasons why a fusion ends: for each statement next to the fusion, the reason why it is not in the fusion."""
+"""Each statement next to a fusion has the reason why the fusion does not include the statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The census of a plan's fusions: their number, the number of unique fusions, and groups of equal fusions."""
+"""The census counts the fusions and the unique fusions of a plan, and lists the groups of equal fusions."""
 
 from workbench.analysis.graphs.fusion_census import census
 from workbench.core.graph import BACKWARD, FORWARD

@@ -1,4 +1,4 @@
-"""The simulated CUDA caching allocator follows each rule of PyTorch's, and gives the figures of a simpler version."""
+"""The simulated CUDA caching allocator follows each rule of PyTorch's allocator. A simple version gives equal bytes."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Plain:
 
 SIZES = st.one_of(st.integers(1, 4 * KIB), st.integers(1, 3 * MIB), st.integers(MIB, 40 * MIB))
 STEPS = st.lists(st.tuples(SIZES, st.integers(0, 9), st.booleans()), max_size=60)
-"""Steps. Each allocates a block of the given size; if its flag is true, it then frees one of the oldest blocks."""
+"""Steps. A step allocates a block of the given size. If its flag is true, it then frees one of the oldest blocks."""
 
 
 @pytest.mark.slow

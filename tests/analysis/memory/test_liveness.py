@@ -1,4 +1,4 @@
-"""Predicted memory of graphs that are small enough to count by hand."""
+"""The predicted memory of small graphs equals the count by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicted bytes that the CUDA caching allocator allocates and reserves for whole plans."""
+"""The prediction for a whole plan gives the bytes that the CUDA caching allocator would allocate and reserve."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_if_all_blocks_are_small_the_allocator_has_allocated_the_predicted_peak(
     plan = opened(name, layers=layers).plan
     reserved = plan.reserved
     assert reserved is not None
-    # The allocator splits small blocks without a rest, so its allocated bytes equal the plan's peak.
+    # The allocator splits small blocks to the exact size, so its allocated bytes equal the plan's peak.
     assert reserved.allocated_bytes == plan.peak_bytes
     assert reserved.reserved_bytes % (2 * MIB) == 0
     assert reserved.fragmented_bytes == reserved.reserved_bytes - reserved.allocated_bytes
@@ -44,8 +44,8 @@ def test_if_a_device_has_too_little_memory_the_prediction_names_the_statement() 
     enough = predict_reserved(graph, whole.reserved_bytes)
     assert enough.fits
     assert enough == whole
-    # Before an allocation fails, the allocator releases cached memory that holds no tensor. So a limit 2 MiB below the
-    # reserved bytes is enough.
+    # A limit 2 MiB below the reserved bytes is enough, because the allocator releases cached memory without tensors
+    # before an allocation fails.
     assert predict_reserved(graph, whole.reserved_bytes - 2 * MIB).fits
     small = predict_reserved(graph, plan.peak_bytes - 2 * MIB)
     assert not small.fits

@@ -91,7 +91,7 @@ def is_legal(half: HalfStep, order: list[int]) -> bool:
 
 
 def side_peak(made: Graph, half: HalfStep, order: list[int]) -> int:
-    """Give one half of the graph this order. Return the most bytes that are alive at any statement of the half."""
+    """Put one half of the graph into this order. Return the most bytes that are alive at any statement of the half."""
     top = top_rows(made).copy()
     start = int(np.searchsorted(top, half.rows[0]))
     top[start : start + len(order)] = half.rows[order]
@@ -109,8 +109,8 @@ def test_no_order_has_a_lower_peak_than_the_order_of_the_search(seed: int) -> No
         every = {tuple(order): side_peak(made, half, order) for order in orders(half)}
         found = least_peak(half)
         assert every[tuple(found)] == min(every.values())
-        # The timeline also counts values that are alive at every statement; the search does not. So, for all orders,
-        # the two peaks differ by the same bytes.
+        # Only the timeline also counts values that are alive at every statement. The two peaks therefore differ by the
+        # same bytes in all orders.
         assert len({peak - half.peak_bytes(order) for order, peak in every.items()}) == 1
 
 
@@ -274,7 +274,7 @@ def trained() -> Graph:
 def test_statements_that_finish_a_gradient_run_as_soon_as_possible() -> None:
     half = half_step_of(trained(), BACKWARD)
     assert order_groups.gradient_statements(trained(), half) == [2]
-    # Only the statement that computes `gw2` contributes to nothing else. The update also reads `gw1`.
+    # The statement that computes `gw1` is not in the list, because the update reads `gw1` too.
     assert order_groups.update_statements(trained(), half) == [5, 6]
     moved = order_early(half, unchanged_order(half), {2, 3})
     assert moved == [0, 3, 1, 2, 4, 5, 6, 7]

@@ -1,4 +1,4 @@
-"""`bench.worth` gives the gain that a plan under each choice has, marks estimates, and explains unchanged peaks."""
+"""For each choice, `bench.worth` gives the gain of a plan with it. It marks estimates and explains unchanged peaks."""
 
 from __future__ import annotations
 

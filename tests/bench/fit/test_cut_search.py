@@ -1,6 +1,6 @@
-"""Search for cuts, the values that one fusion passes to another. The table has exact figures and no dominated row.
+"""The search for cuts gives a table of plans with exact figures. No row is dominated by another row.
 
-A fit that may also choose cuts keeps its limits.
+A cut is the set of values that one fusion passes to another. A fit that may also choose cuts keeps its limits.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def test_the_fusions_tab_weighs_cuts_and_applies_one(bench: Workbench, table: Cu
     assert bench.choices == dict(table.every[1].choices)
     assert bench.pinned == {}
     assert [row["chosen"] for row in tab.cuts["rows"]] == [at == 1 for at in range(len(table.every))]
-    # The table is removed after a choice by hand, because its figures are for the choices before.
+    # A choice by hand removes the table, because the table's figures are for the earlier choices.
     bench.choose({"remat.weight": "1.0"})
     tab.show_plan([""] * len(bench.plan.graph.statements), {})
     assert tab.cuts["rows"] == []

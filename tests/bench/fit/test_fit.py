@@ -203,8 +203,7 @@ def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: 
     for limit in limits:
         fitter.fit_peak(limit)
     for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
-        # A fit may return a peak over 1 % below its limit only if no plan that the search made within the limit is
-        # faster.
+        # The peak may be more than 1 % below the limit only if the search made no faster plan within the limit.
         best = fitter.chooser.fastest_known(limit)
         assert best is not None
         assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
@@ -679,7 +678,7 @@ def test_an_invalid_size_is_refused(given: object) -> None:
 
 @pytest.fixture
 def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Return a function. It runs a command of `thunder-workbench` and returns the exit status and the output."""
+    """Return a function that runs a command of `thunder-workbench`, and returns its exit status and its output."""
 
     def run(*arguments: str) -> tuple[int, str]:
         capfd.readouterr()

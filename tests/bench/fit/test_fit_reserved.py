@@ -1,4 +1,4 @@
-"""`fit(reserved=True)` limits the memory that the CUDA allocator reserves. If it cannot, it refuses with the reason."""
+"""`fit(reserved=True)` limits the memory that the CUDA allocator reserves, or refuses with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison of plans and runs with a baseline: figures, differing sites and statements, as text and as a page."""
+"""A comparison shows figures of plans and runs, and the sites and statements that differ from those of a baseline."""
 
 from __future__ import annotations
 

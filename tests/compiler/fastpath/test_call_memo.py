@@ -1,4 +1,4 @@
-"""A call whose statements come from the memo has the statements and names of a traced call, and gives equal plans."""
+"""A call that takes its statements from the memo has the statements and names of a traced call. Plans are equal."""
 
 from __future__ import annotations
 
@@ -184,8 +184,8 @@ def test_an_operation_is_recorded_once_for_equal_arguments() -> None:
         return x.sum()
 
     x = torch.randn(3, 3, requires_grad=True)
-    # The first opening also traces operations to find their memory effects, which are kept for the process. So open the
-    # program once before counting.
+    # Open the program once before counting, because only the first opening in a process also traces operations to find
+    # their memory effects.
     workbench.open(function, x, 2, device="cpu", executor="torch")
     with (
         mock.patch.object(call_memo, "record_or_replay", count(asked, call_memo.record_or_replay)),

@@ -69,7 +69,7 @@ def renumbered(texts: list[str]) -> list[str]:
     # Remove line breaks, whose places depend on the length of names.
     whole = [re.sub(r"\\(\\?n|\n) *", "", text) for text in texts]
     named = [name.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text) for text in whole]
-    # Thunder prints the names in a set sorted. After renumbering, sort them again.
+    # Thunder prints the names of a set in sorted order. Sort them again, because renumbering changes the order.
     return [re.sub(r"\{([#\w, ]+)\}", lambda found: str(sorted(found[1].split(", "))), text) for text in named]
 
 
@@ -138,7 +138,7 @@ def shipped_in_order() -> Iterator[None]:
 def outcome(function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> list[str]:
     try:
         return traced(function, *args)
-    except Exception as error:  # noqa: BLE001  # whatever Thunder says of a program
+    except Exception as error:  # noqa: BLE001  # the test compares errors too
         return [f"{type(error).__name__}: {error}".partition(chr(10))[0]]
 
 
@@ -327,7 +327,7 @@ def test_a_global_that_a_program_sets_hides_a_builtin_as_in_shipped_thunder() ->
 def _outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
     try:
         return thunder.jit(function)(x).tolist()
-    except Exception as error:  # noqa: BLE001  # whatever Thunder makes of it, it is the same
+    except Exception as error:  # noqa: BLE001  # the test compares errors too
         return f"{type(error).__name__}: {error}"
 
 

@@ -53,7 +53,7 @@ def given() -> torch.Tensor:
 
 
 def gradients(program: Callable[..., Any], place: int) -> tuple[list[bool], torch.Tensor]:
-    """Run a backward from one of the outputs that require a gradient. Return all outputs' flags, and `x`'s gradient."""
+    """Run a backward from an output. Return whether each output requires a gradient, and the gradient of `x`."""
     x = given()
     outputs = program(x)
     wanted = [output for output in outputs if output.requires_grad]

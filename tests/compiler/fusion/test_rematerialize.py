@@ -67,7 +67,7 @@ def thunders_find_cut(weight: float) -> Callable[..., tuple[str, ...]]:
 
 
 def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:
-    """Return a tuple for each pair of fusions of which one reads the other's values.
+    """Return a tuple for each pair of fusions in which one, the consumer, reads values of the other, the producer.
 
     The tuple has the producer's values that statements outside of the consumer read, the producer, and the consumer.
     """

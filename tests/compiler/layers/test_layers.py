@@ -62,7 +62,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
         whole = workbench.open(model, *args, **options)
     assert differing(bench.plan, whole.plan) == []
     assert as_text(bench) == as_text(whole)
-    # `replan` returns a plan without a proof. Its warnings are those of the capture.
+    # `replan` returns a plan that has no proof and only the warnings of the capture.
     again = dataclasses.replace(whole.plan, proof=UNPROVEN, warnings=whole._captured.context.caveats)
     assert differing(replan(bench._captured, {})[0], again) == []
     assert [origin.id for origin in bench._captured.context.origins] == [o.id for o in whole._captured.context.origins]

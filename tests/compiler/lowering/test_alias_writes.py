@@ -1,4 +1,4 @@
-"""If a program writes in place to memory with aliases, it is refused, or values and gradients equal eager's."""
+"""A program that writes in place to memory with aliases is refused, or has eager PyTorch's values and gradients."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def narrowed(x: torch.Tensor) -> torch.Tensor:
 
 
 def already_so(x: torch.Tensor) -> torch.Tensor:
-    """Write through results of `contiguous` and `to`. Both return their input if its layout or type is right."""
+    """Write through results of `contiguous` and `to`, which return their input if its layout or type is right."""
     y = x * 2
     y.contiguous().mul_(1.5)
     y.to(torch.float32).add_(x)

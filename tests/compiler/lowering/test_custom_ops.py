@@ -146,8 +146,8 @@ def test_values_that_a_gradient_does_not_use_are_not_saved(bench: Workbench) -> 
     trace = bench.plan.split.backward
     assert trace is not None
     backward = {bsym.sym.name: bsym for bsym in trace.bound_symbols}
-    # Tensors that a backward does not read are not saved: it gets a stand-in for each. `squashed` needs only its
-    # result.
+    # A tensor that a backward does not read is not saved; the backward gets a stand-in for the tensor. The backward of
+    # `squashed` reads only the result.
     (given,), _, (made, index), grads, _ = backward["tests_operators_squashed_backward"].args
     assert (given, index, grads[1]) == ("like cpu float32[4, 6]", "like cpu int64[4]", "like cpu int64[4]")
     assert tuple(made.shape) == (4, 6)

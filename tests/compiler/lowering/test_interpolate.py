@@ -1,4 +1,4 @@
-"""`interpolate` gives PyTorch's values and gradients. In some modes, Thunder gives other values or refuses it."""
+"""`interpolate` gives PyTorch's values and gradients, also in modes that unmodified Thunder gets wrong or refuses."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_label_smoothing_is_refused_by_thunders_interpreter() -> None:
 
 
 def looked_up(x: torch.Tensor) -> torch.Tensor:
-    """Look up rows of a table with a padding row. It gets no gradient, even if `padding_idx` is negative."""
+    """Look up rows of a table with a padding row, which gets no gradient. `padding_idx` may be negative."""
     places = torch.tensor([1, 3, 0, 3])
     return functional.embedding(places, x, padding_idx=-1) * functional.embedding(places, x * 2, padding_idx=1)
 

@@ -1,4 +1,4 @@
-"""In all modes, pooling equals PyTorch's, and so do gradients if several elements of a window are the largest."""
+"""In all modes, pooling gives PyTorch's values and gradients, even if several elements of a window are the largest."""
 
 from __future__ import annotations
 

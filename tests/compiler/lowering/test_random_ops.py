@@ -1,4 +1,4 @@
-"""With equal seeds, random operators draw PyTorch's numbers. They draw once, so gradients use the same numbers."""
+"""With equal seeds, a random operator draws PyTorch's numbers. It draws once, so its gradient uses the same numbers."""
 
 from __future__ import annotations
 

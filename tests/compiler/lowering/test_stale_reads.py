@@ -1,4 +1,4 @@
-"""Some of Thunder's gradients ignore an in-place write. A warning names all of these, and no right gradient."""
+"""A warning names each gradient of Thunder that is wrong because it ignores an in-place write, but no right one."""
 
 from __future__ import annotations
 

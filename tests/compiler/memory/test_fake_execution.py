@@ -92,8 +92,8 @@ def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
     assert_arithmetic_equals_stepper(captured, {**choices, "saved.inputs": inputs})
 
 
-# Programs have no `var_mean`: if its variance is unused, even unmodified Thunder leaves the variance's gradient
-# undefined in a torch.compile region.
+# The programs do not use `var_mean`. In a torch.compile region, even unmodified Thunder leaves the gradient of an
+# unused variance undefined.
 @pytest.mark.slow
 @pytest.mark.drawn
 @settings(max_examples=amount(4, 8, 80))

@@ -1,4 +1,4 @@
-"""Workspace that kernels allocate: for convolutions, and for matrix products whose operands BLAS cannot read."""
+"""Predicted memory includes the workspace that kernels allocate, for example for operands that BLAS cannot read."""
 
 import warnings
 from collections.abc import Callable, Mapping

@@ -31,7 +31,7 @@ WIDTH = 64
 
 
 class Broken(nn.Module):
-    """A module in three parts. Parts two and three read a value of part one. It returns a loss or two values."""
+    """A module in three parts, which returns a loss or two values. Parts two and three read a value of part one."""
 
     def __init__(self, loss: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Views among the outputs of nvFuser fusions, and the bytes that storages take on a GPU and on a CPU."""
+"""A plan knows which outputs of nvFuser fusions are views. On a GPU, storages take whole blocks of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory effects of statements: views, in-place writes, transient memory, fusions, and planned GPU tensors."""
+"""Statements have the memory effects of PyTorch: views, in-place writes and transient memory, also on planned GPUs."""
 
 from __future__ import annotations
 

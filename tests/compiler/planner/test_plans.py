@@ -48,7 +48,7 @@ needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser
 
 
 class Stock(TorchCompileExecutor):
-    """Thunder's own torch.compile executor, except for the workbench's rule which statements a region may have."""
+    """Thunder's own torch.compile executor, but with the workbench's rule for the statements of a region."""
 
     def __init__(self) -> None:
         super().__init__("torchcompile_stock")
@@ -116,7 +116,7 @@ def test_without_choices_a_plan_equals_what_thunder_executes(case: tuple[str, di
 
 @functools.cache
 def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> workbench.Workbench:
-    """Return a bench without choices. It is shared by tests, so they must not change it."""
+    """Return a bench without choices. Tests share the bench, so a test must not change it."""
     return workbench.open(name, device="cpu", executor=executor, settings=dict(given), capture="interpreter")
 
 
@@ -214,7 +214,8 @@ def test_ids_are_the_same_after_lines_were_moved(model: Path) -> None:
 @pytest.mark.slow
 def test_ids_of_existing_layers_stay_with_one_more_layer(model: Path) -> None:
     two, three = sites_of(model, layers=2), sites_of(model, layers=3)
-    # Ids of values between fusions may change in the last layer, because it was followed by the loss.
+    # Leave out the ids of values between fusions in the last layer of `two`. In `three`, another layer and not the loss
+    # follows this layer, so these ids may change.
     assert {id for id in two if id.startswith("saved:") or ":0" in id} < three
 
 

@@ -151,8 +151,8 @@ def hidden(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return y
 
 
-# This is not a fault with Dynamo: there, a write through a view reaches all aliases, also aliases that the caller
-# holds.
+# Only capture by the interpreter has this fault. With Dynamo, a write through a view reaches all aliases, also aliases
+# that the caller holds.
 @pytest.mark.parametrize("program", [late, hidden])
 def test_a_write_that_thunder_moves_to_the_backward_is_a_fault_under_all_choices(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
@@ -163,7 +163,7 @@ def test_a_write_that_thunder_moves_to_the_backward_is_a_fault_under_all_choices
     (warned,) = (warning for warning in warnings if "under any choices" in warning)
     assert bench.plan.to_json()["proven"] is False
     assert "which differs from Thunder's trace" in repr(bench)
-    # Plans under other choices are not shown as proven either, and have the same fault: choices did not cause it.
+    # Under choices, the plan is not shown as proven either. Its fault is the same, because choices did not cause it.
     legal = [site.id for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal]
     bench.choose({legal[0]: "offload"})
     assert (bench.plan.proof.proven, bench.plan.proof.fault) == (False, bench.stock_plan.proof.fault)
@@ -216,7 +216,7 @@ def test_only_the_prover_makes_a_proof() -> None:
             ):
                 makers.add((path.name, ast.unparse(node)))
     assert {name for name, _ in makers} == {"prove.py", "plan.py", "worker.py"}, makers
-    # `plan.py` has the value of a pending proof. `worker.py` reports the proofs of `jit` in an event.
+    # `plan.py` makes the value for a pending proof. `worker.py` reports the proofs of `jit` in an event.
     assert [text for name, text in makers if name == "plan.py"] == ["Proof(False)"]
     assert all("proof.proven for proof in proofs" in text for name, text in makers if name == "worker.py")
 

@@ -54,7 +54,7 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
-    """Run the cases on two ranks. Return, for each rank, the distance from eager PyTorch or a traceback by case."""
+    """Run the cases on two ranks. Return a dict for each: by case, the distance from eager PyTorch or a traceback."""
     folder = tmp_path_factory.mktemp("ranks")
     names = list(programs.CASES)
     names = amount(list(programs.IN_TEST), names, names)

@@ -43,7 +43,7 @@ def test_waits_before_fusion_split_fusions_and_the_effect_counts_the_new_fusions
 
 
 def test_a_late_wait_before_fusion_comes_right_before_its_reader(planned: wb.Workbench) -> None:
-    """Waits that are placed after fusion are all before the fusion that reads their results. Earlier waits split it."""
+    """A wait that is placed before fusion splits the fusion. Waits placed after fusion stand in a row before it."""
     late = {"waits.wait": "late"}
     most = [in_a_row(planned._planner.plan(choices)) for choices in (late, late | BEFORE)]
     assert most == [2, 1]

@@ -1,4 +1,4 @@
-"""A bucket sends several collectives as one: its contents, its copies, and training results equal to PyTorch's."""
+"""A bucket, which sends several collectives as one, gives their results. Training with buckets equals PyTorch's."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_plan_counts_the_bytes_that_buckets_copy(sharded: wb.Workbench) -> Non
     padded = 4 * sum(math.ceil(s[0] / 2) * 2 * math.prod(s[1:]) for s in shapes)
     assert plan.counts["buckets"] == 2
     # The gather copies shards into the bucket, and full tensors out of it. The reduction copies full gradients into the
-    # bucket. Its outputs are views, so nothing is copied out.
+    # bucket, and copies nothing out of it, because its outputs are views.
     assert plan.counts["bucket_copied_bytes"] == padded // 2 + padded + padded
     assert sharded.stock_plan.counts["bucket_copied_bytes"] == sharded.stock_plan.counts["buckets"] == 0
     assert plan.peak_bytes > sharded.stock_plan.peak_bytes

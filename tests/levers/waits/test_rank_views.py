@@ -1,4 +1,4 @@
-"""The app for a program on ranks: its strip of figures, the effects in the inspector, and the simulated timeline."""
+"""For a program on ranks, the app shows exposed communication, the effects of choices, and a simulated timeline."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_bar_runs_from_issue_to_wait_down_in_the_forward_and_up_in_the_backwar
     layout = compute(plan.graph, plan.sites, unfolded={"transformer.h"})
     found = bars(plan.graph, layout, plan.sites)
     assert sum(found.count) == 34
-    # In the U-shaped graph, time runs down in the forward and up in the backward. So do the bars of collectives.
+    # The bars of collectives follow time, which runs down in the forward and up in the backward of the U-shaped graph.
     assert (found.y0 <= found.y1)[found.side == 0].all()
     assert (found.y0 >= found.y1)[found.side == 1].all()
     assert set(found.side.tolist()) == {0, 1}

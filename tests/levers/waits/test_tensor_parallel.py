@@ -1,4 +1,4 @@
-"""Tensor parallelism splits pairs of linears over ranks: their collectives, and modules that cannot be split."""
+"""Tensor parallelism splits pairs of linears over ranks. A module that cannot be split is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lever `waits` for programs on ranks: the order of collectives under each policy, refusals, and invariants."""
+"""Under each policy, lever `waits` gives the stated order of collectives on ranks. Illegal places are refused."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_collective_without_a_reader_has_no_consumer_order(planned: wb.Workben
 
 
 def test_validation_refuses_the_trace_of_thunders_limit_in_flight(planned: wb.Workbench) -> None:
-    """Thunder pairs the n-th gather with the n-th wait. Here waits have another order than gathers, so it is wrong."""
+    """Thunder pairs the n-th gather with the n-th wait, which is wrong here: waits have another order than gathers."""
     forward = planned._planner.plan(LATE).split.forward
     plain = from_trace(forward)
     plain.bound_symbols = [b for b in forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]

@@ -1,4 +1,4 @@
-"""A sweep on a Dask cluster. One of the workers dies during the sweep."""
+"""A sweep on a Dask cluster loses no result if a worker dies during the sweep."""
 
 from __future__ import annotations
 
