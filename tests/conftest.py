@@ -38,7 +38,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["THUNDER_WORKBENCH_REFERENCES"], ignore_errors=True)
 
 # By default, each process that compiles starts two further processes. One imports PyTorch to try the processor's vector
-# instructions. The other is a compile worker, which saves no time on two cores. Both together take a quarter of the
+# instructions. The other is a compile worker, which saves no time on two cores. Together they take a quarter of the
 # time to compile a small program. `make gpu-check` and the benchmarks keep the default.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -50,8 +50,9 @@ os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
 # slow all tests.
 gc.set_threshold(50_000)
 
-# Hypothesis profiles. `ci` is the default, and `make long` uses `long`. Both use the same examples each time, so that
-# only a change of the code can cause a failure. `full` uses more and always new examples, to search for defects.
+# Hypothesis profiles. `ci` is the default, and `make long` uses `long`. These two use the same examples each time,
+# so that only a change of the code can cause a failure. `full` uses more and always new examples, to search for
+# defects.
 for name in ("ci", "long"):
     settings.register_profile(
         name, derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]

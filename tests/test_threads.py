@@ -98,7 +98,7 @@ def test_a_refused_choice_does_not_deadlock_with_a_newer_waiting_one(
 
 
 def test_plans_that_levers_build_on_are_looked_up_by_one_thread_at_a_time(bench: Workbench) -> None:
-    """Without a lock, another thread could remove a plan after a thread has found it and before it records the use."""
+    """Without a lock, a thread could remove a plan that another thread has found but not yet recorded as used."""
     evicted = threading.Event()
 
     class Slow(OrderedDict[Any, Any]):

@@ -1,4 +1,4 @@
-"""`flex_attention` is replaced by equivalent operators. If this is impossible, PyTorch runs it as an opaque part."""
+"""`flex_attention` becomes equivalent operators or, if that is impossible, an opaque part that PyTorch runs."""
 
 from __future__ import annotations
 

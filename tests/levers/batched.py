@@ -65,8 +65,8 @@ class Region:
         if self.ready:
             return self.compiled(*args)
         laid_out = None
-        # No kernel is compiled yet, so no kernel writes values. An op that Inductor leaves to PyTorch may raise an
-        # error when it reads such values.
+        # No kernel is compiled yet, so no kernel writes its results. An op that Inductor leaves to PyTorch may raise an
+        # error when it reads these unwritten results.
         with contextlib.suppress(IndexError, RuntimeError):
             laid_out = self.compiled(*map(_copy, args))
         results = self.plain(*args)

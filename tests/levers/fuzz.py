@@ -58,7 +58,7 @@ IN_VAIN = 6
 """After this number of consecutive sets of choices without a new plan, no more sets are tried for the program."""
 INPUT_SEEDS = 8
 FACTOR = 32.0
-"""Allowed distance from double precision for a plan with new kernels, as a multiple of unmodified Thunder's."""
+"""Allowed distance from double precision for a plan with new kernels, as a multiple of Thunder's own distance."""
 COARSE = 0.1
 """Upper limit of the allowed distance from double precision, as a share of the tensor's size (see `Known.sizes`).
 

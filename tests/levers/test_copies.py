@@ -1,4 +1,4 @@
-"""Lever `copies` on a CPU: all in-place copies, or a single copy, inside or outside of torch.compile's regions."""
+"""Lever `copies` puts all in-place copies, or a single copy, inside or outside of torch.compile's regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overlapping calls under every lever: several forwards before a backward, a second backward, other shapes and strides.
+"""Calls may overlap under every lever: several forwards before a backward, a second backward, other shapes and strides.
 
 Each call gives the results of eager PyTorch and of unmodified Thunder, or raises an error with the reason.
 """

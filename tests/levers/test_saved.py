@@ -1,4 +1,4 @@
-"""Lever `saved`: how options change a plan, where it recomputes values, and when offloaded storages are copied back."""
+"""Options of lever `saved` change a plan as predicted. Offloaded storages are copied back ahead of their readers."""
 
 from __future__ import annotations
 

@@ -346,7 +346,7 @@ def exercise_store(root: Path, target: Path) -> tuple[int, int]:
 
 
 def was_run(folder: Path) -> bool:
-    """Return whether a run was started in the folder before. Then a second start must be refused."""
+    """Return whether a run was started in the folder before. If so, a second start must be refused."""
     return (folder / event_log.LOG_FILE).exists()
 
 

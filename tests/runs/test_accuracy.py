@@ -144,7 +144,7 @@ def test_all_fields_of_a_dataclass_are_compared_and_differentiated() -> None:
 
 @pytest.mark.parametrize("random", [False, True])
 def test_the_interpreter_is_no_reference_for_a_program_in_parts(random: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thunder's interpreter refuses programs with graph breaks: one program after 8 minutes."""
+    """Thunder's interpreter refuses programs with graph breaks. For one program, this took 8 minutes."""
     tried: list[str] = []
     compile_it = accuracy.compile_unmodified
 
@@ -232,7 +232,7 @@ def test_if_single_precision_is_unstable_only_the_bits_of_the_reference_are_righ
 
 
 def test_a_result_of_rounding_errors_alone_is_called_unstable() -> None:
-    """The checked step has the bits of unmodified Thunder, but not of eager PyTorch. All are far from float64."""
+    """The checked step has the bits of unmodified Thunder, but not of eager PyTorch. All three are far from float64."""
 
     def build() -> Parts:
         x = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -1,4 +1,4 @@
-"""Programs that must be compiled again for each call. Runs measure them, but do not time their statements."""
+"""A run measures a program that must be compiled again for each call, but does not time the program's statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A separate program ends a run's processes and deletes its files. If it cannot start, this process does both."""
+"""A separate program ends a run's processes and deletes its files. If the program cannot start, this process does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server lists the runs of all kernels and unreadable folders. A page gets the changes since its last request."""
+"""The server lists unreadable folders and the runs of all kernels. A page gets the changes since its last request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make and run random mutants of traces. A mutant has one change. The proof must refuse mutants with other results."""
+"""Make and run random mutants of traces. A mutant has one change. The proof must refuse a mutant with wrong results."""
 
 from __future__ import annotations
 

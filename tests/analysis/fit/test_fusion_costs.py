@@ -1,4 +1,4 @@
-"""The cost of recomputing fused statements: a plan gives it, a guide predicts it, and a linear program bounds it.
+"""A guide predicts what recomputing fused statements costs in a plan. A linear program gives a lower bound.
 
 A guide predicts the memory and the time of plans without planning; see `workbench.bench.fit.fitter`.
 """

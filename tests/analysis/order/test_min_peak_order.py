@@ -130,7 +130,7 @@ def test_no_statement_moves_past_a_statement_without_results(seed: int) -> None:
     for place in fixed:
         assert everything[place] == (1 << place) - 1
         assert all(everything[later] >> place & 1 for later in range(place + 1, len(lines)))
-    # At most four predecessors are stored for each statement on average. All pairs would take a thousand entries.
+    # On average, a statement has at most four stored predecessors. All pairs would take a thousand entries.
     assert sum(map(len, held.predecessors)) <= 4 * len(lines)
 
 
@@ -274,7 +274,7 @@ def trained() -> Graph:
 def test_statements_that_finish_a_gradient_run_as_soon_as_possible() -> None:
     half = half_step_of(trained(), BACKWARD)
     assert order_groups.gradient_statements(trained(), half) == [2]
-    # The statement that computes `gw1` is not in the list, because the update reads `gw1` too.
+    # `gradient_statements` leaves out the statement that computes `gw1`, because the update reads `gw1` too.
     assert order_groups.update_statements(trained(), half) == [5, 6]
     moved = order_early(half, unchanged_order(half), {2, 3})
     assert moved == [0, 3, 1, 2, 4, 5, 6, 7]

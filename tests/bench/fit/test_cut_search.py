@@ -346,7 +346,7 @@ def test_an_interrupted_cut_search_leaves_the_bench_unchanged(chain: Workbench) 
 def test_a_search_that_cannot_win_makes_few_plans(bench: Workbench) -> None:
     limit = round(0.92 * bench.plan.peak_bytes)
     hopeless, whole = (Fitter(bench, bench._captured, bench.machine) for _ in range(2))
-    # No choice makes the step 1 s shorter. The search ends after the first plans of each guide, which show this.
+    # No choice makes the step 1 s shorter. The first plans of each guide show this, and the search ends.
     hopeless.find(limit, hard=False, below_s=-1.0)
     best = whole.find(limit, hard=False)
     assert best is not None

@@ -196,8 +196,8 @@ print(bench.on_disk, bench.plan.peak_bytes)
 def test_another_process_finds_the_cached_program(of_library: bool, folder: Path, tmp_path: Path) -> None:
     """In another process, an unchanged program has the same cache key, and its functions have the same digests.
 
-    In the case "of a library", this process first opens another model of the library, so that the library's decorators
-    and registries have more entries here than in the other process.
+    In the case "of a library", this process first opens another model of the library. The library's decorators and
+    registries then have more entries here than in the other process.
     """
     model = tmp_path / "model.py"
     model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
@@ -278,7 +278,7 @@ def test_after_a_change_of_what_tracing_reads_a_program_is_not_read_from_disk(
         ("return 3.0", "return 4.0"),
         ("SCALE = 2.0", "SCALE = 2.5"),
         ("return function(*args)", "return function(*args) * 2"),
-        ("def helper(x):", "\ndef helper(x):"),  # the cached sites have line numbers
+        ("def helper(x):", "\ndef helper(x):"),  # moves lines, and the cached sites have line numbers
     ],
 )
 def test_a_program_in_an_edited_file_is_traced_again(

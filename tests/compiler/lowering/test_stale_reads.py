@@ -70,7 +70,7 @@ def cases(every: Iterable[Any]) -> list[Any]:
 
 
 def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]:
-    """Open a program that applies an op in place. Return its bench and its gradient's distance from eager PyTorch's."""
+    """Open a program that applies an op in place. Return the bench, and the distance of the gradient from eager."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = torch.sin(x)

@@ -1,10 +1,11 @@
 """Train a small module on ranks of a CPU under many orders of its collectives.
 
 Compare the results of each order with unmodified Thunder and eager PyTorch. ``python orders_on_ranks.py FOLDER RANKS
-TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED`` tries POLICIES combinations of the options of the settings ``waits.*``, and
-PLACEMENTS random legal placements of collectives, under each parallel mode. First, all ranks train together under each
-mode in TOGETHER. Then the same processes train in pairs, and each mode in IN_PAIRS is given to one pair. Each rank
-writes its results into FOLDER: for each order, the tensor with the largest error relative to its tolerance.
+TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED`` tries two kinds of orders under each parallel mode. POLICIES is the number
+of combinations of options of the settings ``waits.*``. PLACEMENTS is the number of random legal placements of
+collectives. First, all ranks train together under each mode in TOGETHER. Then the same processes train in pairs, and
+each mode in IN_PAIRS is given to one pair. Each rank writes its results into FOLDER: for each order, the tensor with
+the largest error relative to its tolerance.
 """
 
 from __future__ import annotations

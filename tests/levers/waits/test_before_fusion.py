@@ -1,4 +1,4 @@
-"""Lever `waits`, applied before fusion: waits split fusions, and an exported config compiles to the planned traces."""
+"""If lever `waits` is applied before fusion, waits split fusions. An exported config compiles to the planned traces."""
 
 from __future__ import annotations
 

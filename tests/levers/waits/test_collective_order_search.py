@@ -49,7 +49,7 @@ def test_the_stock_order_hides_almost_no_communication(wide: wb.Workbench) -> No
     assert stock.order.inversions > 0
     reductions = sum("reduce_scatter" in site.id and not site.id.endswith("!wait") for site in wide.sites("waits"))
     # In the stock order, the waits of all gathers are before the first matmul, and all reductions are issued after the
-    # last matmul. So no collective overlaps with a matmul.
+    # last matmul. Therefore, no collective overlaps with a matmul.
     gathered = sum(bar.end_s - bar.start_s for bar in stock.simulation.bars if bar.stream == "communication")
     assert stock.simulation.exposed_communication_s > 0.8 * gathered
     assert reductions > 0
