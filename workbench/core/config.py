@@ -47,7 +47,8 @@ MODES: Mapping[str, tuple[str, ...]] = {
 """Maps each PyTorch mode under which a program may be opened to its possible values.
 
 If a config does not contain a mode, PyTorch's default applies. The mode ``module`` says that the module is in
-evaluation mode. It is only used for a warning: if the module is later compiled in training mode, or the reverse.
+evaluation mode. This mode only serves to warn the user if the module is later compiled in the other of the two modes,
+training or evaluation.
 """
 
 MOST_BYTES = 2 << 20
@@ -55,7 +56,7 @@ MOST_BYTES = 2 << 20
 _MOST_LEXEMES = 300_000
 """Largest number of tokens in a config file that is read.
 
-It limits time and memory: Python's parser needs a few microseconds and one kilobyte for each token.
+This number limits time and memory, because Python's parser needs a few microseconds and one kilobyte for each token.
 """
 MOST_RANKS = 1 << 20
 _MOST_DIGITS = 1000
@@ -185,7 +186,7 @@ class Config:
         )
 
     def differences(self, fingerprint: str, training: bool | None = None) -> str:
-        """Describe how a program and the installed packages differ from those of this config; empty if they do not.
+        """Describe how a program and the installed packages differ from those of this config; empty if they are equal.
 
         Parameters
         ----------
@@ -580,7 +581,7 @@ def _mapping_lines(name: str, mapping: Mapping[str, Any]) -> list[str]:
 
 
 def _literal(value: str | float) -> str:
-    """Return `value` as a Python literal. A string gets double quotes if it then needs no escapes."""
+    """Return `value` as a Python literal. A string is in double quotes if this needs no escapes."""
     text = repr(value)
     if isinstance(value, str) and text.startswith("'") and '"' not in value:
         return f'"{text[1:-1]}"'
@@ -591,7 +592,7 @@ def _comment(note: str, site: str) -> str:
     """Return `note` as one line for a comment.
 
     Unprintable characters become spaces. The id of a site ends with a place, such as ``layers.0.mlp/silu``. If the note
-    begins with this place, it is omitted from the note.
+    begins with this place, the place is omitted.
     """
     words = _one_line(note).removeprefix(_one_line(site.partition(":")[2]))
     return textwrap.shorten(words, _COMMENT_WIDTH, placeholder=" …")

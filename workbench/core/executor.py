@@ -28,8 +28,9 @@ class Executor:
     fuses : bool
         Whether the executor compiles several statements together, as a fusion.
     copies : {'', 'regions', 'sets'}
-        What the lever `copies` decides for each in-place copy. ``regions``: whether it is inside or outside of a region
-        of torch.compile. ``sets``: whether nvFuser's definition has a `set` before it. Empty: the lever has no choice.
+        Decision of the lever `copies` for each in-place copy. ``regions``: whether the copy is inside or outside of a
+        region of torch.compile. ``sets``: whether nvFuser's definition has a `set` before the copy. Empty: the lever
+        decides nothing.
     order : int
         Sort key in the list of all executors.
     """

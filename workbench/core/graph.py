@@ -186,8 +186,8 @@ class Statements:
         For a collective, index into `Graph.groups`; -1 for any other statement. The default is -1 for all statements.
     computes : tuple of str
         Text that says what the statement computes; see `workbench.compiler.trace.canonical_text`. Statements with equal
-        texts compute equal outputs from equal inputs. By default, all texts are empty; then the results of the graph
-        cannot be proven.
+        texts compute equal outputs from equal inputs. By default, all texts are empty. The prover can prove nothing
+        about a graph with empty texts.
     """
 
     name: tuple[str, ...]
@@ -330,8 +330,8 @@ class Graph:
     groups : tuple of int
         Number of ranks in each process group of a collective, in the order in which the groups first appear.
     ends : StepBoundary
-        Inputs and outputs of the forward and of the backward. By default, they are empty; then the results of the graph
-        cannot be proven.
+        Inputs and outputs of the forward and of the backward. By default, they are empty. The prover can prove nothing
+        about a graph with empty inputs and outputs.
     layer_differences : mapping of str to str
         Maps the path of each layer that differs from the layer before it to a description of the difference; see
         `workbench.compiler.layers.partition.LayerPartition`.
@@ -365,7 +365,8 @@ class Graph:
         inputs = self.statements.inputs
         row = np.repeat(np.arange(len(inputs)), np.diff(inputs.offsets))
         top = self.statements.parent[row] < 0
-        # Encode each pair of a value and a reader as one number. So `np.unique` sorts pairs and removes repetitions.
+        # Encode each pair of a value and a reader as one number, so that `np.unique` sorts the pairs without
+        # repetitions.
         pairs = np.unique(inputs.items[top].astype(np.int64) * len(inputs) + row[top])
         counts = np.bincount(pairs // max(len(inputs), 1), minlength=len(self.values))
         offsets = np.concatenate(([0], np.cumsum(counts)))

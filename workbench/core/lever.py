@@ -2,7 +2,7 @@
 
 A lever is one kind of decision. A new lever is one file in `workbench/levers/`. A lever defines the sites at which it
 can be set: `settings` for the complete program, `sites` for single places. A site has legal options. For each illegal
-option, it has the reason why the option is refused.
+option, the site has the reason why the option is refused.
 
 A lever can act at four points of Thunder's pipeline. All of them are extension points of `thunder.jit`:
 
@@ -12,8 +12,8 @@ A lever can act at four points of Thunder's pipeline. All of them are extension 
 - on the forward and backward traces after the split.
 
 Two methods of a lever save the time of a full plan: `replanner` edits the split traces of an earlier plan, and
-`predict` only predicts memory. The compiler calls levers only by the methods in this file. It does not contain the name
-of a lever.
+`predict` only predicts memory. The compiler calls levers only by the methods in this file. The compiler's code does not
+contain the name of a lever.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effect:
-    """Change of the plan's figures if an option is chosen: those of the new plan minus those of the current plan.
+    """Change of the plan's figures if an option is chosen: the new plan's figures minus the current plan's figures.
 
     Attributes
     ----------
@@ -284,7 +284,7 @@ class Lever:
         return trace, outcome
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
-        """Return the ids of those choices that a replanner can apply afterwards to a plan without these choices."""
+        """Return the ids of the choices that a replanner can apply later, to a plan that was made without them."""
         return ()
 
     def replanner(self, plan: Plan, context: LeverContext, outcome: LeverOutcome) -> Replanner:
@@ -312,7 +312,7 @@ class Lever:
 
 
 def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal: bool = True) -> None:
-    """Raise an error if an id or an option is not a string, or if a site does not have its option, or refuses it.
+    """Raise an error for an id or option that is not a string, and for an option that its site lacks or refuses.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
     *known : mapping of str to Site
         Each argument maps ids to sites, for example the sites without choices, and the sites under `choices`. One id
         may have several sites, because other choices can make an option legal. An option is legal if it is legal at one
-        of them.
+        of these sites.
     legal : bool
         Whether options in `Site.illegal` are errors, too. If false, only check that a site has the option.
 

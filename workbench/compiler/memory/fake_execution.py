@@ -78,7 +78,7 @@ _MOVES_DATA = frozenset(
 _REDUCED_WHERE_THEY_LIE = frozenset(
     (_aten.binary_cross_entropy, _aten.smooth_l1_loss, _aten.mse_loss, _aten.soft_margin_loss)
 )
-"""Losses whose CPU kernels first store one loss for each element, and return the mean or sum in that large storage."""
+"""Losses whose CPU kernel stores one loss for each element. The kernel returns the mean or sum in the same storage."""
 
 
 def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
@@ -104,8 +104,8 @@ class Allocations(TorchDispatchMode):
         An operator that only moves data or makes views counts as zero operations. Any other operator counts as one
         operation for each element of its largest tensor.
     stands_for : str
-        Type of the device whose allocator determines the rounding of storage sizes. If empty, the device type of each
-        tensor is used.
+        Device type. The allocator of this device type determines how storage sizes are rounded. If empty, the device
+        type of each tensor determines the rounding.
     """
 
     def __init__(self) -> None:
@@ -138,8 +138,9 @@ class Allocations(TorchDispatchMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         packet = func._overloadpacket
-        # If gradients are enabled, the statement runs PyTorch's autograd. `_call` then measures its kernels, and the
-        # measurement includes this storage.
+        # A loss that is reduced in the storage of its elements gets a storage of this size. If gradients are enabled,
+        # this is not needed: the statement then runs PyTorch's autograd, and `_call` measures its kernels with this
+        # storage.
         is_own = packet in _REDUCED_WHERE_THEY_LIE and not torch.is_grad_enabled()
         if is_own and out.dim() == 0 and out.device.type == "cpu":
             single = torch.broadcast_shapes(args[0].shape, args[1].shape)
@@ -174,7 +175,7 @@ def source(bsym: Any) -> tuple[str, dict[str, Any]]:
 
 
 def claim(bsym: Any) -> list[Any] | None:
-    """Return the statements that the torch executor runs for an unclaimed statement; None if it cannot."""
+    """Return the torch executor's statements for an unclaimed statement; None if this executor refuses it."""
     try:
         claimed = torch_executor.can_execute(bsym)
     except AssertionError:
@@ -198,9 +199,9 @@ def claim(bsym: Any) -> list[Any] | None:
 
 
 def runs_whole(bsym: Any) -> bool:
-    """Return whether a statement contains in-place copies that the torch executor does inside of other functions.
+    """Return whether a statement contains in-place copies, but the torch executor runs it without separate copies.
 
-    An example is a batch norm. PyTorch's function for it also updates the running statistics.
+    An example is a batch norm, because PyTorch's function for batch norm also updates the running statistics.
     """
 
     def find() -> bool:

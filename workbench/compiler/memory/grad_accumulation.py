@@ -1,8 +1,8 @@
 """Predict which tensors autograd keeps as the gradient of a leaf, and which tensors it copies.
 
 PyTorch's rules are in ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract). If a leaf has
-no gradient yet, the new gradient tensor itself becomes its gradient, provided that the tensor has the leaf's layout and
-that nothing else holds the tensor. Otherwise autograd copies the tensor.
+no gradient yet, autograd either keeps the new gradient tensor itself or copies it. Autograd keeps the tensor if the
+tensor has the leaf's layout, and if nothing else holds the tensor. In all other cases autograd copies the tensor.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def accumulated_gradients(
         The actual tensors of arguments, by name. They show which arguments are leaves. An argument that is missing here
         is assumed to be a leaf. An argument that is not a leaf passes its gradient on without a copy.
     past : collection of str
-        Names of arguments that already have a gradient. Autograd adds the gradient from the backward to it in place.
+        Names of arguments that already have a gradient. Autograd adds the gradient from the backward to the existing
+        gradient in place.
     """
     leaves = [
         (gradient, argument)

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 IGNORED = "_ignored"
-"""Suffix of the names of zeros. Autograd makes zeros for each output whose gradient the backward does not read."""
+"""Name suffix of zeros that autograd makes as the gradient of an output, if the backward does not read this gradient.
+"""
 
 _KINDS = {
     "copy_": Kind.COPY,

@@ -185,9 +185,9 @@ class _ViewChains:
         return frozenset(name for name in cut if name in self._viewed and self._root(name) not in self._inputs | handed)
 
     def _cut(self, name: str, computed: Collection[int]) -> str:
-        """Follow the views from an output to its root. Return the first value that is computed, or that a kernel reads.
+        """Follow the views from an output towards its root. Return the first value that a kernel computes or reads.
 
-        A kernel makes this value, and nvFuser returns the output as a view of it.
+        A kernel makes this value, and nvFuser returns the output as a view of this value.
         """
         while name in self._viewed and self._makers[name] not in computed:
             name = self._viewed[name]

@@ -250,8 +250,8 @@ class Offloader:
     groups : sequence of OffloadedStorage
         The storages to offload.
     ahead : int
-        Number of statements between the reload of a storage and its first use in the backward, or fewer if the backward
-        does not have so many statements before this use.
+        Number of statements between the reload of a storage and the storage's first use in the backward. If fewer
+        statements precede this use, the reload is at the start of the backward.
     """
 
     def __init__(self, groups: Sequence[OffloadedStorage], ahead: int) -> None:

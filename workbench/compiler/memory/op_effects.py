@@ -118,8 +118,8 @@ class _StatementEffects:
     flops: int = 0
     assumed: bool = False
     moves: tuple[str, ...] = ()
-    """For each output tensor, a text that says where its elements are in the first input. Empty unless the statement
-    only moves elements.
+    """For each output tensor, a text that says where its elements are in the first input. Empty if the statement does
+    more than move elements.
     """
     parts: tuple[tuple[Any, computes.Computation], ...] = ()
     """The statements into which this statement was decomposed, in order, each with its computation."""
@@ -130,8 +130,8 @@ _found: dict[Hashable, _StatementEffects] = {}
 """Effects of all statements that have run in this process, shared by all programs."""
 
 _MOST_FACTS = 50_000
-"""Number of entries at which `_found` is cleared. Without this limit, it would grow in a process that opens programs
-for weeks.
+"""Number of entries at which `_found` is cleared. Without this limit, `_found` would grow in a process that opens
+programs for weeks.
 """
 
 
@@ -148,8 +148,8 @@ class FactsCache:
 
 
 _SETTINGS = itertools.count()
-"""Source of the numbers that `_number_of` returns. It never repeats a number, so settings that `_number_of` dropped
-from its cache get a new number.
+"""Counter for the numbers that `_number_of` returns. The counter never repeats a number. Therefore settings that
+`_number_of` has dropped from its cache get a new number.
 """
 
 
@@ -386,7 +386,8 @@ class _StorageWalk:
     def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         """Return the effects of a fusion.
 
-        They are cached by the fusion's structure, the layouts and sharing of its inputs, and PyTorch's settings.
+        The key in the cache contains the fusion's structure, the layouts of the inputs, which inputs share memory, and
+        PyTorch's settings.
         """
 
         def find() -> _StatementEffects:
@@ -421,7 +422,8 @@ class _StorageWalk:
             inner.strides[proxy.name] = self.strides[proxy.name]
             inner.tensor_of[proxy.name] = self.tensor_of[proxy.name]
         inner.views.update(proxy.name for proxy in inputs if proxy.name in self.views)
-        # Use the same storage numbers in the inner walk, so that inputs that share a storage here share it there, too.
+        # Use the same storage numbers in the inner walk. Inputs that share a storage in this walk then also share a
+        # storage in the inner walk.
         inner.storage_bytes.extend(self.storage_bytes)
         inner.root.extend(self.root)
         inner.storage_of.update((proxy.name, self.storage_of[proxy.name]) for proxy in inputs)
@@ -558,7 +560,7 @@ class _StorageWalk:
         """Return `_StatementEffects.moves`: the positions of the outputs' elements in the first input.
 
         The positions are those for a contiguous first input. The result is empty if the statement does more than move
-        elements, or if an output of it is not a view of the first input.
+        elements, or if one of its outputs is not a view of the first input.
         """
         if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
             shape = tuple(outputs[0].shape)

@@ -1,10 +1,10 @@
 """Bucketing: replace several collectives of parameters or gradients by one collective with a larger buffer.
 
-The replaced collectives are a bucket. The tensors that they send are copied into one buffer. After an all-gather, the
-buffer contains all shards of the first rank, then all shards of the next rank. Each full tensor is copied out of this
-buffer. After a reduction, the buffer contains complete results one after the other. Each result is a view of this
-buffer. Collectives share a bucket only if there is a position between two compute statements at which all of them may
-be issued and waited for. Under this rule, every set of buckets keeps all dependencies between statements.
+The replaced collectives are a bucket. The tensors that these collectives send are copied into one buffer. After an
+all-gather, the buffer contains all shards of the first rank, then all shards of the next rank. Each full tensor is
+copied out of this buffer. After a reduction, the buffer contains complete results one after the other. Each result is a
+view of this buffer. Collectives share a bucket only if all of them may be issued and waited for at one position between
+two compute statements. Under this rule, every set of buckets keeps all dependencies between statements.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | No
     if not ((gathers and collective.parameter) or (reduces and not collective.read)):
         return None
     if "all_reduce" not in name and rest[-1] not in (None, 0):
-        # A tensor that is split along another dimension than 0 cannot be in a bucket: the part of each rank is not
-        # contiguous in the full tensor.
+        # A tensor that is split along a dimension other than 0 cannot be in a bucket, because the part of each rank is
+        # not contiguous in the full tensor.
         return None
     constants = tuple(id(a) if isinstance(a, torch.distributed.ProcessGroup) else str(a) for a in rest)
     return name, constants, str(sent.dtype), sent.device.device_str()

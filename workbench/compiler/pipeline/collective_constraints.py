@@ -223,8 +223,9 @@ def schedule(trace: TraceCtx, context: LeverContext) -> CollectiveSchedule:
 def joint_schedule(trace: TraceCtx, context: LeverContext) -> CollectiveSchedule:
     """Return the ordering constraints on the statements of a joint trace.
 
-    The forward issues no collective of the backward. If only the backward reads the result of a forward collective, the
-    wait may be as late as the first read. If no statement reads the result, the wait stays in the forward.
+    A collective of the backward is never issued in the forward. If only the backward reads the result of a forward
+    collective, the wait may be as late as the first read. If no statement reads the result, the wait stays in the
+    forward.
     """
     found = schedule(trace, context)
     turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _is_backward(b)]

@@ -261,7 +261,8 @@ class Hooks:
             executor=self.executor,
             origins=self.origins,
             gradients=gradients,
-            # Copy the set of names. Otherwise, later passes would add names that the next plan then could not use.
+            # Copy the set of names, because later passes add names to the set. The next plan could not use the added
+            # names.
             claimed=own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
@@ -331,8 +332,8 @@ class Hooks:
     def _prove(self, backward: TraceCtx | None) -> None:
         """Before the execution traces run, prove that they compute the same results as the joint trace.
 
-        If this proof fails, Thunder itself may have changed the computation after it made the joint trace. Then prove
-        that the traces compute the same results as the traces that Thunder makes without choices.
+        If this proof fails, Thunder itself may have changed the computation after it made the joint trace. In this
+        case, prove instead that the traces compute the same results as the traces that Thunder makes without choices.
 
         Raises
         ------

@@ -186,9 +186,9 @@ class LeverContext:
 
     @planned_property
     def layer_differences(self) -> Mapping[str, str]:
-        """Maps the path of each layer that differs from the layer before it to a description of the difference.
+        """Maps the path of a layer to a description of how the layer differs from the previous layer.
 
-        The mapping is empty for a program that ranks share.
+        Layers that do not differ are not included. The mapping is empty for a program that ranks share.
         """
         return {} if self.program is None else LayerPartition(self.program, self.origins).differences
 
@@ -216,8 +216,8 @@ class LeverContext:
         if self.few is not None and not self.few.random:
             return frozenset()
         # A claimed statement has lost the tag of random operators, and its values have new names. Its origin is still
-        # the same. If it is a primitive, its symbol also has the same name. If none of an origin's claimed statements
-        # has this name, all statements of the origin count as random.
+        # the same. If the claimed statement is a primitive, its symbol also has the same name. If none of an origin's
+        # claimed statements has this name, all statements of the origin count as random.
         asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
         for bsym in self.joint.bound_symbols:
             if names := _random_ops(bsym):
@@ -239,7 +239,7 @@ class LeverContext:
     def caveats(self) -> tuple[str, ...]:
         """Messages about wrong results that Thunder computes for this program, whatever the choices.
 
-        Each names its cause.
+        Each message names the cause.
 
         The messages come from a comparison of the joint trace with the program's own trace. Empty if `program` is None.
         """
@@ -253,7 +253,7 @@ class LeverContext:
         )
 
     def _repeated_draws(self) -> Iterator[str]:
-        """Yield a message for each forward statement that draws random numbers, if its gradient draws again.
+        """Yield a message for each forward statement that draws random numbers and whose gradient draws them again.
 
         Custom autograd functions are skipped, because their own backward may draw numbers.
         """
@@ -278,9 +278,10 @@ class LeverContext:
                 )
 
     def _lost_writes(self) -> Iterator[str]:
-        """Yield a message for each argument or buffer that the program writes, and Thunder's trace does not."""
+        """Yield a message for each argument or buffer that the program writes but Thunder's trace does not write."""
         assert self.program is not None
-        # Check the names first: reading the graph of the program takes a thirtieth of the time to open a Llama.
+        # Check the names first. Reading the program's graph would take a thirtieth of the time in which a Llama is
+        # opened.
         if not any(map(_may_write, self.program.bound_symbols)):
             return
         for name in lost_writes(self.read_graph(self.program), self.graph):

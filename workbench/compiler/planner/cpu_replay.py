@@ -70,7 +70,8 @@ def replay(
     cotangents : sequence of Tensor, optional
         The gradient of each output. The default is ones for floating point outputs, and zeros for all other outputs.
     without_set : collection of str
-        Names of the results of the in-place copies that have no `set` before them in nvFuser's definition.
+        In-place copies that have no `set` (an explicit copy of the value) before them in nvFuser's definition. Each
+        copy is given by the name of its result.
 
     Returns
     -------

@@ -13,7 +13,7 @@ identity: Callable[[object], int] = object.__hash__
 """Like `id`, return a number that no other living object has.
 
 Each call of `id` raises an audit event. PyTorch imports filelock, and filelock handles every audit event in Python.
-With `id`, these events took one fifteenth of the time to plan a choice.
+When `id` was used, these events took one fifteenth of the time in which a choice is planned.
 """
 
 PLANS = 16
@@ -102,7 +102,8 @@ CROSSING = "_workbench_crossing"
 """
 
 CLEAN = "_workbench_clean"
-"""Attribute in which a statement stores its list of subsymbols after dead code elimination has removed all that it can.
+"""Attribute in which a statement stores its list of subsymbols after dead code elimination. If the statement still has
+this list, dead code elimination skips the statement.
 """
 
 NAMES = "_workbench_names"

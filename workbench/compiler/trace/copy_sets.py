@@ -1,9 +1,9 @@
 """In-place copies in fusions: find the copies that need a `set`, and keep the copies that Thunder's passes would lose.
 
 To write an output into an input's memory, nvFuser aliases the output to the input. nvFuser's map of aliases has one
-destination for each output value. Therefore a value can be aliased only once, and only if it is neither an input nor a
-returned value. In all other cases, the copy needs a `set`: an additional node, which makes a new value to be aliased.
-Thunder inserts a `set` before every copy, but most copies do not need it.
+destination for each output value. Therefore a value can be aliased only once. Inputs and returned values cannot be
+aliased. A copy of a value that cannot be aliased needs a `set`: an additional node, which makes a new value to be
+aliased. Thunder inserts a `set` before every copy, but most copies do not need it.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
 
 
 def has_set(policy: str, fact: CopyFact) -> bool:
-    """Return whether `policy` inserts a `set` before a copy, whether or not the copy would be wrong without a `set`."""
+    """Return whether `policy` inserts a `set` before a copy. The copy may be wrong if the policy inserts no `set`."""
     if policy == ALIAS_AWARE:
         return bool(fact.needs_set)
     if policy == DIRECT_ONLY:
@@ -340,9 +340,9 @@ def deferred_results(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set
     """Return the results of in-place statements that Thunder's split would move to the backward.
 
     `split_into_forward_and_backward` keeps a statement in the forward if the forward later reads the statement's
-    result. It also keeps a copy if the forward later reads the copy's destination by the same name. It misses reads of
-    this memory by other names. Remove this function when ``v = t.view(-1); v.copy_(s); return t`` writes in the forward
-    although `s` and `t` are differentiated.
+    result. The function also keeps a copy if the forward later reads the copy's destination by the same name. The
+    function misses reads of this memory by other names. Remove this function when
+    ``v = t.view(-1); v.copy_(s); return t`` writes in the forward although `s` and `t` are differentiated.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ def _copies_in_forward(member: BoundSymbol) -> bool:
 
 
 def _open_fusion(fusion: BoundSymbol, used_names: set[str], trace: TraceCtx) -> list[BoundSymbol]:
-    """Return the members of a fusion. Rename their intermediate values whose names are in `used_names`."""
+    """Return the members of a fusion. Rename an intermediate value if its name is in `used_names`."""
     handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
     swap = {}
     with tracectx(trace):

@@ -122,7 +122,7 @@ def correction(name: str, lines: Iterable[str]) -> Correction:
 
 @dataclasses.dataclass(frozen=True)
 class Corrected:
-    """Tag of a statement that a correction made. If a correction removed a statement, a neighboring one has the tag.
+    """Tag of a statement that a correction made. If it removed a statement, a neighboring statement has the tag.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ def mark(bsyms: Iterable[BoundSymbol], name: str, line: str = "") -> None:
 def is_thunders_own(
     statements: list[BoundSymbol], target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bool:
-    """Return whether a call recorded exactly one statement, the same as unmodified Thunder would record.
+    """Return whether a call recorded exactly one statement, and unmodified Thunder would record the same statement.
 
     Parameters
     ----------

@@ -24,8 +24,8 @@ def remove_noops(bsym: Any) -> None:
     left = []
     for sub in inside:
         within = sub.subsymbols
-        # `does_nothing` returns False for a statement with outputs that is a primitive or has subsymbols. Skip the call
-        # to save time.
+        # Skip the call of `does_nothing` if its result is known. If a statement has outputs, and is a primitive or has
+        # subsymbols, the result is False.
         if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
             continue
         if within or type(within) is not list:
@@ -44,7 +44,7 @@ def does_nothing(sub: Any, bsym: Any) -> bool:
 
 
 def is_clean(bsym: Any) -> bool:
-    """Return whether dead code elimination would remove nothing inside of a statement."""
+    """Return whether a statement has no subsymbols that dead code elimination would remove, at any level."""
     inside = bsym.subsymbols
     if bsym.__dict__.get(CLEAN) is inside:
         return True

@@ -176,7 +176,8 @@ class ValuePlace(NamedTuple):
     rest: str
     """Rest of the id: the symbol and number of the statement, then the index of the output.
 
-    Symbol and number are omitted for the first forward statement with the symbol of the origin. Index 0 is omitted.
+    Symbol and number are omitted for the first forward statement that has the same symbol as its origin. Index 0 is
+    omitted.
     """
 
     def id(self, origins: tuple[Origin, ...]) -> str:
