@@ -100,7 +100,7 @@ def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[
     ------
     ChoiceError
         If an option ``at(STATEMENT)`` names an unknown statement, or a statement outside of the legal range. The
-        message contains the legal range, or the end of it that is exceeded.
+        message contains the legal range, or the exceeded end of this range.
     """
     choices = choices_left(choices)
     found: list[Key] = [
@@ -145,7 +145,7 @@ def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[
 
 
 def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
-    """Return how many of the last collectives in `in_flight` may still have no wait when `collective` is issued."""
+    """Return how many of the last collectives in `in_flight` may be waited for after `collective` is issued."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
     room = limit * bucketing.MIB - collective.nbytes
@@ -157,7 +157,7 @@ def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], li
 
 
 def choices_left(choices: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the choices that act after the split: those without settings that have acted before fusion."""
+    """Return the choices that act after the split: all choices except settings that have acted before fusion."""
     if choices.get(STAGE) != BEFORE_FUSION:
         return choices
     return {id: option for id, option in choices.items() if id not in (STAGE, *ORDERING)}

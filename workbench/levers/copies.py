@@ -35,7 +35,9 @@ IN, OUT = "in", "out"
 
 
 SETS, REGIONS = "sets", "regions"
-"""Values of `Executor.copies`. `SETS`: each copy has an option for its `set`. `REGIONS`: it is inside or outside."""
+"""Values of `Executor.copies`. `SETS`: each copy is compiled with or without a `set`. `REGIONS`: each copy is inside or
+outside of a region.
+"""
 
 
 def _subject_of(context: LeverContext) -> str:
@@ -89,11 +91,11 @@ def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> st
 
 
 def _views_beside_fences(context: LeverContext) -> dict[str, tuple[str, str]]:
-    """Find the fences of a single value that must stay, because otherwise a fusion could compute a view.
+    """Find the fences of a single value that must stay, because without them a fusion could compute a view.
 
-    Fences of several values are never dropped. If a fence of a single value is dropped, all statements between the
-    fence of several values before it and the one after it could become one fusion. If one of these statements makes a
-    view of memory that has several names, the fence of the single value must stay.
+    Fences of several values are never dropped. Without a fence of a single value, all statements between two
+    consecutive fences of several values could become one fusion. If one of these statements makes a view of memory that
+    has several names, the fence of the single value must stay.
 
     Returns
     -------
@@ -374,7 +376,7 @@ class Copies(Lever):
 
 
 def _legal(option: str, illegal: Mapping[str, str]) -> str:
-    """Return `option`, which is `IN` or `OUT`, if it is legal. Otherwise, return the other of the two."""
+    """Return `option`, which is `IN` or `OUT`, if it is legal. If it is illegal, return the other one."""
     return option if option not in illegal else IN if option == OUT else OUT
 
 
@@ -390,7 +392,7 @@ def _copy_facts(outcome: LeverOutcome) -> dict[str, copy_sets.CopyFact]:
 
 
 def _open_statement(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
-    """Yield a statement, or its parts if one of them is a copy that must be separated: its result is in `out`."""
+    """Yield a statement. If it contains a copy whose result is in `out`, yield the parts of the statement instead."""
     if not bsym.subsymbols or copy_sets.is_copy(bsym) or runs_whole(bsym):
         yield bsym
         return

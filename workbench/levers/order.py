@@ -125,7 +125,7 @@ class Order(Lever):
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> tuple[TraceCtx, LeverOutcome]:
-        """Put a split trace into the chosen order. Return it, and the outcome with the order in effect at each site."""
+        """Return a split trace in the chosen order, and the outcome with the order in effect at each site."""
         if not any(id.startswith(("order.", "order:")) for id in choices):
             return trace, outcome
         backward = TraceTag.BACKWARD in trace.tags

@@ -36,8 +36,8 @@ from workbench.levers import collectives
 class Orders:
     """A replanner that only reorders the collectives of a plan.
 
-    Statements move but do not change. Therefore, it reorders the plan's graph and reads no trace, which takes
-    milliseconds.
+    Statements move but do not change. Therefore, this replanner takes only milliseconds: it reorders the plan's graph,
+    and reads no trace.
 
     Attributes
     ----------

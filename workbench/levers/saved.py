@@ -124,7 +124,8 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
     at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
-    # Exclude `get_grad`: it does not read its argument. The argument only tells whose gradient it returns.
+    # Exclude `get_grad`, because it does not read its argument. The argument only identifies the value whose gradient
+    # `get_grad` returns.
     readers = {
         at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
     }

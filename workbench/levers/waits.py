@@ -1,8 +1,8 @@
 """Lever `waits`: where a trace issues collectives, and where it waits for their results.
 
 The lever edits the forward and backward traces after the split, so it does not change fusions. If ``waits.stage`` is
-``before_fusion``, its settings act on the joint trace before fusion instead. Then a collective between two statements
-prevents their fusion. Whatever the options are, no statement moves past a statement on which it depends; see
+``before_fusion``, the lever's settings act on the joint trace before fusion instead. Then a collective between two
+statements prevents their fusion. Whatever the options are, no statement moves past a statement on which it depends; see
 `workbench.compiler.pipeline.collective_constraints`.
 """
 
@@ -114,7 +114,7 @@ class Waits(Lever):
         ]
 
     def explain_outcome(self, site: Site) -> str:
-        """Return a sentence on the option in effect at a site. If the site has no choice, it names the setting."""
+        """Return a sentence on the option in effect at a site. For a site without a choice, it names the setting."""
         if site.choice != POLICY:
             return super().explain_outcome(site)
         if site.id.endswith("!wait"):
@@ -122,7 +122,7 @@ class Waits(Lever):
         return f"Currently {site.outcome}, set by waits.{'gradients' if JUST_IN_TIME in site.illegal else 'issue'}."
 
     def widen(self, site: Site, option: str) -> Site:
-        """Add `option` to the site if it has the form ``at(STATEMENT)``. Planning checks whether it is in the range."""
+        """Add `option` to the site if it has the form ``at(STATEMENT)``. Planning later checks whether it is legal."""
         if AT.fullmatch(option) and option not in site.options:
             return dataclasses.replace(site, options=(*site.options, option))
         return site

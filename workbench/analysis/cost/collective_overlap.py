@@ -145,7 +145,7 @@ class Links:
 
     @property
     def consumer(self) -> NDArray[np.int32]:
-        """Row of the first reader of each collective's result; -1 if there is none."""
+        """Row of the first reader of each collective's result; -1 if no statement reads the result."""
         first = np.full(len(self.issue), -1, np.int32)
         read = self.has_reader
         if read.any():
@@ -193,9 +193,9 @@ class IssueOrder:
     ----------
     collectives : int
     inversions : int
-        Number of pairs of collectives whose results are first read in the opposite order of their issues. Then the
-        first read must wait for both collectives. Both must be in the forward, or both in the backward. Results that
-        no statement reads, such as returned gradients, do not count.
+        Number of pairs of collectives whose results are first read in the opposite order of their issues. The first
+        read of such a pair must wait for both collectives. A pair counts only if both collectives are in the forward,
+        or both are in the backward. Results that no statement reads, such as returned gradients, do not count.
     without_compute : int
         Number of collectives without a kernel between issue and wait. They cannot overlap with compute.
     distances : tuple of int
@@ -272,7 +272,7 @@ class Simulation:
     in_flight_bytes : (statements,) int64
         After each statement, the bytes of results of collectives that are issued and not yet waited for.
     ahead_peak_bytes : int
-        Maximum of the bytes in flight, if only results count that a later statement of the same trace reads. Returned
+        Maximum of the bytes in flight, counting only results that a later statement of the same trace reads. Returned
         values, such as gradients, do not count, because they stay alive in every order.
     rows : list of int
         Rows of the graph's statements, in the order in which the host launches them.
@@ -420,10 +420,10 @@ def _bytes_in_flight(
 def lower_bound(graph: Graph, cost: StatementSeconds) -> float:
     """Return a lower bound on the seconds of a step that holds for every order of the collectives.
 
-    The streams are those of `simulate`. Kernels are assumed to stay in program order. A range of kernels and a process
-    group give a bound: the sum of the compute before the range, of the group's collectives that must be issued and
-    waited for inside of the range, and of the compute after the range. The time of all compute is a bound, too, and so
-    is the time of all launches. The result is the largest of these bounds.
+    The streams are those of `simulate`. Kernels are assumed to stay in program order. Each range of kernels gives one
+    bound for each process group. This bound is the sum of three times: the compute before the range, the collectives of
+    the group that must be issued and waited for inside of the range, and the compute after the range. The time of all
+    compute is another bound, and the time of all launches is another. The result is the largest of these bounds.
     """
     by_group, prefix = _ranges(graph, cost)
     around = (_bound_of_stream(ranges, prefix) for ranges in by_group.values())

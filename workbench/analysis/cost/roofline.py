@@ -16,7 +16,7 @@ from workbench.analysis.cost.machines import Machine
 from workbench.core.graph import Graph, Kind, StatementFlag
 
 _ATTAINED = 75
-"""Percentile of the measured statements' rates that is used as the rate of the machine; the highest are outliers."""
+"""Percentile of the measured rates that is used as the rate of the machine. Higher rates are outliers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +230,7 @@ def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDAr
     by, made = statements.outputs.pairs(rows)
     dtypes = [values.dtype[value] for value in made.tolist()]
     known = [(row, rate_of[dtype]) for row, dtype in zip(by.tolist(), dtypes, strict=True) if dtype]
-    # The rate depends on the data type of the first output. So assign this rate last.
+    # The data type of the first output determines the rate. Assign the rate of the first output last, so that it stays.
     for row, rate in reversed(known):
         rates[row] = rate
     found: NDArray[np.float64] = statements.flops[rows] / rates

@@ -36,17 +36,17 @@ class Proof:
     ----------
     proven : bool
     rules : tuple of str
-        Names of the rules of `RULES` without which the results would count as different.
+        Names of the rules in `RULES` that the proof needs. Without these rules, the results would count as different.
     statement : int
         Row of the first statement of the plan that differs. -1 if no statement of the plan differs, for example if the
         plan only lacks a statement.
     source : str
         The line of the user's code with the difference, such as ``model.py:12 x = torch.tanh(x)``; empty if unknown.
     difference : str
-        Description of the difference; empty if there is none.
+        Description of the difference; empty if the results are equal.
     fault : str
-        Description of a difference between the stock plan and Thunder's trace, with the user's line; empty if there is
-        none.
+        Description of a difference between the stock plan and Thunder's trace, with the user's line; empty if they do
+        not differ.
     """
 
     proven: bool
@@ -82,11 +82,11 @@ def prove(stock: Graph, plan: Graph) -> Proof:
 
 
 def fault(joint: Graph, stock: Graph) -> str:
-    """Describe in one line how a stock plan differs from the joint graph that it was made from; empty if it does not.
+    """Describe in one line how a stock plan differs from its joint graph; empty if the results are equal.
 
-    For nvFuser, values are not compared, because its fusions consist of primitives and have their own random generator.
-    Then only two facts are compared: the number of random draws, and the set of arguments that are written. The latter
-    is compared at the end of the forward, and at the end of the step.
+    For nvFuser, only two facts are compared: the number of random draws, and the set of arguments that are written. The
+    set of written arguments is compared at the end of the forward, and at the end of the step. Values are not compared,
+    because nvFuser's fusions consist of primitives and have their own random generator.
 
     Parameters
     ----------
@@ -157,6 +157,6 @@ class Prover:
         Parameters
         ----------
         fault : str
-            Difference between the stock plan and Thunder's trace; empty if there is none.
+            Difference between the stock plan and Thunder's trace; empty if they do not differ.
         """
         return Proof(True).with_stock_fault(fault)

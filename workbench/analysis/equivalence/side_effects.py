@@ -128,9 +128,9 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
 
 
 def _drop_unknown_writes(graph: Graph) -> Graph:
-    """Return the graph without `INPLACE` flags. Without them, only copies count as writes.
+    """Return the graph without `INPLACE` flags, so that only copies count as writes.
 
-    With them, an operator that is not decomposed would count as a write to all of its inputs.
+    With `INPLACE` flags, an operator that is not decomposed would count as a write to all of its inputs.
     """
     statements = dataclasses.replace(graph.statements, flags=graph.statements.flags & ~StatementFlag.INPLACE)
     return dataclasses.replace(graph, statements=statements)

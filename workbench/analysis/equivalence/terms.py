@@ -141,7 +141,7 @@ class Move:
         places = [_digits(step, dims) for step in (*next_move.strides, next_move.offset)]
         reach = [*(length - 1 for length in next_move.shape), 1]
         for dim, (length, _) in enumerate(dims):
-            # Several dimensions of the result move along this dimension of the source. Their sum must not leave it.
+            # Several dimensions of the result move along this dimension of the source. Their sum must stay inside it.
             if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
                 return None
         *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]
@@ -270,7 +270,7 @@ def in_place(step: ParsedLine) -> tuple[str, bool]:
 
 
 def equals_parts(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], output_kinds: Sequence[str]) -> bool:
-    """Return whether one collective on a buffer with several tensors has the same results as one for each tensor.
+    """Return whether one collective on a buffer of tensors has the same results as one collective for each tensor.
 
     Parameters
     ----------

@@ -51,19 +51,20 @@ time of its result exceeds the lower bound by at most this share.
 _AIMS = 8
 """Number of results of one guide that are evaluated exactly; each evaluation needs a plan."""
 _NEAR = 0.01
-"""Share within which the result of a guide is close enough, so that the guide is not asked again.
+"""Share that decides whether the result of a guide is close enough, so that the guide is not asked again.
 
-The result is close enough if its peak is at most this share below the limit. After the first guide, no further guide
-is asked if the time exceeds the lower bound by at most this share of a step.
+The result is close enough if its peak is at most this share below the limit. After the first guide, no further guide is
+asked if the time of the best known options exceeds the lower bound by at most this share of a step.
 """
 _TURNS = (40, 400)
-"""Smallest and largest number of changes of one storage's option that are evaluated to improve a result."""
+"""Smallest and largest number of changes that are evaluated to improve a result. A change sets one storage's option."""
 _TURNED = 400_000
 """The number of changes is this number divided by the number of the program's statements, but within `_TURNS`."""
 _ALONE = 1_000_000
-"""Largest product of statements and choices for which the bytes that each single choice frees are predicted exactly.
+"""Limit of the number of statements times the number of choices. Up to this limit, the bytes that each single choice
+frees are predicted exactly.
 
-For a larger product, an upper bound of these bytes is used.
+Above the limit, an upper bound of these bytes is used.
 """
 
 
@@ -92,12 +93,13 @@ class Chooser:
         evaluates the results of a guide exactly, and adds the difference to later predictions of the guide.
     remade : collection of int
         Storages that fusions recompute even if no choice is made. If the recomputation of another storage reads such a
-        storage, recomputation must be chosen for it, too, because it would otherwise be saved.
+        storage, recomputation must also be chosen for the storage that is read. Without this choice, the plan would
+        save it.
     dragged : collection of int
         Storages in `fixed` that are recomputed only if the recomputation of a chosen storage reads them.
     stands_for : callable, optional
-        Set if this chooser is a guide, and if its storages differ from those of the chooser that uses it. Converts
-        options of the guide to equivalent options of that chooser.
+        Converts options of this chooser to equivalent options of the chooser that uses it as a guide. Set only if the
+        two choosers have different storages.
     nodes : int, optional
         Maximum number of nodes that the solver searches in an integer program.
     """
@@ -223,8 +225,9 @@ class Chooser:
         """Choose all recomputations that make a step faster, and return the resulting options; empty if there are none.
 
         Inside of a fusion, it may take less time to recompute a value than to write it and read it again. A storage is
-        tried if the lower bound of its recomputation's time is negative enough. Storages of equal size and equal bound,
-        as in equal layers, are tried together. A plan shows whether they make a step faster.
+        tried if the lower bound of the time that its recomputation adds is far enough below 0. Storages of equal size
+        and equal bound, as in equal layers, are tried together. A plan shows whether their recomputation makes a step
+        faster.
         """
         if self._spared is not None:
             return self._spared
@@ -301,7 +304,7 @@ class Chooser:
         )
 
     def _add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
-        """Return `base_options`, and recomputation for those `candidates` that recomputed statements read."""
+        """Return `base_options`, plus recomputation of each of the `candidates` that recomputed statements read."""
         graph, options = self._work.graph, dict(base_options)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
@@ -418,7 +421,7 @@ class Chooser:
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
-            # Without a correction, the guide's bound does not hold for plans. Use it only after the first plan.
+            # Without a correction, the guide's bound does not hold for plans. Use the bound only after the first plan.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.with_correction(more)
@@ -445,7 +448,8 @@ class Chooser:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
             helps = self._relaxation.most_bytes_freed(place)
-            # A large program has too many choices to try all. Begin with those that may free most bytes at the peak.
+            # A large program has too many choices to try all. Begin with the choices that may free the most bytes at
+            # the peak.
             for number in np.argsort(-helps, kind="stable").tolist():
                 storage, option = self._variables[number]
                 if len(turns) == left:
@@ -604,7 +608,7 @@ class Chooser:
     def _transfers(self) -> tuple[NDArray[np.float64], tuple[float, float]]:
         """Return the seconds of each choice's transfer, and the seconds of transfers that can overlap with compute.
 
-        The latter are two numbers: for the forward and for the backward.
+        The seconds that can overlap are two numbers: one for the forward, and one for the backward.
         """
         seconds = np.asarray(
             [

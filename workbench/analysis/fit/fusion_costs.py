@@ -29,8 +29,8 @@ class RecomputeCost:
         Seconds of each statement of the joint graph if it runs again. A statement runs again at most once, even if
         several recomputed storages need it.
     each_s : mapping of int to float
-        Maps a storage to seconds that its recomputation adds in addition to the statements' seconds, for example to
-        write the storage. They are negative if the recomputation may save memory traffic.
+        Maps a storage to the seconds that its recomputation adds besides the statements' seconds, for example to write
+        the storage. They are negative if the recomputation may save memory traffic.
     """
 
     seconds: NDArray[np.float64]
@@ -38,7 +38,7 @@ class RecomputeCost:
 
 
 def fused_statements(joint: Graph, plan: Graph) -> NDArray[np.bool_]:
-    """Find the statements of a joint graph whose results no unfused statement of its execution graph outputs.
+    """Find the statements of a joint graph that no unfused statement of its execution graph computes.
 
     The fusions of the execution graph contain these statements, or make them unnecessary.
 

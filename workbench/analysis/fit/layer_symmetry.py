@@ -97,10 +97,10 @@ def _equal_columns(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the class of each column, and the class of each row after the memory rows.
 
-    Equal columns have equal classes, and so have equal rows. Columns start in one class if their costs, bounds and
-    sizes are equal. Then classes of rows and of columns are computed by turns: a class is split if its
-    columns have entries in rows of different classes. This ends when the number of classes stays the same. A class is
-    represented by a hash.
+    Equal columns have equal classes, and equal rows have equal classes. Columns start in one class if their costs,
+    bounds and sizes are equal. Then classes of rows and classes of columns are computed alternately: a class is split
+    if its columns have entries in rows of different classes. The computation ends when the number of column classes
+    stays the same. During the computation, a hash represents each class.
     """
     entries = program.matrix[memory_row_count:].tocoo()
     of_row, of_column, items = entries.row, entries.col, _rounded_keys(entries.data)
@@ -170,7 +170,7 @@ def _memory_rows(
     """Return the memory rows with merged columns, and the upper bounds of additional columns.
 
     If only some members of a merged column have an entry in a row, an additional column counts these members. Further
-    rows keep its value at or below the value of the merged column.
+    rows keep the value of the additional column at or below the value of the merged column.
     """
     starts, numbers, items = (
         program.matrix.indptr.tolist(),
@@ -179,7 +179,8 @@ def _memory_rows(
     )
     kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
     rows = Rows()
-    # Maps the members that have an entry in a row to their additional column. Rows with the same members share it.
+    # Maps the members that have an entry in a row to their additional column. Rows with the same members share a
+    # column.
     parts: dict[tuple[int, ...], int] = {}
     most: list[float] = []
     for row in range(memory_row_count):

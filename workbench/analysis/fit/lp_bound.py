@@ -3,8 +3,8 @@
 A choice is to recompute or to offload one storage; each choice is a variable from 0 to 1. A position is the number of a
 statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`. A memory row is a constraint that limits the
 bytes at one position. Memory rows are added only if a solution violates them, so a model with thousands of statements
-needs only dozens of rows. If choices may be fractions, the solver takes milliseconds. If choices must be 0 or 1, it
-takes longer, but the bound is higher and so closer to the best time.
+needs only dozens of rows. If choices may be fractions, the solver takes milliseconds. If choices must be 0 or 1, the
+solver takes longer, but the bound is higher and therefore closer to the best time.
 
 The bound is never too high. The program frees all bytes that a choice could free, and adds only the part of a choice's
 time that is certain. If several choices recompute a statement, the statement's time counts once. Two kinds of rows make
@@ -39,7 +39,8 @@ _INFEASIBLE = 2
 _ENDED = (0, _INFEASIBLE)
 """Statuses of the solver if no limit of time or nodes stopped it: solved, or proven infeasible."""
 _TIE = 1e-7
-"""Relative weight of a penalty for each choice. Among solutions of equal cost, it prefers fewer and cheaper choices."""
+"""Relative weight of a penalty for each choice. For solutions of equal cost, the penalty favors few and cheap choices.
+"""
 _ALIKE = 0.5
 """Choices are merged only if fewer than this share of the choices remain afterwards."""
 
@@ -104,7 +105,7 @@ class Relaxation:
     each_s : (variables,) float64, optional
         For each choice, its seconds besides statements and transfers; negative if the choice may save time.
     joint_recomputations : mapping of int to (JointRecompute, float), optional
-        Maps a storage that the recomputation of another storage recomputes, too, to its `JointRecompute` and its bytes.
+        For each storage that the recomputation of another storage also recomputes: its `JointRecompute` and its bytes.
         Such a storage may be absent before this recomputation even if no choice is made for it.
     presence : Presence, optional
         The positions at which storages must be in memory. Without it, the bound is lower, but still valid.
@@ -185,8 +186,8 @@ class Relaxation:
         for both in self.of_storage.values():
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
-        # All statements that the same set of choices recomputes share one column: the share of them that runs again.
-        # It must be at least as large as the column of each of these choices.
+        # All statements that the same set of choices recomputes have one common column: the share of these statements
+        # that runs again. This column must be at least as large as the column of each choice in the set.
         for group, within in _nest_groups(list(together)).items():
             for inside in within:
                 rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
@@ -197,7 +198,8 @@ class Relaxation:
         }
         self.excuse: dict[int, int] = {}
         # If a joint recomputation can free a storage only after the span of the storage's own choices, this span is one
-        # piece. Otherwise, the span is added below, with a column for both reasons of absence.
+        # piece. If a joint recomputation can free the storage earlier, the span is added below, with a column for both
+        # reasons of absence.
         own = {storage: int(self.end[next(iter(both.values()))]) for storage, both in self.of_storage.items()}
         pieces = [
             (number, self.start[number], self.end[number], self.sizes[number])
@@ -295,7 +297,7 @@ class LimitedProgram:
     unit : float
         Bytes by which the coefficients of memory rows are divided, so that they are close to 1.
     beyond : float
-        Each memory row must free this margin in addition, in multiples of `unit`. A program with a margin proves no
+        Margin that each memory row must free in addition, in multiples of `unit`. A program with a margin proves no
         bound, because choices within the limit may violate its rows.
     """
 
@@ -528,7 +530,8 @@ class LimitedProgram:
         np.add.at(freed, base.piece_starts, absent)
         np.add.at(freed, base.piece_ends, -absent)
         for storage, columns in self._absent.items():
-            # A storage may have to be in memory again before its first use. Do not count it as freed from then on.
+            # A storage may have to be in memory again before its first use. Do not count its bytes as freed from that
+            # position on.
             numbers = list(base.of_storage[storage].values())
             size, until = base.sizes[numbers[0]], int(base.end[numbers].max())
             was = float(x[list(base.absent[storage])].sum())

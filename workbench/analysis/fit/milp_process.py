@@ -22,7 +22,8 @@ _LOOK_S = 0.02
 _LONGEST_S = 120.0
 """Time limit of the solver for one program, in seconds.
 
-It is only a safeguard: normally, the number of nodes limits a search. Results with a limit of nodes are reproducible.
+This time limit is only a safeguard, because the number of nodes normally limits a search. Results with a limit of nodes
+are reproducible.
 """
 _IDLE_S = 5.0
 """Seconds after which an idle solver process is ended."""

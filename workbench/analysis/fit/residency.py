@@ -195,8 +195,8 @@ class Presence:
     def recomputable_until_use(self, storage: int, position: int) -> frozenset[int] | None:
         """Return the storages whose recomputation could delay the reload of an offloaded storage beyond a position.
 
-        The reload runs `ahead` statements before the first use of the offloaded storage. Recomputed statements are
-        among these statements. So each statement that is recomputed between the position and the first use moves the
+        The reload runs `ahead` statements before the first use of the offloaded storage. Recomputed statements count as
+        such statements. Therefore, each statement that is recomputed between the position and the first use moves the
         reload to a later position. Return the storages that may be recomputed there. If no returned storage is
         recomputed, the offloaded storage is back in memory at the position.
 

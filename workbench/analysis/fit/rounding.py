@@ -30,9 +30,9 @@ _ROUNDS = 40
 _SOLVINGS = 6
 """Largest number of integer programs that are solved for one limit, if each search stops at its limit of nodes."""
 _SOLVED = 0.1
-"""Weight in `_SOLVINGS` of a program whose search ends before its limit of nodes. Other programs have the weight 1."""
+"""`_SOLVINGS` counts a program with this weight if its search ends before the limit of nodes, and else with 1."""
 _FOLDED_NODES = 100
-"""Lower bound of the limit of nodes for a program with merged layers. It is small, so a node takes little time."""
+"""Smallest limit of nodes for a program with merged layers. A node of such a program takes little time."""
 _PLACES_PER_ROUND = 40
 _NOTHING = 1e-6
 """Fractions below this count as 0."""
@@ -166,7 +166,7 @@ class Rounding[P: RoundedOptions]:
                     continue
                 if gap and self.is_near_bound(limit_bytes, gap):
                     return
-                # Solve again with the small tolerance: a solution with the loose one may recompute more than necessary.
+                # Solve again with the small tolerance, because a loose solution may recompute more than necessary.
                 if to > SOLVED_TO:
                     to = SOLVED_TO
                 elif folds or point.peak_bytes <= limit_bytes:
@@ -226,7 +226,7 @@ class Rounding[P: RoundedOptions]:
             freed = self._frees(place)
             if np.maximum(freed, 0) @ (1 - taken) + np.maximum(-freed, 0) @ taken < peaks[place] - limit_bytes:
                 # A row from `guess` would not exclude these choices, because it adds up the bytes that each choice
-                # frees alone. So exclude exactly this combination.
+                # frees alone. Therefore exclude exactly this combination.
                 program.refuse(taken)
             else:
                 program.guess(freed, float(peaks[place]) - limit_bytes + float(freed @ taken))

@@ -20,8 +20,9 @@ class FusionBoundary:
     reason : str
         Why the fusion does not contain the neighbour.
     through : int
-        Row of a statement that depends on the first of the two, and whose outputs the second reads. It prevents fusing
-        both, because the fusion and this statement would then need each other. -1 if there is no such statement.
+        Row of a statement between the fusion and the neighbour: the statement depends on the earlier one, and the later
+        one reads its outputs. The two cannot be fused, because their fusion and this statement would need each other's
+        outputs. -1 if no such statement exists.
     """
 
     statement: int

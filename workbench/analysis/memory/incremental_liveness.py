@@ -58,8 +58,8 @@ class IncrementalLiveness:
         self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
         self._saved = {self._storage[value] for value in found.saved.tolist()} - self._argument - {-1}
         self._start, self._end, self._last_forward, self._touches = self._spans()
-        # A clone may have to run before a statement that is dead code, and so has no position. Maps each statement to
-        # the position of the next statement of the backward that runs.
+        # A clone may have to run before a statement that is dead code and therefore has no position. Maps each
+        # statement to the position of the next statement of the backward that runs.
         self._next: dict[int, int] = {}
         place = self._count
         place_of = {row: place for place, row in enumerate(self.rows)}
@@ -111,8 +111,9 @@ class IncrementalLiveness:
     def absence_of(self, storage: int, reader: int | None = None) -> tuple[int, int] | None:
         """Return the range of positions at which a storage need not be alive.
 
-        It begins right after the last use in the forward, and ends before the first use in the backward. The second
-        number is the position of this first use. Return None if the forward or the backward does not use the storage.
+        The range begins right after the last use in the forward, and ends before the first use in the backward. The
+        second number is the position of this first use. Return None if the forward or the backward does not use the
+        storage.
 
         Parameters
         ----------

@@ -5,8 +5,9 @@ during the complete step. Cotangents are the gradients of outputs; the backward 
 its start. Outputs and gradients are alive until the end.
 
 After the last statement, autograd accumulates the gradients in leaves, one after the other. Leaves are assumed to have
-no gradient before. Autograd copies a gradient if it is expanded or transposed, or if two arguments share it. Otherwise,
-the leaf holds the gradient itself. Later work, such as the backward of code that computed the inputs, is not included.
+no gradient before. Autograd copies a gradient if it is expanded or transposed, or if two arguments share it. In all
+other cases, the leaf holds the gradient itself. Later work, such as the backward of code that computed the inputs, is
+not included.
 """
 
 from __future__ import annotations
@@ -445,7 +446,8 @@ class Predictor:
                 for value, fresh in zip(self._inputs[row], reads[entry], strict=True)
             }
             if not clones[entry]:
-                # A view of a replaced value is now a view of the replacement, and so is in its storage.
+                # A view of a replaced value is now a view of the replacement, so it is in the storage of the
+                # replacement.
                 for value in self._outputs[row]:
                     storage[value] = shared.get(storage[value], storage[value])
                 continue
@@ -577,7 +579,8 @@ def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     np.minimum.at(made, statements.outputs.items[on_top], rows[on_top])
     np.maximum.at(dropped, statements.frees.items, np.repeat(np.arange(count), np.diff(statements.frees.offsets)))
     cotangent = (flags & ValueFlag.COTANGENT) != 0
-    # Cotangents are alive from the start of the backward. If it has no statements, this is after the last statement.
+    # Cotangents are alive from the start of the backward. If the backward has no statements, this start is after the
+    # last statement.
     made[cotangent] = graph.first_backward
     dropped = np.where(dropped < 0, count, np.maximum(dropped, made))
     dropped[(flags & _HELD) != 0] = count

@@ -85,7 +85,8 @@ class RecordedStep:
     opaque : tuple of str
         Names of parts that PyTorch runs without Thunder. The memory that their kernels use internally is not known.
     runs_between : bool
-        Whether operators run between the parts. Of their tensors, only those that a part receives are recorded.
+        Whether operators run between the parts. The recording contains only those of their tensors that a part
+        receives.
     """
 
     baseline: tuple[StorageAllocated, ...]
@@ -146,8 +147,8 @@ class PartMemory:
     after_bytes : int
         Bytes of autograd's copies of gradients after the backward.
     argument, output, cotangent, gradient : tuple of int
-        Numbers that storages have in the plan: of each argument, of each output, of each output's gradient, and of each
-        argument's gradient; -1 if there is none.
+        Numbers of storages in the plan: the storage of each argument, of each output, of each output's gradient, and of
+        each argument's gradient; -1 if a value has no storage.
     made : mapping of int to int
         Maps the storage of an output to the statement that makes it.
     dropped : mapping of int to int
@@ -270,7 +271,7 @@ class _LiveStorages:
         self.hidden: dict[int, int] = {}
         """Maps each run of a part to the part's `saved_bytes`, until the backward of this run begins."""
         self.same: dict[int, int] = {}
-        """Maps a storage of the recording to a second one if both are one storage under the plan.
+        """Maps a storage of the recording to a second storage of the recording if the plan uses one storage for both.
 
         For example, two arguments may share one gradient.
         """

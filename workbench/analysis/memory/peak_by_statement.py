@@ -29,7 +29,7 @@ class ExactMemory:
     peaks : (positions + 1,) int64
         Most bytes alive at each position of `PeakPositions`, and after the last statement.
     compute_s : float or None
-        Seconds of a step's compute, without transfers; None if no plan was computed, so that they are not known.
+        Seconds of a step's compute, without transfers; None if they are not known, because no plan was computed.
     """
 
     peak_bytes: int
@@ -151,7 +151,8 @@ class JointGraphMemory:
         found = self._predictor.predict(schedule, offloaded_storages=offloaded_storages, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
         place = self._places.count
-        # A repeated statement has no position, so it gets that of the next entry. Therefore, begin with the last entry.
+        # A repeated statement has no position, so it gets the position of the next entry. Therefore, begin with the
+        # last entry.
         for entry in range(len(found.entries) - 1, -1, -1):
             number = int(found.entries[entry])
             if not schedule.clone[number]:

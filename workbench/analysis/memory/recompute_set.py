@@ -86,7 +86,8 @@ class Recomputer:
     graph : Graph
         Graph of the joint trace.
     by_tag : bool
-        Whether Thunder's tags determine which statements run in the backward. This is so if a pass fuses statements.
+        Whether Thunder's tags determine which statements run in the backward, as is the case if a pass fuses
+        statements.
     also_saved : collection of int, optional
         Values that are saved although the backward does not read them. Recomputations can start from these values.
     """
@@ -165,7 +166,7 @@ class Recomputer:
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
 
     def first_storage_reads(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
-        """Map each saved storage that a recomputation of one of `always` reads to the time of its first read.
+        """Map saved storages to the time at which the recomputation of a storage in `always` first reads them.
 
         The time is a statement of the backward: the recomputation runs right before it. The result is empty if
         `also_saved` is empty.
@@ -301,7 +302,7 @@ class Recomputer:
         return reason
 
     def _repeats(self, chosen: frozenset[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
-        """Return a function that takes a value, and returns whether a recomputation that reads it recomputes it, too.
+        """Return a predicate for values: whether a recomputation that reads the value also recomputes the value.
 
         `chosen` are the storages for which recomputation is chosen.
         """
@@ -340,8 +341,8 @@ class Recomputer:
         chosen : collection of int
             Storages to recompute; `why_no_recompute` of each must be empty.
         along : bool
-            If True, the inputs of recomputed statements are recomputed, too, where this is legal, and so are their
-            inputs, until saved values are reached. If False, the inputs are saved.
+            If True, the inputs of recomputed statements are also recomputed, where this is legal. The same applies to
+            their inputs, until saved values are reached. If False, the inputs are saved.
         gather : bool
             Whether an all-gather of an argument may be repeated to recompute an input.
         """

@@ -305,8 +305,8 @@ def _pull_members(
 ) -> list[int]:
     """Return `order`, but run each statement in `members` right after the last statement that it needs.
 
-    With an order from last to first, and with `following` that contains the needed statements, each statement runs
-    right before the first statement that needs it.
+    `order_late` uses this function in reverse, to run each statement right before the first statement that needs it:
+    `order` then goes from last to first, and `following` contains the statements that each statement needs.
 
     Parameters
     ----------
