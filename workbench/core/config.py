@@ -1,4 +1,4 @@
-"""`Config`: all choices for a program. It is written as a Python file of literals. Reading never executes the file."""
+"""`Config`: all choices for a program. A config is written as a Python file of literals. Reading never executes it."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ MODES: Mapping[str, tuple[str, ...]] = {
 """Maps each PyTorch mode under which a program may be opened to its possible values.
 
 If a config does not contain a mode, PyTorch's default applies. The mode ``module`` says that the module is in
-evaluation mode. This mode only serves to warn the user if the module is later compiled in the other of the two modes,
-training or evaluation.
+evaluation mode. This mode only serves to warn the user if the module is compiled in one mode, training or evaluation,
+and was opened in the other.
 """
 
 MOST_BYTES = 2 << 20

@@ -237,7 +237,7 @@ class Values:
     producer : int32
         Row of the statement that makes the value; -1 if no statement makes it.
     bytes : int64
-        Bytes of the value's elements. They may be fewer than the bytes of its storage, as for a view.
+        Bytes of the value's elements. A view may have fewer bytes than its storage.
     flags : int32
         `ValueFlag`.
     """

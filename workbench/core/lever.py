@@ -288,7 +288,7 @@ class Lever:
         return ()
 
     def replanner(self, plan: Plan, context: LeverContext, outcome: LeverOutcome) -> Replanner:
-        """Return a replanner that applies the choices of `quick` to `plan`. It is created once for each plan.
+        """Return a replanner that applies the choices of `quick` to `plan`. A plan's replanner is created only once.
 
         Parameters
         ----------

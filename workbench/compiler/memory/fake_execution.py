@@ -377,7 +377,7 @@ class _StatementExecutor:
         self.stored: dict[str, list[StorageLayout]] = {}
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
-        """Make fake tensors for the arguments of the trace. They share storages as `arguments` do."""
+        """Make fake tensors for the arguments of the trace. The fake tensors share storages as `arguments` do."""
         storages: dict[int, torch.Tensor] = {}
         for bsym in trace.bound_symbols:
             if bsym.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL:

@@ -89,7 +89,7 @@ _CLONE = int(StatementFlag.CLONE)
 
 
 class _StatementSummary(NamedTuple):
-    """Properties of a statement. They depend neither on the names of its values nor on its tags."""
+    """Properties of a statement that stay the same if its values are renamed or its tags change."""
 
     name: str
     executor: str
@@ -99,7 +99,7 @@ class _StatementSummary(NamedTuple):
 
 
 class _StatementRow(NamedTuple):
-    """Properties of a statement. They depend neither on other statements nor on its tags."""
+    """Properties of a statement that stay the same if other statements or its tags change."""
 
     name: str
     executor: str

@@ -84,8 +84,8 @@ def offload(*tensors: torch.Tensor) -> torch.Tensor:
     """Copy the storages of tensors out of device memory.
 
     The copy begins with a header that contains the layouts of the tensors in this call. The layouts cannot be compiled
-    into the trace: Thunder does not guard strides, so strides and shared storages may differ in the next call of the
-    same compiled function.
+    into the trace, because Thunder does not guard strides. In the next call of the same compiled function, strides and
+    shared storages may differ.
 
     Parameters
     ----------

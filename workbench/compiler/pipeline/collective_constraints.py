@@ -1,8 +1,8 @@
 """Find how far the collectives of a split or joint trace may move, and reorder the trace.
 
-Compute statements keep their order. A collective, its producers, its wait and the views of the result may move between
-compute statements. Every order respects all dependencies: a statement depends on the statements that make its inputs
-and, if memory is written in place, on earlier accesses to this memory.
+A split trace is a forward or a backward trace. Compute statements keep their order. A collective, its producers, its
+wait and the views of the result may move between compute statements. Every order respects all dependencies: a statement
+depends on the statements that make its inputs and, if memory is written in place, on earlier accesses to this memory.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ type Key = tuple[int, int, int, float, int]
 """Requested position of a statement: its slot (the number of compute statements before it), and four tie breakers."""
 
 COMPUTE_TIE = 9
-"""Second part of the key of a compute statement. It is larger than in the keys of other statements, so that all other
-statements of a slot precede its compute statement.
+"""Second part of the key of a compute statement. This part is larger than in the keys of other statements. Therefore,
+all other statements of a slot precede the compute statement of the slot.
 """
 
 UNPACK = "bucket_unpack"
@@ -281,7 +281,7 @@ def insert_deletions(bound_symbols: Sequence[BoundSymbol], *, clear_collections:
     """Return `bound_symbols` with a deletion of each value after its last use.
 
     `bound_symbols` contains no deletions and ends with the `return`. The result is equal to that of Thunder's
-    `del_last_used`. This function is faster, because it does not bind the signature of each deletion.
+    `del_last_used`. `insert_deletions` is faster, because it does not bind the signature of each deletion.
     """
     handled = {out.name for out in tree_flatten(bound_symbols[-1].args)[0] if isinstance(out, Proxy)}
     found: list[BoundSymbol] = []

@@ -4,7 +4,8 @@ A `LeverContext` contains the joint trace, its graph and its stable ids. A `Leve
 choices that were applied before.
 
 The `LeverContext` is built from Thunder's traces in each compilation. Therefore levers have the same input in the
-workbench and in a replayed config. Both classes are immutable. A lever that has results returns a new `LeverOutcome`.
+workbench and in a replayed config. Objects of these classes are immutable. A lever that has results returns a new
+`LeverOutcome`.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ def lost_in_tracing(context: LeverContext, joint: TraceCtx | None = None) -> str
 
     The message is empty if all outputs, writes and draws are equal.
 
-    Both traces are decomposed to primitives, because Thunder's gradient rules decompose composites (statements with
-    subsymbols) differently. If a gradient rule has replaced a composite by an operator of an executor, the same
-    replacement is made in the program's trace, provided that the inputs and outputs have equal shapes.
+    The two traces are decomposed to primitives, because Thunder's gradient rules decompose composites (statements with
+    subsymbols) differently. A gradient rule may have replaced a composite by an operator of an executor. Then the same
+    replacement is made in the program's trace if the inputs and outputs have equal shapes.
 
     Parameters
     ----------
@@ -155,8 +155,9 @@ def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[
 def _operators_on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
     """Return `ops` with the names of the inputs and outputs of `composite`; None if shapes differ.
 
-    The last operator must return the composite's outputs before any other output. Its inputs must be the composite's
-    inputs in order, or values that earlier operators compute from these inputs. Such values keep their names.
+    The last operator must return the composite's outputs before any other output. The inputs of the last operator must
+    be the composite's inputs in order, or values that earlier operators compute from these inputs. Such values keep
+    their names.
     """
     given = list(_input_tensors(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
     pairs: list[tuple[Proxy, Proxy]] = []

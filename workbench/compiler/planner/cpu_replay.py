@@ -113,8 +113,8 @@ def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -
 def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[str]) -> None:
     inputs = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
     inside = dict(inputs)
-    # Maps the `id` of a copied value to the value and its destination. As in nvFuser, a second destination of a value
-    # replaces the first.
+    # Maps the `id` of a copied value to the value and its destination. A second destination of a value replaces the
+    # first, as in nvFuser.
     aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for member in bsym.subsymbols:
         if copy_sets.is_copy(member):

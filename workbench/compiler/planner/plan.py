@@ -98,8 +98,8 @@ class Plan:
     ranks : int
         Number of processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
-        Name of each step before `split`, with the traces that the step made: one joint trace in the first steps, a
-        forward and a backward trace in later steps.
+        Name of each step before `split`, with the traces that the step made. The first steps made one joint trace.
+        Later steps made a forward and a backward trace.
     unordered : Plan or None
         The same plan before its collectives were reordered; None if they were not reordered.
     rows : (statements,) intp or None

@@ -1,4 +1,8 @@
-"""Make plans from a program's joint trace or, if a lever supports this, by editing the split traces of a base plan."""
+"""Make plans from a program's joint trace, or from a base plan.
+
+A base plan is a plan that was made from the joint trace. Some levers can edit the forward and backward traces of a base
+plan, which is faster than to begin with the joint trace.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +53,14 @@ base plan in milliseconds.
 @one_at_a_time
 @paused_gc()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-    """Return the plan under `choices`, with its proof. It is made from a base plan if a lever supports this.
+    """Return the plan under `choices`, with its proof. If a lever supports this, make the plan from a base plan.
 
     Parameters
     ----------
     captured : Capture
     choices : mapping of str to str
     newer : callable, optional
-        Returns whether a newer choice is waiting to be planned. It is called after each stage.
+        Returns whether a newer choice is waiting to be planned. Planning calls it after each stage.
 
     Raises
     ------
@@ -125,8 +129,8 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
 def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> Plan:
     """Return the stock plan with its proof, its warnings and its corrections.
 
-    A warning is added if the stock plan does not compute the same results as the joint trace, or if the joint trace
-    does not compute the same results as the program.
+    The plan gets a warning in two cases: if its results differ from those of the joint trace, or if the results of the
+    joint trace differ from those of the program.
     """
     context = captured.context
     warned = []

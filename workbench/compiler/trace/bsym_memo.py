@@ -146,7 +146,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
 
 
 def structure_of(bsym: Any) -> Structure:
-    """Return the `Structure` of a statement. Copies share it, and so do fusions that differ only in names."""
+    """Return the `Structure` of a statement. Its copies share it. Fusions that differ only in names share one."""
     found: Structure | None = bsym.__dict__.get(STRUCTURE)
     if found is None:
         found = bsym.__dict__[STRUCTURE] = Structure()

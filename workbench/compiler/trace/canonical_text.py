@@ -11,8 +11,8 @@ five fields, separated by tabs:
    ``~0`` is the first output.
 4. ``float32[4,4]@cpu``: for each output, its data type, shape and device.
 5. ``4;4,4;0,1;0``, only for steps that just move elements: for each output, the shape of the first ``$``, the shape of
-   the output, and the strides and the offset of the output's elements in the first ``$``. Strides and offset count as
-   if the first ``$`` were contiguous.
+   the output, and the strides and the offset of the output's elements in the first ``$``. Strides and offset are those
+   in a contiguous copy of the first ``$``.
 
 The last line starts with ``=`` and lists the values that are the outputs of the statement.
 """
@@ -142,7 +142,8 @@ MOVING = frozenset(
 """Symbols of Thunder's PyTorch executor that only move elements, if their results are views.
 
 Inside an nvFuser fusion, Thunder decomposes these operators into primitives. Thunder does not decompose them outside of
-fusions, and does not fuse them alone. Both forms read the same elements, so the text contains the elements' positions.
+fusions, and does not fuse them alone. The two forms read the same elements, so the text contains the elements'
+positions.
 """
 
 KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
