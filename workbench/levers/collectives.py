@@ -1,8 +1,8 @@
 """Compute the positions of collectives from choices, and describe the sites of collectives. For the lever `waits`.
 
 A collective has two statements: its issue, which starts it, and its wait, after which its result can be read. A bucket
-is a buffer that several collectives share, so that one collective replaces them. A slot is the position of a statement
-in its trace.
+is a buffer that several collectives share, so that one collective replaces them. A collective is in flight from its
+issue to its wait. A slot is the position of a statement in its trace.
 """
 
 from __future__ import annotations

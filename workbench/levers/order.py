@@ -102,7 +102,7 @@ class Order(Lever):
         """Return a site for each layer that has recomputed statements."""
         graph = outcome.execution
         if graph is None:
-            # If a config is replayed, there is no execution graph. Use the sites that `after_split` has recorded.
+            # A replayed config has no execution graph. Use the sites that `after_split` has recorded.
             return [_site(id, choices, order) for id, order in outcome.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []

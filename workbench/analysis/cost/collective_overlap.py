@@ -266,7 +266,7 @@ class Simulation:
     stall_s : tuple of float
         Seconds during which a wait blocks the compute stream, in the forward and in the backward.
     idle_compute_s : float
-        Seconds during which the compute stream is idle, whatever the reason is.
+        Seconds during which the compute stream is idle for any reason.
     host_lead_s : float
         Largest time from the launch of a statement on the host to the end of all work on the compute stream so far.
     in_flight_bytes : (statements,) int64
@@ -326,7 +326,7 @@ def simulate(
     """Simulate a step on a host thread, a compute stream, and a communication stream for each process group.
 
     The host and each stream run one item of work after another. The host launches the statements in order. A kernel
-    starts when it is launched and the compute stream is free. As with NCCL, a collective starts when three conditions
+    starts when it is launched and the compute stream is free. A collective starts, as with NCCL, when three conditions
     hold: it is launched, the stream of its group is free, and the compute stream has finished all earlier work. Groups
     do not block each other, and each has the full bandwidth. A wait blocks only the compute stream. Bytes in flight
     follow the order of statements on the host, because the host allocates the memory.

@@ -14,14 +14,14 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
     """Return whether a new order of statements computes the same results, whatever the statements compute.
 
     The check takes a twentieth of the time of a proof by value numbering, because it ignores what statements compute.
-    It requires the following:
+    The check requires the following:
 
-    - Each statement stays in the forward, or in the backward.
+    - No statement moves from the forward to the backward, or back.
     - Each value is made before it is read.
     - Each access of memory comes after as many writes to this memory as in the old order. A tensor that a collective
       sends counts as read until the wait of the collective. An in-place statement counts as writing the memory of all
       its inputs and outputs.
-    - Random draws keep their order. So do collectives without a wait.
+    - Random draws keep their order. Collectives without a wait keep their order, too.
 
     Parameters
     ----------

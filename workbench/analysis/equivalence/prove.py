@@ -12,7 +12,7 @@ group. The result of a collective has one number before its wait, and a differen
 
 Two graphs compute the same results if three conditions hold. Outputs, gradients and the contents of written arguments
 have equal numbers. Both graphs draw the same random numbers in the same order. The same collectives have no wait.
-`RULES` lists the rewrites that are nevertheless allowed. A proof names the rules that it has used.
+`RULES` lists the rewrites by which the graphs may still differ. A proof names the rules that it has used.
 """
 
 from __future__ import annotations

@@ -441,7 +441,8 @@ class Chooser:
     def _lower_peak(self, point: OptionCost) -> None:
         """Change the option of one storage at a time. Always make the best change, until no change lowers the peak.
 
-        This finds improvements that the linear program misses, because it does not model how choices interact.
+        This search finds improvements that the linear program misses. The linear program does not model how choices
+        interact.
         """
         left = self._change_budget()
         while left > 0:
@@ -620,7 +621,7 @@ class Chooser:
         return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
 
     def _exclusive_pairs(self) -> list[list[int]]:
-        """Return the numbers of both choices of each storage that can be recomputed or offloaded."""
+        """Return the numbers of the two choices of each storage that can be both recomputed and offloaded."""
         numbers: dict[int, list[int]] = {}
         for number, (storage, _) in enumerate(self._variables):
             numbers.setdefault(storage, []).append(number)

@@ -30,7 +30,7 @@ class RecomputeCost:
         several recomputed storages need it.
     each_s : mapping of int to float
         Maps a storage to the seconds that its recomputation adds besides the statements' seconds, for example to write
-        the storage. They are negative if the recomputation may save memory traffic.
+        the storage. These seconds are negative if the recomputation may save memory traffic.
     """
 
     seconds: NDArray[np.float64]
@@ -94,8 +94,8 @@ def recompute_costs(
     Returns
     -------
     tuple of RecomputeCost
-        The prediction and the lower bound. The lower bound subtracts the time to write and read each recomputed
-        storage, as far as the recomputation may make these transfers unnecessary.
+        The prediction and the lower bound. The lower bound subtracts the time of each write and read of a recomputed
+        storage that the recomputation may make unnecessary.
     """
     joint = work.graph
     inside = fused_statements(joint, plan)

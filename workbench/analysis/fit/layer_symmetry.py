@@ -2,7 +2,7 @@
 
 A column is a choice, such as to recompute one storage. The merged column has the sum of the merged variables as its
 value. Columns are merged if they have equal entries in all rows except memory rows. A memory row limits the bytes at
-one statement. In a memory row, the columns of different layers may have different coefficients: if a merged column has
+one statement. In a memory row, the columns of different layers may have different coefficients. If a merged column has
 the value k, it frees at most the sum of its k largest coefficients. Equal rows are added up.
 
 Each solution of the original program gives a solution of the merged program whose cost is not higher. Therefore, the

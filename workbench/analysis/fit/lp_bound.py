@@ -197,9 +197,9 @@ class Relaxation:
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
         }
         self.excuse: dict[int, int] = {}
-        # If a joint recomputation can free a storage only after the span of the storage's own choices, this span is one
-        # piece. If a joint recomputation can free the storage earlier, the span is added below, with a column for both
-        # reasons of absence.
+        # A piece is a range of positions at which a column frees bytes. If a joint recomputation can free a storage
+        # only after the span of the storage's own choices, this span is one piece. If a joint recomputation can free
+        # the storage earlier, the span is added below, with a column for both reasons of absence.
         own = {storage: int(self.end[next(iter(both.values()))]) for storage, both in self.of_storage.items()}
         pieces = [
             (number, self.start[number], self.end[number], self.sizes[number])
@@ -361,7 +361,7 @@ class LimitedProgram:
         )
 
     def refuse(self, choice_vector: NDArray[np.float64]) -> None:
-        """Add a row that excludes all solutions with at least the choices of `choice_vector`."""
+        """Add a row that excludes all solutions that contain every choice in `choice_vector`."""
         numbers = np.flatnonzero(choice_vector > 0.5)
         self._guesses.append((dict.fromkeys(numbers.tolist(), -1.0), 1.0 - len(numbers)))
 
@@ -398,7 +398,7 @@ class LimitedProgram:
         """Add a row saying that `storage` is in memory when the recomputation of another storage reads it.
 
         If the other storage is recomputed at this position only for the recomputation of a third storage, add a row for
-        the other storage, too, and so on. Return whether at least one of the rows is new.
+        the other storage in the same way. Return whether at least one of the rows is new.
         """
         new, at = False, present[storage].place
         while True:

@@ -107,7 +107,7 @@ class Rounding[P: RoundedOptions]:
     def gap(self, point: RoundedOptions, limit_bytes: int) -> float:
         """Return by which share of its step time `point` may be slower than the best options within a limit.
 
-        This is an upper bound, because the time of the best options is replaced by its lower bound.
+        The returned share is an upper bound, because the time of the best options is replaced by its lower bound.
         """
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 

@@ -283,12 +283,12 @@ class _RerunReads:
     clones : list of _Clone
         The clones in the order in which they run.
     fresh : list of int
-        For each new storage of a clone, the original storage of the forward. Both have the same size.
+        For each new storage of a clone, the original storage of the forward. The two storages have the same size.
     touched : dict of int to list of (int, bool)
         Maps a position to the recomputed storages, or their replacements, that its statement reads or makes; see
         `_Clone.touched`.
     still_saved : set of int
-        Recomputed storages that must be saved nevertheless, because the backward reads another value in them.
+        Recomputed storages that must also be saved, because the backward reads another value in them.
     """
 
     def __init__(self, stock: IncrementalLiveness, reruns: Mapping[int, Sequence[int]]) -> None:

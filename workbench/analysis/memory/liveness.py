@@ -59,7 +59,7 @@ class Timeline:
 
 @dataclasses.dataclass(frozen=True)
 class AliveValue:
-    """A storage that is alive at a statement. It is described by the first of its values that are alive.
+    """A storage that is alive at a statement. The first of its live values describes the storage.
 
     Attributes
     ----------
@@ -68,9 +68,10 @@ class AliveValue:
     storage, bytes : int
         Index and bytes of the storage.
     producer : int
-        The statement that makes the value; -1 if there is none.
+        The statement that makes the value; -1 if no statement makes it.
     origin : int
-        Index of the producer's origin in `Graph.origins`; -1 if there is none.
+        Index of the producer's origin in `Graph.origins`; -1 if the value has no producer, or the producer has no
+        origin.
     source : str
         The line of the origin, as ``file.py:12``; empty if unknown.
     """

@@ -1,8 +1,9 @@
 """Predict the memory of a program of several graphs, from the plan of each part and from one recording of a step.
 
 A part is one graph of the program. The recording lists allocations, frees and runs of parts; see `RecordedStep`. It is
-made once, with fake tensors. It does not depend on the plans: the plan of a part determines only the storages inside of
-the part, and which storages the part holds for its backward. Therefore, new choices need no new recording.
+made once, with fake tensors. The recording does not depend on the plans. The plan of a part determines only the
+storages inside of the part, and the storages that the part holds for its backward. Therefore, new choices need no new
+recording.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class Recomputer:
                 found[other] = found.get(other, frozenset()) | {producer}
             for read in self._inputs[producer]:
                 lives = self._storage[read]
-                # Stop at a saved value of another storage: whether it is recomputed is a choice of its own.
+                # Stop at a saved value of another storage, because its recomputation is a separate choice.
                 left = lives != storage and lives not in always and read in saved.get(lives, ())
                 if self._made_by_forward[read] and not left:
                     queue.append(read)

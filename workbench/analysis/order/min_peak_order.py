@@ -46,8 +46,8 @@ class StatementReads:
     rows : (statements,) intp
         Row of each statement in the graph. Members of fusions are not included.
     before : tuple of int
-        For each statement, as a bit set, the statements that must come before it. The set need not contain statements
-        that must come before another statement of the set.
+        For each statement, as a bit set, the statements that must come before it. A statement may be missing from the
+        set if it must come before another statement of the set.
     clones : tuple of bool
         Whether each statement is a recomputation that a choice has inserted into the backward.
     """
@@ -305,8 +305,8 @@ def _pull_members(
 ) -> list[int]:
     """Return `order`, but run each statement in `members` right after the last statement that it needs.
 
-    `order_late` uses this function in reverse, to run each statement right before the first statement that needs it:
-    `order` then goes from last to first, and `following` contains the statements that each statement needs.
+    `order_late` calls this function in reverse, to run each statement right before the first statement that needs it.
+    In this call, `order` goes from last to first, and `following` contains the statements that each statement needs.
 
     Parameters
     ----------
@@ -404,7 +404,7 @@ def _bits(mask: int) -> list[int]:
 def _bound(half: HalfStep) -> int:
     """Return a lower bound on the peak that holds for every order.
 
-    It is the maximum of three figures: the live bytes before the first statement, the live bytes after the last
+    The bound is the maximum of three figures: the live bytes before the first statement, the live bytes after the last
     statement, and the most bytes that a single statement needs.
     """
     least = half.start_bytes
