@@ -32,7 +32,7 @@ def show_cell(lab: Lab, index: int) -> None:
 
 
 def graph(lab: Lab, what: str, *given: Any) -> Any:
-    """Evaluate an expression on the graph view, which can use the list `given`. Return its value."""
+    """Evaluate an expression on the graph view. The expression can use the list `given`. Return its value."""
     return lab.page.evaluate(f"given => document.querySelector('{GRAPH}').__workbench.{what}", list(given))
 
 

@@ -133,7 +133,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
 
 
 def in_tab(lab: Lab, what: str, *given: object) -> object:
-    """Evaluate an expression on the graph view of the tab, which can use the list `given`. Return its value."""
+    """Evaluate an expression on the tab's graph view. The expression can use the list `given`. Return its value."""
     return lab.page.evaluate(f"given => document.querySelector('{TAB} .wb-graph').__workbench.{what}", list(given))
 
 

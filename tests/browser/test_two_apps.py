@@ -1,6 +1,6 @@
-"""Several apps in one notebook.
+"""In one notebook, only apps of the same bench share choices.
 
-Only apps of the same bench share choices. A cell may be executed again while the bench runs its program.
+A cell may be executed again while the bench runs its program.
 """
 
 from __future__ import annotations

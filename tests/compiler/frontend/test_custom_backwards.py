@@ -1,4 +1,4 @@
-"""A `torch.autograd.Function` whose backward writes a tensor, or whose results are marked as not differentiable."""
+"""If a custom backward writes tensors, or results are marked as not differentiable, gradients are eager PyTorch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs with a `torch.autograd.Function` that writes in place or returns inputs give results of eager PyTorch."""
+"""Programs whose `torch.autograd.Function` writes in place or returns inputs give the results of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_results_that_are_not_tensors_are_returned() -> None:
 
 
 def sine_of_its_own() -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a program with a new class. As in another process, each call gives other objects for the same program."""
+    """Return a program with a new class. Each call makes new objects for the same program, as a new process does."""
 
     class Sine(torch.autograd.Function):
         @staticmethod

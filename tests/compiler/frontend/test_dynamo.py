@@ -144,7 +144,7 @@ def test_both_front_ends_give_the_same_program(name: str, given: dict[str, Any])
 @given(programs(random=True))
 def test_both_front_ends_give_the_same_random_program(program: RandomProgram) -> None:
     # An input that the program returns is not in Dynamo's graph. With the interpreter, the trace returns it and
-    # requests its gradient. So skip such programs.
+    # requests its gradient. Therefore, skip such programs.
     assume(not any(input.name in program.returned for input in program.inputs))
     assume(comparable(program))
     benches = []

@@ -1,4 +1,4 @@
-"""Programs with empty tensors, with numbers that are read from tensors, or with Python code around a single graph."""
+"""Programs with empty tensors, numbers read from tensors, or Python code around a graph run as in eager PyTorch."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _leaf(value: Any) -> Any:
 
 
 def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
-    """Return, for each input of a graph, its storage's number, its bytes, and whether it requires no gradient."""
+    """Return, for each input of a graph, the number and the bytes of its storage, and whether its `grad` is None."""
     fakes = [node.meta["example_value"] for node in whole.graph.graph.nodes if node.op == "placeholder"]
     numbers: dict[int, int] = {}
     return [

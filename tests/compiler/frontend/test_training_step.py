@@ -189,7 +189,7 @@ def test_steps_under_a_config_equal_the_steps_of_eager(makes: Makes, tmp_path: P
     assert any(choice.startswith("part1:saved:") for choice in bench.choices)
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     with warnings.catch_warnings():
-        # With momentum, the first step is another program than later steps. The bench has plans for both, so no warning
+        # With momentum, the first step differs from later steps. The bench has plans for both, so no warning
         # is given.
         warnings.simplefilter("error", ConfigWarning)
         assert_trains_as_eager(config, lambda: trained(makes))
@@ -205,7 +205,7 @@ def test_steps_with_clipped_gradients_equal_the_steps_of_eager(foreach: bool) ->
 
 
 def test_a_step_with_accumulated_gradients_equals_the_step_of_eager() -> None:
-    """Dynamo compiles no function that has a graph break in a loop. The workbench still compiles the loss."""
+    """Dynamo does not compile a function with a graph break in a loop. The workbench still compiles the loss."""
     bench = workbench.open(accumulated().step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"

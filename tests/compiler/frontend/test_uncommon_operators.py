@@ -21,8 +21,9 @@ MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 ROUNDINGS = 64
 """The allowed distance from double precision is four times eager's distance plus this number of roundings.
 
-A rounding is the precision of the program's least precise data type, times the largest element of the result, but at
-least times 1. The inputs are about 1 in size, so a mean of them that is near 0 may consist only of rounding errors.
+A rounding is the precision of the program's least precise data type, times the largest element of the result. If all
+elements are less than 1, a rounding is the precision itself: the inputs are about 1 in size, so a mean of them that is
+near 0 may consist only of rounding errors.
 """
 
 type Step = dict[str, RecordedTensor]
@@ -30,14 +31,14 @@ type Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def replayed(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Compile, tuple[str, ...]]:
-    """Return a function that gives the compiled program, and the warnings of its plan."""
+    """Return a function that compiles the program as its config says, and the warnings of the plan."""
     bench = workbench.open(function, *args, device="cpu", executor="torch")
     told = () if len(bench.parts) > 1 else bench.plan.warnings
     return lambda _: bench.config.jit(function), told
 
 
 def far_off(program: RandomProgram, step: Step, eager: Step, double: Step) -> list[str]:
-    """Describe each result whose type or shape is not that of eager's, or that is too far from double precision."""
+    """Describe each result whose type or shape differs from eager's, or that is too far from double precision."""
     coarsest = next((kind for kind in ("bfloat16", "float16") if kind in repr(program)), "float32")
     found = []
     for name, known in eager.items():

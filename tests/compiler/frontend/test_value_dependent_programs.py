@@ -99,7 +99,7 @@ class Labels(nn.Module):
 
 
 class Equation(nn.Module):
-    """A module whose loss depends on a derivative of the network by its input."""
+    """A module whose loss depends on a derivative of the network with respect to its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class Tied(nn.Module):
 
 
 class Unused(nn.Module):
-    """A model one of whose parts has a result that gets no gradient."""
+    """A model in which one part has a result that receives no gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -370,7 +370,7 @@ LONG_IN_THUNDER = ("a reentrant checkpoint",)
 
 
 def refuse(*_: Any, **__: Any) -> Callable[..., Any]:
-    """Return a compiled program that raises an error when it is called, in place of unmodified Thunder's."""
+    """Stand in for unmodified Thunder: return a compiled program that raises an error when it is called."""
 
     def compiled(*_: Any, **__: Any) -> Any:
         raise NotImplementedError("unmodified Thunder needs minutes")

@@ -1,4 +1,4 @@
-"""Code uses Thunder, nvFuser and PyTorch's private names only through tables, which list no unused name."""
+"""Code uses private names of Thunder, nvFuser and PyTorch only through tables. The tables list no unused name."""
 
 import ast
 import dataclasses

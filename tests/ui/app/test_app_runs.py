@@ -112,7 +112,7 @@ def test_live_values_at_the_measured_peak_are_listed_separately(app, bench, tmp_
 
 
 def test_a_run_is_shown_as_measured_only_for_its_own_choices(bench, tmp_path):
-    """Between the run and the opening of the app, a choice is made. The run's figures then are for other choices."""
+    """The test makes a choice after the run and before it opens the app, so the run's figures are for other choices."""
     run_dir = bench.prepare(folder=tmp_path / "run")
     by = {"statement": 3, "name": "torch_tanh_prim_impl", "outputs": ["t7"], "source": "mlp.py:19"}
     peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
@@ -354,7 +354,7 @@ def test_the_row_of_a_run_is_updated_after_the_run_has_written(bench, tmp_path, 
 
 
 def test_an_event_of_a_run_during_rendering_does_not_block_the_app(app, bench, tmp_path):
-    """While rendering holds the app's lock, it calls `observe`. An event of the run needs the lock: no deadlock."""
+    """A thread that holds the app's lock calls `observe`. An event of the run needs the same lock."""
     run_dir = request.prepare(tmp_path / "run", bench.program)
     event_log.append(run_dir / event_log.LOG_FILE, events.Phase(t_s=0.0, phase="compile"))
     run, worker = live(run_dir)

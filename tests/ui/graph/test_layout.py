@@ -1,4 +1,4 @@
-"""Properties that all layouts of graphs must have, such as no overlaps."""
+"""A layout shows each statement and site of a graph, and no two statements overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and charts for notebooks, as text, as Markdown and as pictures."""
+"""Tables are printed as text and Markdown. Charts draw lines through their points, and labels without overlaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture and the text summary of a bench, which need no kernel."""
+"""The picture and the text summary of a bench show its plan without a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The panel that compares plans and runs, in the Experiments tab: requests, contents, and the page it writes."""
+"""In the Experiments tab, a panel lists and compares plans and runs, and writes the comparison as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory curve in HTML pages, which have no kernel, and as a picture."""
+"""The picture of a memory curve has a title, a legend and its own colours. Its ticks are round numbers."""
 
 import re
 from xml.etree import ElementTree

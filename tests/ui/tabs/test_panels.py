@@ -222,8 +222,8 @@ def test_a_focused_option_is_previewed_and_stays_focused_while_effects_arrive(mo
     assert page.evaluate("document.activeElement.textContent") == "offload"
     page.evaluate("document.activeElement.blur()")
     page.wait_for_function("window.previews.at(-1).option === undefined")
-    # On a busy machine, the option that had the focus before may also request a preview. So compare only the last two
-    # requests.
+    # On a busy machine, the option that had the focus before may also request a preview. Therefore, compare only the
+    # last two requests.
     assert page.evaluate("window.previews.slice(-2)") == [
         {"type": "preview", "id": "saved:a", "option": "offload"},
         {"type": "preview"},

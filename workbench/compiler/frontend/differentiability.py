@@ -127,7 +127,7 @@ def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
 
 
 def cut_off_whole_numbers(trace: TraceCtx) -> None:
-    """Stop gradients at statements that compute returned values of integer or boolean type.
+    """If a statement computes a returned value of integer or boolean type, stop gradients at this statement.
 
     For a cast to an integer or boolean type, Thunder's rule gives a gradient of zeros. If a program returned only such
     values, Thunder would make a backward that autograd never calls.

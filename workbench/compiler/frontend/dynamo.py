@@ -230,7 +230,7 @@ class DynamoCompiled:
         )
 
     def _last_change(self) -> str:
-        """Return the line of code and the guard by which the last captured call differs from earlier calls, as a text.
+        """Return a text with the line of code and the guard by which the last captured call differs from earlier calls.
 
         The text is empty if the difference is unknown.
         """
@@ -505,7 +505,7 @@ def _reason(error: BaseException, intro: str = REFUSES, internal: str = "") -> s
 
 
 def failed_operator(error: BaseException) -> str:
-    """Return a message about an operator that failed on fake tensors for a reason other than unknown values.
+    """Return a message about an operator that failed on fake tensors, but not because a value is unknown.
 
     The message begins with the line of user code. It is empty if `error` is not about such an operator.
     """

@@ -1,6 +1,6 @@
 """Compile with Dynamo under the PyTorch settings that the workbench needs.
 
-To change and restore these settings takes longer than all other Python code in a call of a compiled program. Therefore
+Changing and restoring these settings takes longer than all other Python code in a call of a compiled program. Therefore
 the settings apply only while Dynamo compiles. A call that matches compiled code sets only the flags that the guards of
 this code check.
 """
@@ -90,8 +90,8 @@ def _callback_in_context(
 def allow_compilation(limit: int, codes: set[CodeType], *, in_parts: bool = False) -> Iterator[None]:
     """In this context, Dynamo can compile one program up to `limit` times. Add the compiled code objects to `codes`.
 
-    First wait until no other thread is planning or has set process-wide modes for a program. With `in_parts`, Dynamo
-    breaks graphs in loops, and runs a function uncompiled if it cannot compile the function.
+    The context begins when no other thread traces or compiles, and no other thread has set process-wide modes. With
+    `in_parts`, Dynamo breaks graphs in loops, and runs a function uncompiled if it cannot compile the function.
     """
     with contextlib.ExitStack() as inside:
         inside.enter_context(compile_alone())
@@ -107,7 +107,7 @@ def allow_compilation(limit: int, codes: set[CodeType], *, in_parts: bool = Fals
 class _ErrorLog(logging.Filter):
     """Drops log entries that contain an exception.
 
-    Such an entry tells nothing new: PyTorch also raises the exception, or the failing code runs uncompiled.
+    The user does not need such an entry: PyTorch also raises the exception, or runs the failing code uncompiled.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -220,7 +220,7 @@ def run_uncompiled_after_errors() -> Iterator[None]:
 
 @shared_context
 def no_collections() -> Iterator[None]:
-    """In this context, Dynamo does not collect garbage after each compilation.
+    """In this context, Dynamo leaves out the garbage collection after each compilation.
 
     A collection would visit all traces in memory, including traces of programs that were opened earlier. Such
     collections took up to a third of the time to open a small program.

@@ -430,7 +430,7 @@ class _Tracer(fx.Interpreter):
     def _unnoticed_write(self, n: fx.Node) -> AliasWrite | None:
         """Return the write of a node if later statements would miss this write, or None.
 
-        If there is such a write, replace the views that it changes by clones.
+        If there is such a write, replace the views that the write changes by clones.
         """
         shared = self.aliases.unnoticed_write(n)
         if shared is not None:
@@ -555,7 +555,7 @@ class _Tracer(fx.Interpreter):
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
     def _call(self, target: Any, replacement: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of a PyTorch function. Mark its statements unless Thunder would record the same ones."""
+        """Call the replacement of a PyTorch function. Mark its statements if Thunder would record different ones."""
         begun = len(self._statements_since())
         made = replacement(*args, **kwargs)
         recorded = self._statements_since(begun)

@@ -147,7 +147,7 @@ def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def tensor_traits(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
-    """Return the properties of a tensor that Dynamo reads. If one is unknown, return a value unique to the tensor."""
+    """Return the properties of a tensor that Dynamo reads. If a property is unknown, return a unique value."""
     if tensor is None:
         return None
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):
@@ -168,7 +168,7 @@ def call_of(var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     Raises
     ------
     LayerMismatch
-        If an argument is not a tensor, constant or tuple of these, or if the call is inside an operator that takes
+        If an argument is not a tensor, constant or tuple of these. Also if the call is inside an operator that takes
         functions, such as a checkpoint.
     """
     if var.source is None or len(tx.output.tracers) > 1 or _len_torch_function_stack():

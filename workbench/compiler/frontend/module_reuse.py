@@ -39,7 +39,7 @@ from workbench.compiler.interop import dynamo_patches
 from workbench.compiler.layers.partition import LayerMismatch
 
 AT_LEAST = 3
-"""Smallest number of modules of one kind for which nodes are copied. Of three modules, Dynamo traces two."""
+"""Smallest number of modules of one kind for which nodes are copied. With three modules, Dynamo traces two."""
 
 
 @dataclasses.dataclass
@@ -99,9 +99,9 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.Module]:
-    """Return modules that have submodules and that occur at least `AT_LEAST` times in their parent, by `id`.
+    """Return the repeated modules by their `id`.
 
-    Modules of the same class count as one module that occurs several times.
+    A module is repeated if it has submodules, and its parent has at least `AT_LEAST` such children of the same class.
     """
     found: dict[int, torch.nn.Module] = {}
     for parent in modules:

@@ -36,7 +36,7 @@ def erase_vmap(graph: fx.GraphModule) -> None:
 
     PyTorch computes ``q_num_blocks`` and ``q_indices`` of a block mask with `torch.vmap`. For one block, these tensors
     equal ``kv_num_blocks`` and ``kv_indices``. The attention therefore receives ``kv_num_blocks`` and ``kv_indices``
-    instead of them.
+    in place of ``q_num_blocks`` and ``q_indices``.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def record_attention(
     Raises
     ------
     NotImplementedError
-        If the program reads a result other than the output, if the score or mask function does not compute each
+        If the program reads a result other than the output. Also if the score or mask function does not compute each
         element separately, or if the call has a score or mask function under autocast.
     """
     # A checkpointed region unpacks the other results, even if no code reads them.

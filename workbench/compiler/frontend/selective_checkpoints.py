@@ -90,8 +90,8 @@ def saved_nodes(region: fx.GraphModule) -> frozenset[fx.Node]:
     Raises
     ------
     NotImplementedError
-        If the contexts do not come from a policy, if ``context_fn`` or the policy raises an error, or if the policy
-        returns an unknown decision.
+        If the contexts do not come from a policy. Also if ``context_fn`` or the policy raises an error, or if the
+        policy returns an unknown decision.
     """
     make = region.meta.get("_checkpoint_context_fn")
     if make is None or make is noop_context_fn:

@@ -282,7 +282,7 @@ _CAUSES = (
 
 
 def is_final(message: str, takes_steps: bool) -> bool:
-    """Return whether a program with this trace error cannot be captured in parts either.
+    """Return whether a program with this trace error would fail also if it were captured in parts.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class ArcTable:
     targets : Ragged
         Statements at which the arc may end.
     alone : dict of int to tuple of int
-        Targets of some arcs, by row; they replace the rows in `targets`.
+        Maps the rows of some arcs to their targets. For these arcs, `targets` is not used.
     """
 
     sites: Ragged
@@ -269,7 +269,7 @@ class _ArcEnds:
         bool
             For each site, whether its arc goes to the other side (forward or backward).
         bool
-            For each site, whether its arc is not found here, so that `_find_ends` must find it.
+            For each site, whether `_find_ends` must find its arc, because this function has not found it.
         """
         index, statements = self._index, self._graph.statements
         side, parent = statements.side, statements.parent
@@ -333,8 +333,8 @@ class _ArcEnds:
     def _clones(self, name: str, block: int) -> tuple[int, ...]:
         """Return the backward statements called `name` that recompute values of a block.
 
-        If there are none, return all backward statements that recompute values of the block. If there are none of
-        these either, return all backward statements of the block.
+        If no such statement has this name, return all backward statements that recompute values of the block. If no
+        statement recomputes them, return all backward statements of the block.
         """
         rows, names = self._again(block), self._graph.statements.name
         return tuple([row for row in rows if names[row] == name]) or rows

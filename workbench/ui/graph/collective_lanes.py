@@ -181,7 +181,7 @@ def _strip_number(id: str) -> str:
 
 
 def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return, for each statement, the next computing statement on the same side, and the node that shows the latter.
+    """Return, for each statement, the next computing statement on its side, and the node of this next statement.
 
     A statement that computes is its own next statement. Views, collectives, arguments and returns do not compute. After
     a side's last computing statement, this last statement is returned. Statements that are not drawn are skipped.

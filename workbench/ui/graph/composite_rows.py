@@ -89,9 +89,9 @@ def composite_key(graph: Graph, origin: int) -> str:
 def composites_of(graph: Graph, index: GraphIndex, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
     """Group the statements that compute one statement of the program, such as scaled dot-product attention.
 
-    Forward and backward are separate groups. The uppermost statement of a group comes first. If one of the statements
-    is in a fusion or has a mark, they are not grouped. In a program with collectives, nothing is grouped, because the
-    user can move a collective to any statement.
+    Forward and backward are separate groups. The uppermost statement of a group comes first. If a statement is
+    in a fusion or has a mark, the statements of its program statement stay single. In a program with collectives,
+    nothing is grouped, because the user can move a collective to any statement.
     """
     statements = graph.statements
     if np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)).any():

@@ -158,7 +158,7 @@ class Section:
     count : int
         Number of layers that the heading stands for.
     identical : int
-        Length of the run of identical layers that contains this layer. A run of two or more layers can be folded.
+        Number of consecutive identical layers, including this layer. Two or more layers can be folded.
     differs : str
         Difference from the previous layer of the same stem; empty if there is none.
     y, height : float
@@ -243,7 +243,8 @@ class GraphLayout:
     Attributes
     ----------
     node_of : int32
-        For each statement of the graph, the node that shows it or, in a folded layer, its counterpart; -1 if none.
+        For each statement of the graph, the node that shows it; -1 if no node does. For a statement of a folded layer,
+        the node that shows its counterpart.
     hidden : bool
         For each statement of the graph, whether it is a hidden view. For a hidden view, `node_of` has the node of the
         statement that represents the view.

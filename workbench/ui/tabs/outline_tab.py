@@ -138,7 +138,7 @@ class OutlineTab(Panel):
 class OutlinePane(OutlineTab):
     """The outline beside the graph. The user can open and close it.
 
-    Only an app in a JupyterLab tab or on the full screen shows the outline there.
+    Only an app in a JupyterLab tab or on the full screen shows the outline beside the graph.
 
     Attributes
     ----------
