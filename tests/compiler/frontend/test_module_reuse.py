@@ -211,7 +211,7 @@ class Stack(nn.Module):
 def given_to(stack: nn.Module) -> dict[str, int]:
     """Capture a stack that is called with a mask. Return how many layers reused a trace, by class.
 
-    The first layer cannot be reused, because it is where Dynamo meets the mask for the first time.
+    The first layer's trace cannot be reused, because Dynamo meets the mask in this layer for the first time.
     """
     return written_of(stack, (torch.randn(4, WIDTH), torch.zeros(4, WIDTH, dtype=torch.bool)))
 

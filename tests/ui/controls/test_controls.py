@@ -1,4 +1,4 @@
-"""The status line above the graph names the fusion that a run compiles."""
+"""The status line above the graph after each event of a run."""
 
 from __future__ import annotations
 

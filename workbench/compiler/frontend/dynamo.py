@@ -82,7 +82,7 @@ class WholeGraph:
     codes : tuple of CodeType
         Code objects that Dynamo traced.
     written : ReuseCounts
-        Numbers of modules that Dynamo did not trace because it had traced an equal module.
+        Numbers of modules that were not traced, because each reused the trace of an equal module.
     beside : tuple of Tensor
         Graph inputs that the program returns unchanged. Dynamo returns them outside of the graph.
     """

@@ -258,7 +258,7 @@ def find_refused_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    # Detach the inputs, because Thunder would also make a proxy of each input's `grad`, and all with the same name.
+    # Detach the inputs to drop each `grad`. Thunder would make a proxy of each `grad`, and all with the same name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
     # Thunder's rules for `torch.autocast` and `torch.no_grad` read the compile data.

@@ -112,7 +112,7 @@ def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.
 
 
 class _ModuleKind:
-    """Modules of one kind, and the trace of the first. Nodes are copied only if the trace of the second agrees."""
+    """Modules of one kind, and the first module's trace. Its nodes are copied if the second module's trace agrees."""
 
     def __init__(self, sample: TracedModule) -> None:
         self.sample = sample

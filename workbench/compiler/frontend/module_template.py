@@ -271,10 +271,10 @@ def _translate_module_entry(
 
 
 def _input_like(node: fx.Node, sample: TracedModule, var: Any, tx: Any, path: str) -> fx.Node:
-    """Return the graph input for a tensor of a module, given the graph input `node` for the traced module.
+    """Return the graph input for a tensor of a module. `node` is the traced module's graph input for an equal tensor.
 
     This function gets the tensor without Dynamo's variables for the modules on the path to the tensor. With these
-    variables and their guards, an input would take more than twice as long.
+    variables and their guards, the creation of an input would take more than twice as long.
     """
     module, _, name = path.rpartition(".")
     source = _translate_source(node.meta["grapharg"].source, sample.source, var.source)
@@ -321,7 +321,7 @@ def _fake_like(like: Any, tensor: torch.Tensor, mode: Any) -> Any:
 
 
 def _translate_source(source: Any, old: Any, new: Any) -> Any:
-    """Translate the source of an object in the module `old` to the module `new`."""
+    """Translate Dynamo's expression for an object in the module `old` to the module `new`."""
     if source == old:
         return new
     return dataclasses.replace(source, base=_translate_source(source.base, old, new))

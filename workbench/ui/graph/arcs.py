@@ -133,9 +133,9 @@ class _SiteSubjects:
     Attributes
     ----------
     values : tuple of tuple of int
-        Values of the site that the graph has.
+        The site's values that exist in the graph.
     first, count : intp
-        First of these values, -1 if there is none; and the number of these values.
+        First of these values (-1 without values), and the number of these values.
     stranger : intp
         A negative number that identifies the first value's name if the graph has none of the values; otherwise 0.
     ghost : tuple of int

@@ -158,8 +158,7 @@ def _rows(graph: Graph, layout: GraphLayout, node: int) -> list[int]:
     """Return the statements that a node stands for, one per folded layer."""
     if not layout.nodes.heading[node]:
         return np.flatnonzero((layout.node_of == node) & ~layout.hidden).tolist()
-    # `node_of` does not map a folded layer's fusion to a heading. Find the fusions that contain the counterparts of the
-    # heading's first member.
+    # A heading stands for one fusion in each layer: the fusion that contains the counterpart of the first member.
     parent = graph.statements.parent
     placed = (layout.node_of >= 0) & ~layout.hidden
     member = np.flatnonzero((parent == layout.nodes.statement[node]) & placed)[0]

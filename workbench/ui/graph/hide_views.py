@@ -78,7 +78,7 @@ def hide(graph: Graph, index: GraphIndex, ghosts: NDArray[np.int32], layers: Seq
     made = dict(zip(rows, _list_rows(statements.outputs.take_rows(np.asarray(rows, np.intp))), strict=True))
 
     def representative_of(row: int) -> int:
-        """Return the representative of a view, or -1 if it is not known yet. Return any other statement itself."""
+        """Return a view's representative; -1 if none is known yet. Return any other statement itself."""
         return stand_in.get(row, row)
 
     def maker_above(row: int) -> int:
