@@ -53,7 +53,7 @@ def cut_off(lab: Lab) -> list[str]:
     return lab.page.evaluate(
         """() => {
             const shown = Array.from(document.querySelectorAll(
-                ".wb-controls :is(button, label, .wb-message), .wb-value, .wb-check, .wb-effect > *"
+                ".wb-controls :is(button, label), .wb-message, .wb-value, .wb-check, .wb-effect > *"
             )).filter(el => el.offsetWidth);
             const boxes = shown.map(el => el.getBoundingClientRect());
             const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1

@@ -152,7 +152,7 @@ def box(lab: Lab, part: str) -> dict[str, float]:
 
 def boxes(lab: Lab) -> list[dict[str, float]]:
     """Return the positions and sizes of the tab's parts and of each figure."""
-    parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]
+    parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".wb-status", ".widget-tab-contents"]
     figures = lab.page.locator(f"{TAB} .wb-figure")
     return [box(lab, part) for part in parts] + [dict(one.bounding_box() or {}) for one in figures.all()]
 

@@ -1,4 +1,4 @@
-"""The status line above the graph after each event of a run."""
+"""The state of a run in the status line after each event of the run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def test_a_fusion_that_begins_right_after_another_is_named_with_the_next_sample(
     clock = [100.0]
     monkeypatch.setattr(controls, "time", now)
     shown: list[dict[str, Any]] = []
-    screen = SimpleNamespace(samples=b"", send=lambda *message: None, update=lambda run: shown.append(run))
+    screen = SimpleNamespace(update=lambda run: shown.append(run))
+    line = SimpleNamespace(samples=b"", send=lambda *message: None)
     run = Told()
-    controls.Readout(screen, run, lambda run: None)  # type: ignore[arg-type]
+    controls.Readout(screen, line, run, lambda run: None)  # type: ignore[arg-type]
     clock[0] += 1
     run.deliver(events.FusionEnd(t_s=1.0, name="first", index=0, count=2, seconds=1.0))
     clock[0] += 0.001

@@ -63,6 +63,21 @@ def test_pointing_at_an_arc_shows_what_a_click_would_change(app, no_plans):
     assert app.preview.content == {}
 
 
+def test_the_status_line_counts_what_is_pointed_at_and_has_the_message(app):
+    site, before = legal(app), app.preview.pointed
+    point(app, {"id": site.id})
+    assert app.preview.pointed == before + 1
+    app.preview.renew()
+    app._say("Planning…")
+    assert app.preview.said["message"] == {"text": "Planning…", "bad": False}
+    app.graph._receive(None, {"type": "preview"}, [])
+    assert app.preview.pointed == before + 1
+    app._on_message({"type": "no_tab"})
+    assert "This page has no tabs" in app.preview.said["message"]["text"]
+    app._say(None)
+    assert app.preview.said["message"] is None
+
+
 def test_a_setting_is_previewed_by_its_name(app, no_plans):
     setting = app.bench.site("order.statements")
     assert len(setting.label) > 60

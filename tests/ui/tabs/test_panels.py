@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -230,21 +229,6 @@ def test_a_focused_option_is_previewed_and_stays_focused_while_effects_arrive(mo
     ]
 
 
-@pytest.mark.parametrize(("width", "most"), [(1200, 1200), (640, 640)])
-def test_the_preview_line_stays_one_line(mount, width, most):
-    page = mount("preview", {})
-    page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
-    view = page.locator("#view")
-    idle = view.bounding_box()
-    assert "Hover to preview" in view.inner_text()
-    figures = [{"name": name, "text": "≈ −1.25 MiB", "tone": "good"} for name in ("peak", "saved", "step, predicted")]
-    content = {"what": "recompute for layers.0.attention.query/linear in 32 layers", "figures": figures}
-    page.evaluate("content => model.set('content', content)", content | {"how": "estimated; the plan may differ"})
-    assert view.bounding_box() == idle
-    assert view.evaluate("el => el.scrollWidth") <= most
-    assert "≈ −1.25 MiB" in view.inner_text()
-
-
 def test_a_pass_opens_at_its_first_change_and_a_button_goes_to_the_next(mount):
     lines = [[" ", f"a{i}"] for i in range(100)]
     lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]
@@ -350,23 +334,6 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     page.get_by_role("button", name="Find the curve again").click()
     assert page.evaluate("window.messages.at(-1)") == {"type": "find"}
     assert "Enter a peak" in page.locator(".wb-fit").inner_text()
-
-
-def test_the_curve_of_a_run_is_redrawn_in_another_theme(blank, tmp_path):
-    samples = struct.pack("<4d", 0.0, 100.0, 1.0, 200.0)
-    run = {"state": "done", "busy": False, "text": "Done", "stages": [], "elapsed_s": 1.0}
-    file = tmp_path / "view.html"
-    file.write_text(page_text("controls", {"content": {"run": run}, "samples": samples, "file": "", "app": ""}))
-    blank.goto(file.as_uri())
-    blank.wait_for_function("window.ready === true")
-    ink = """() => { const canvas = document.querySelector(".wb-spark"), c = canvas.getContext("2d");
-        const data = c.getImageData(0, 0, canvas.width, canvas.height).data;
-        for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 250) return data.slice(at, at + 3).join();
-        return ""; }"""
-    light = blank.evaluate(ink)
-    assert light
-    blank.evaluate("document.body.dataset.jpThemeLight = 'false'")
-    blank.wait_for_function(f"light => ({ink})() && ({ink})() !== light", arg=light, timeout=5000)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
 from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, figures_while_planning
 from workbench.ui.controls.help import Help
-from workbench.ui.controls.messages import NOT_ATTACHED, limit_bytes_of, why_not_run, words_of_search
+from workbench.ui.controls.messages import NO_TAB, NOT_ATTACHED, limit_bytes_of, why_not_run, words_of_search
 from workbench.ui.controls.preview import Preview
 from workbench.ui.graph.graph_view import GraphView
 from workbench.ui.tabs import tables
@@ -100,7 +100,7 @@ class App:
             on_preview=lambda message: self.preview.point(message),
         )
         self.choosing = ChoiceQueue(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
-        self.preview = Preview(bench, self.graph, self.choosing)
+        self.preview = Preview(bench, self.graph, self.choosing, self.controls, self._on_message)
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
@@ -180,7 +180,7 @@ class App:
         middle = side_by_side(self.beside, self.graph, Split(axis="x"), self.inspector)
         self.tabs = ipywidgets.Tab([tab.widget for tab in tabs], titles=[tab.title for tab in tabs])
         root = ipywidgets.VBox(
-            [self.controls, self.strip, self.preview, middle, Split(axis="y"), self.help, self.tabs],
+            [self.controls, self.strip, middle, self.preview, Split(axis="y"), self.help, self.tabs],
             layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
         )
         root.add_class("wb-app")
@@ -196,6 +196,7 @@ class App:
             "redo": lambda: self.choosing.go(back=False),
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
+            "no_tab": lambda: self._say(NO_TAB),
             "choose": lambda: self.choosing.choose({message["id"]: message["option"]}),
             "choose_all": lambda: self.choosing.choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
@@ -371,7 +372,7 @@ class App:
                 self._shown_run = latest
                 if self._readout is not None:
                     self._readout.stop()
-                self._readout = Readout(self.controls, latest, self._on_news)
+                self._readout = Readout(self.controls, self.preview, latest, self._on_news)
                 self.compile.follow(latest)
                 self.experiments.refresh()
 

@@ -1,4 +1,4 @@
-"""`Controls`: the top of the app, with buttons, a message line and the live readout of a run."""
+"""`Controls`: the buttons at the top of the app. `StatusLine`: the line with messages and the live readout of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENDS = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled"}
 
 
 class Controls(Panel):
-    """Buttons, a message line, and the live readout of a run.
+    """The buttons, and the state of the app that they and the status line show.
 
     The keys of `content` are ``program place cannot_run can_undo can_redo in_turns message run ranks machine machines
     busy``.
@@ -46,7 +46,6 @@ class Controls(Panel):
 
     _esm = esm("controls")
     file = traitlets.Unicode("choices.py").tag(sync=True)
-    samples = traitlets.Bytes(b"").tag(sync=True)
     app = traitlets.Unicode("").tag(sync=True)
     app_name = traitlets.Unicode("").tag(sync=True)
     tab_asked = traitlets.Bool(False).tag(sync=True)
@@ -61,19 +60,52 @@ class Controls(Panel):
             self.content = {**self.content, **content}
 
 
-class Readout:
-    """Follows one run and updates the controls, with at least `STATE_INTERVAL_S` between most updates.
+class StatusLine(Panel):
+    """One line with the app's message, or the preview in its place, and with the live readout of a run.
+
+    The keys of `content` are ``what figures how bad``. `content` is empty while there is no preview.
 
     Parameters
     ----------
     controls : Controls
+        Supplies the message and the state of the run.
+
+    Attributes
+    ----------
+    pointed : int
+        Number of options that were pointed at so far. A preview replaces an earlier message, and a message replaces
+        the preview of an option that was pointed at earlier.
+    """
+
+    _esm = esm("status_line")
+    said = traitlets.Dict().tag(sync=True)
+    samples = traitlets.Bytes(b"").tag(sync=True)
+    pointed = traitlets.Int(0).tag(sync=True)
+
+    def __init__(self, controls: Controls, on_message: Callable[[dict[str, Any]], None] | None = None) -> None:
+        super().__init__(on_message)
+        keys = ("message", "run", "cannot_run")
+        traitlets.dlink(
+            (controls, "content"), (self, "said"), lambda content: {key: content[key] for key in keys if key in content}
+        )
+
+
+class Readout:
+    """Follows one run and updates the app, with at least `STATE_INTERVAL_S` between most updates.
+
+    Parameters
+    ----------
+    controls : Controls
+        Shows the state of the run.
+    line : StatusLine
+        Shows the memory samples of the run.
     run : Run
     on_news : callable
         Called with the run when the run has a new figure, and at the run's end.
     """
 
-    def __init__(self, controls: Controls, run: Run, on_news: Any) -> None:
-        self._controls, self._run, self._on_news = controls, run, on_news
+    def __init__(self, controls: Controls, line: StatusLine, run: Run, on_news: Any) -> None:
+        self._controls, self._line, self._run, self._on_news = controls, line, run, on_news
         self._lock = threading.Lock()
         self._begun = time.monotonic()
         self._fusion = ""
@@ -81,8 +113,8 @@ class Readout:
         self._unsent: list[bytes] = []
         self._sent_at = self._shown_at = 0.0
         self._stale = False
-        controls.samples = b""
-        controls.send({"type": "samples", "restart": True}, [b""])
+        line.samples = b""
+        line.send({"type": "samples", "restart": True}, [b""])
         self._stopped = False
         self._show()
         self._end = run.observe(self._event)
@@ -117,12 +149,12 @@ class Readout:
             if over or event.type == "phase" or now - self._shown_at >= STATE_INTERVAL_S:
                 self._show()
             if over:
-                self._controls.samples = b"".join(self._all)
+                self._line.samples = b"".join(self._all)
         if over or event.type in _MEASURED:
             self._on_news(self._run)
 
     def _send(self, time_s: float) -> None:
-        self._controls.send({"type": "samples"}, [b"".join(self._unsent)])
+        self._line.send({"type": "samples"}, [b"".join(self._unsent)])
         self._unsent.clear()
         self._sent_at = time_s
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from workbench.core.lever import Site
     from workbench.programs import Program
 
+NO_TAB = (
+    "This page has no tabs: the app stays in its cell. Full screen shows all of it. JupyterLab opens tabs if "
+    "thunder-workbench is installed in the environment of JupyterLab."
+)
+"""Answer to *Open in a tab* on a page without tabs."""
+
 NOT_ATTACHED = "No GPU attached: plan only"
 """Reason why a program on the device ``planned`` cannot run."""
 

@@ -1,15 +1,15 @@
-"""The preview: a permanent line with the effect of the option under the pointer or in focus."""
+"""The preview: the effect of the option under the pointer or in focus, in the status line."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.summary import human_bytes, human_seconds
+from workbench.ui.controls.controls import StatusLine
 from workbench.ui.graph.node_names import short_label
-from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Plan
     from workbench.core.lever import Effect
     from workbench.ui.controls.choice_queue import ChoiceQueue
+    from workbench.ui.controls.controls import Controls
     from workbench.ui.graph.graph_view import GraphView
 
 _LOGGER = logging.getLogger(__name__)
@@ -28,10 +29,8 @@ _LEAST_S = 1e-9
 """Least difference of step times that is shown. Smaller differences come from the order of summation."""
 
 
-class Preview(Panel):
-    """The line of the preview.
-
-    The keys of `content` are ``what figures how bad``. `content` is empty while the pointer is not on an option.
+class Preview(StatusLine):
+    """The status line, in which the preview appears.
 
     The preview shows effects that the inspector or *Worth it* has computed with a plan. If nothing is fused, it can
     estimate other effects. The preview itself never makes a plan, and therefore shows no other effects.
@@ -41,12 +40,19 @@ class Preview(Panel):
     bench : Workbench
     graph : GraphView
     choosing : ChoiceQueue
+    controls : Controls
+    on_message : callable
     """
 
-    _esm = esm("preview")
-
-    def __init__(self, bench: Workbench, graph: GraphView, choosing: ChoiceQueue) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        bench: Workbench,
+        graph: GraphView,
+        choosing: ChoiceQueue,
+        controls: Controls,
+        on_message: Callable[[dict[str, Any]], None],
+    ) -> None:
+        super().__init__(controls, on_message)
         self._bench, self._graph, self._choosing = bench, graph, choosing
         self._lock = threading.Lock()
         self._turn = 0
@@ -80,11 +86,17 @@ class Preview(Panel):
             ``option``, the preview shows the option that a click would choose. If no site is named, the line is
             cleared.
         """
+        if message.get("id") or message.get("choices"):
+            self.pointed += 1
+        self._point(message)
+
+    def _point(self, message: Mapping[str, Any]) -> None:
         self._pointed = dict(message)
         choices = dict(message.get("choices") or {})
         site = self._bench.plan.site_of.get(message.get("id") or next(iter(choices), ""))
         if site is None:
-            self.ask({}, "")
+            self._pointed = {}
+            self._ask({}, "")
             return
         name = short_label(site)
         option = message.get("option") or choices.get(site.id) or self._choosing.next_requested(site)
@@ -103,13 +115,14 @@ class Preview(Panel):
     def renew(self) -> None:
         """Compute and show the effect again, because there is a new plan."""
         if self._pointed:
-            self.point(self._pointed)
+            self._point(self._pointed)
         elif self.content:
-            self.ask({}, "")
+            self._ask({}, "")
 
     def ask(self, choices: Mapping[str, str], label: str) -> None:
         """Show the effect of choices; clear the line if there are none."""
         self._pointed = {}
+        self.pointed += bool(choices)
         self._ask(choices, label)
 
     def _ask(self, choices: Mapping[str, str], label: str) -> None:
