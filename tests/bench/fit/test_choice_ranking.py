@@ -63,6 +63,16 @@ def test_a_choice_that_does_not_lower_the_peak_gives_the_reason(bench):
             assert "test_choice_ranking.py:" in gain.why
 
 
+def test_many_chosen_values_at_an_unchanged_peak_are_counted_and_few_are_named(bench):
+    held = {row["value"] for row in bench.plan.alive_at_peak()}
+    alive = {site.id: site.values[0] for site in bench.sites("saved") if held.intersection(site.values)}
+    assert len(alive) > 3
+    worth = bench.worth()
+    assert f", with {len(alive)} of the chosen values still alive." in worth.why_peak(dict.fromkeys(alive, "recompute"))
+    id, value = next(iter(alive.items()))
+    assert f", with {value} still alive." in worth.why_peak({id: "recompute"})
+
+
 def test_a_ranking_plans_only_what_arithmetic_cannot_predict(bench, monkeypatch):
     worth, planned = bench.worth(), []
     exact = worth.exact

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -168,6 +170,15 @@ def test_a_recomputed_value_has_a_dashed_arc_to_its_recomputation():
     target = layout.nodes.statement[layout.arcs.target[arc]]
     assert graph.statements.name[target] == "torch.silu"
     assert graph.statements.side[target] == BACKWARD
+
+
+def test_the_tooltip_of_a_site_tells_its_choice_from_what_is_in_effect():
+    graph, sites = llama(1)
+    first = next(site for site in sites if site.id == "saved:layers.0.mlp/silu#0")
+    changed = [dataclasses.replace(site, outcome="recompute") if site is first else site for site in sites]
+    rows = [line for text in payload(graph, compute(graph, changed), changed)["strings"] for line in text.split("\n")]
+    assert rows.count("saved: set to save, in effect recompute") == 1
+    assert "saved: save" in rows
 
 
 def test_each_mark_is_on_a_node_at_a_place_of_its_own():

@@ -31,7 +31,7 @@ _LEAST_S = 5e-7
 _MOST_WEIGHED = 400
 """Maximum number of choices that are evaluated for one ranking. Each evaluation takes milliseconds."""
 _NAMED = 3
-"""Maximum number of storages in a description of the peak."""
+"""Maximum number of storages, and of chosen values, that a text on the peak names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,7 +273,9 @@ class Worth:
         """Describe why choices do not change the peak, with the statement at the peak and the values alive there."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
-        instead = f", with {', '.join(sorted(values & held))} still alive" if values & held else ""
+        alive = sorted(values & held)
+        still = ", ".join(alive) if len(alive) <= _NAMED else f"{len(alive)} of the chosen values"
+        instead = f", with {still} still alive" if alive else ""
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _reason(self, choices: Mapping[str, str], saved_bytes: int) -> str:

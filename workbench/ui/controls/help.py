@@ -49,7 +49,7 @@ TABS: dict[str, tuple[str, ...]] = {
         "statement in the graph, and what is selected there is marked here.",
     ),
     "Experiments": (
-        "The runs of this program that are kept on disk: measured, but for the predicted peak.",
+        "The runs of this program on disk. The peak is predicted; the rest is measured.",
         "Pin a run to compare with it. Rename, delete, or write a note; tick runs and "
         "plans to put them side by side, and write that as one page.",
     ),

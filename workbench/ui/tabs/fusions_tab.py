@@ -208,7 +208,7 @@ def fusions_content(plan: Plan, ids: Sequence[str], compiled_s: Mapping[str, flo
         compilations = plan.counts["compilations"]
         head = (
             f"{census.count} fusions, {census.unique} distinct: {census.forward_unique} in the forward, "
-            f"{census.backward_unique} in the backward. {compilations} to compile."
+            f"{census.backward_unique} in the backward; {compilations} compilation{'s' * (compilations != 1)}."
         )
     return {"head": head, "groups": groups}
 

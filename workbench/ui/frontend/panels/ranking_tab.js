@@ -69,8 +69,8 @@ function render({ model, el }) {
     all.disabled = !found.length;
     all.dataset.preview = JSON.stringify({ choices: listed() });
     // What is estimated first and planned then is left twice.
-    count.textContent = `${found.length} of ${rows.length}${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
-    count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
+    count.textContent = `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
+    count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
       h("td", { class: "wb-wide" }, h("div", { class: "wb-name" }, h("strong", {}, row.option), h("button", { class: "wb-link", title: row.about === row.label ? row.id : `${row.id}\n${row.about}` }, row.label), row.count > 1 && h("span", {}, `× ${row.count}`)), row.why && h("div", { class: "wb-reason" }, row.why)),
