@@ -304,7 +304,7 @@ class Config:
         """
 
         def may_replace(target: Path) -> str:
-            return "" if overwrite or _is_config(target) else "the file exists and is not a config"
+            return "" if overwrite or is_config(target) else "the file exists and is not a config"
 
         unchanged = "nothing was written, and the choices still apply"
         try:
@@ -403,7 +403,7 @@ def _decode(data: bytes, name: str) -> str:
         ) from None
 
 
-def _is_config(path: Path) -> bool:
+def is_config(path: Path) -> bool:
     """Return whether a file is empty or contains only a config, so that it may be replaced.
 
     A file with only whitespace counts as empty. The fields of the config may be illegal.

@@ -24,7 +24,7 @@ from workbench.errors import ChoiceError
 from workbench.summary import human_bytes
 from workbench.ui.app.app import App
 from workbench.ui.controls.controls import Controls
-from workbench.ui.controls.messages import words_of_change
+from workbench.ui.controls.messages import choices_file, words_of_change
 from workbench.ui.graph import graph_view
 from workbench.ui.graph.graph_view import GraphView
 from workbench.ui.graph.layout_arrays import ArcStyle
@@ -107,8 +107,66 @@ def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_p
     told = app.controls.content["message"]["text"]
     assert told.endswith("; give another name"), "the message names only what the app can do"
     app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
-    assert not app.controls.content["message"]["bad"]
+    assert app.controls.content["message"] == {
+        "text": f'Written to {tmp_path / "x.py"}. In a notebook: wb.load("{tmp_path / "x.py"}").jit(model)',
+        "bad": False,
+    }
     assert wb.load(tmp_path / "x.py").program == "mlp"
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        ({"program": "llama"}, "the choices of llama"),
+        ({"fingerprint": "0123456789abcdef"}, "the choices of another mlp, with other statements"),
+    ],
+)
+def test_an_export_replaces_choices_of_another_program_only_at_the_second_press(app, bench, tmp_path, changes, held):
+    path = tmp_path / "x.py"
+    theirs = dataclasses.replace(bench.config, **changes)
+    theirs.write(path)
+
+    def export() -> dict:
+        app._on_message({"type": "export", "path": str(path)})
+        return app.controls.content["message"]
+
+    asked = {"text": f"{path} exists and holds {held}: Export again to replace it", "bad": True}
+    assert export() == asked
+    assert wb.load(path) == theirs
+    app._on_message({"type": "dismiss"})
+    assert export() == asked, "the dismissed question is asked again"
+    assert wb.load(path) == theirs
+    assert not export()["bad"]
+    assert wb.load(path) == bench.config
+    assert not export()["bad"], "choices of the same program are replaced without a question"
+
+
+def test_an_export_asks_before_it_replaces_an_unreadable_config(app, bench, tmp_path):
+    path = tmp_path / "x.py"
+    newer = bench.config.text().replace("format_version=1", "format_version=2")
+    path.write_text(newer)
+    app._on_message({"type": "export", "path": str(path)})
+    assert "a config that cannot be read" in app.controls.content["message"]["text"]
+    assert path.read_text() == newer
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("llama", "llama.choices.py"),
+        ("/a folder/net.py:factory", "net.py_factory.choices.py"),
+        ("<lambda>", "_lambda_.choices.py"),
+        ('a"b|c?d*e\\f\n', "a_b_c_d_e_f_.choices.py"),
+        ("..", "program.choices.py"),
+        ("é" * 300, "é" * 100 + ".choices.py"),
+    ],
+)
+def test_the_default_export_file_is_named_by_the_program(name, file):
+    assert choices_file(SimpleNamespace(spec={"name": name})) == file
+
+
+def test_the_field_of_the_app_has_the_default_export_file(app):
+    assert app.controls.file == "mlp.choices.py"
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def app(bench):
 def test_a_planned_program_shows_a_command_for_another_machine_and_no_button(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     app = App(wb.open("mlp", device="planned", executor="torch", layers=1))
-    command = "thunder-workbench run mlp --device cuda --config choices.py"
+    command = "thunder-workbench run mlp --device cuda --config mlp.choices.py"
     look(app, "Timeline")
     look(app, "Settings")
     until(lambda: not app.experiments.content["loading"])
@@ -69,7 +69,9 @@ def test_a_planned_program_shows_a_command_for_another_machine_and_no_button(tmp
 
 def test_the_hint_for_a_users_planned_program_opens_it_on_a_machine_with_a_gpu():
     bench = wb.open(torch.nn.Linear(4, 4), torch.ones(2, 4), device="planned", executor="torch")
-    assert "workbench.open(model, *inputs, device='cuda', config='choices.py').run()" in why_not_run(bench.program)
+    assert "workbench.open(model, *inputs, device='cuda', config='Linear.choices.py').run()" in why_not_run(
+        bench.program
+    )
 
 
 def test_a_runnable_program_names_the_button_to_press(app):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pathlib
 import queue
@@ -25,7 +26,15 @@ from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
 from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, figures_while_planning
 from workbench.ui.controls.help import Help
-from workbench.ui.controls.messages import NO_TAB, NOT_ATTACHED, limit_bytes_of, why_not_run, words_of_search
+from workbench.ui.controls.messages import (
+    NO_TAB,
+    NOT_ATTACHED,
+    choices_file,
+    limit_bytes_of,
+    other_choices_in,
+    why_not_run,
+    words_of_search,
+)
 from workbench.ui.controls.preview import Preview
 from workbench.ui.graph.graph_view import GraphView
 from workbench.ui.tabs import tables
@@ -90,7 +99,7 @@ class App:
         self._stale: set[str] = set()
         self._shown_run: Run | None = None
         self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.controls = Controls(self._on_message, tab_asked=tab)
+        self.controls = Controls(self._on_message, tab_asked=tab, file=choices_file(bench.program))
         self.strip = Strip()
         self.graph = GraphView(
             on_turn=lambda sites: self.choosing.turn(sites),
@@ -330,11 +339,19 @@ class App:
 
     def _export(self, path: str) -> None:
         if not path:
-            self._say("Export needs a file name, such as choices.py", bad=True)
+            self._say(f"Export needs a file name, such as {choices_file(self.bench.program)}", bad=True)
+            return
+        held = self._act(lambda: other_choices_in(path, self.bench.program, self.bench.config.fingerprint))
+        question = {"text": f"{path} exists and holds {held}: Export again to replace it", "bad": True}
+        # The second press comes while the question is still shown.
+        if held and self.controls.content.get("message") != question:
+            self.controls.update(message=question)
             return
         written = self._act(lambda: self.bench.export(path))
         if written is not None:
-            self._say(f"Written to {written}. Replay it with workbench.load({str(path)!r}).jit(model)")
+            self._say(
+                f"Written to {written}. In a notebook: wb.load({json.dumps(path, ensure_ascii=False)}).jit(model)"
+            )
 
     # Display.
 

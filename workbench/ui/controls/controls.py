@@ -45,7 +45,7 @@ class Controls(Panel):
     """
 
     _esm = esm("controls")
-    file = traitlets.Unicode("choices.py").tag(sync=True)
+    file = traitlets.Unicode("").tag(sync=True)
     app = traitlets.Unicode("").tag(sync=True)
     app_name = traitlets.Unicode("").tag(sync=True)
     tab_asked = traitlets.Bool(False).tag(sync=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.errors import ChoiceError
+from workbench.core.config import is_config, load
+from workbench.errors import ChoiceError, ConfigError, one_line
 from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
 from workbench.ui.graph.node_names import short_label
 
@@ -31,14 +33,36 @@ def why_not_run(program: Program) -> str:
     """Return why the program cannot run here, and how to run it on a different machine; empty if it can run here."""
     if program.device != "planned":
         return ""
-    name = program.spec["name"]
+    name, file = program.spec["name"], choices_file(program)
     if program.spec["kind"] == "pickle":
-        how = "workbench.open(model, *inputs, device='cuda', config='choices.py').run() runs it there"
+        how = f"workbench.open(model, *inputs, device='cuda', config={file!r}).run() runs it there"
     else:
         # Leave out the folder, because the file is in a different folder on the other machine.
         given = shlex.quote(Path(name).name if program.spec["kind"] == "file" else name)
-        how = f"thunder-workbench run {given} --device cuda --config choices.py runs it there"
+        how = f"thunder-workbench run {given} --device cuda --config {shlex.quote(file)} runs it there"
     return f"{NOT_ATTACHED}. Export writes the choices into a file; take that to the GPU's machine: {how}."
+
+
+def choices_file(program: Program) -> str:
+    """Return the default name of the file into which the app exports a program's choices."""
+    # A program of several graphs has one file, so take the name from `spec`, which has no name of a part.
+    name = re.sub(r'[\x00-\x1f\x7f<>:"|?*\\]', "_", Path(program.spec["name"]).name).strip(". ")
+    # A file name has at most 255 bytes.
+    return f"{name.encode(errors='replace')[:200].decode(errors='ignore') or 'program'}.choices.py"
+
+
+def other_choices_in(path: str, program: Program, fingerprint: str) -> str:
+    """Describe the choices of another program in a file; return an empty text if the file has none."""
+    try:
+        found = load(path)
+    except ConfigError:
+        return "a config that cannot be read" if is_config(Path(path)) else ""
+    # The same file may be named by different paths.
+    if Path(found.program).name != Path(program.spec["name"]).name:
+        return f"the choices of {one_line(found.program)}"
+    if found.fingerprint and fingerprint and found.fingerprint != fingerprint:
+        return f"the choices of another {one_line(found.program)}, with other statements"
+    return ""
 
 
 def title_of_picture(bench: Workbench) -> str:
