@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 
 import workbench as wb
-from tests.ui.apps import look, until
+from tests.ui.apps import look, settled, until
 from workbench.compiler import api
+from workbench.errors import ChoiceError
 from workbench.summary import human_bytes
 from workbench.ui.app.app import App
 
@@ -113,6 +115,34 @@ def test_the_preview_says_that_an_option_is_in_force_or_refused(app, no_plans):
     app.preview.point({"id": refused.id, "option": option})
     assert reason in app.preview.content["what"]
     assert app.preview.content["bad"]
+
+
+def test_a_preview_of_a_refused_choice_does_not_say_that_the_choice_is_in_force(app, monkeypatch):
+    site, asked, refuse = legal(app), threading.Event(), threading.Event()
+
+    def refused(_):
+        asked.set()
+        assert refuse.wait(60)
+        raise ChoiceError("these choices conflict")
+
+    monkeypatch.setattr(app.bench, "choose", refused)
+    app._on_message({"type": "choose_all", "choices": {site.id: "recompute"}})
+    assert asked.wait(60)
+    app.preview.point({"choices": {site.id: "recompute"}})
+    assert app.preview.content["how"] == "nothing would change", "the choice is pending"
+    refuse.set()
+    settled(app)
+    assert app.controls.content["message"] == {"text": "these choices conflict", "bad": True}
+    until(lambda: app.preview.content.get("what") == f"recompute for {site.label}")
+    app.preview.point({})
+
+
+def test_several_choices_are_in_force_only_if_all_are(app):
+    first, second = [s for s in app.bench.sites("saved") if s.values and not s.illegal][:2]
+    content = point(app, {"choices": {first.id: first.choice, second.id: "recompute"}})
+    assert content["what"] == "2 choices"
+    assert content["how"] != "nothing would change"
+    app.preview.point({})
 
 
 def test_a_preview_is_updated_when_the_next_plan_is_ready(app):

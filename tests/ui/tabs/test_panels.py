@@ -147,6 +147,33 @@ def test_a_ranked_choice_is_sorted_filtered_shown_and_chosen(mount):
     ]
 
 
+def test_all_that_is_listed_is_chosen_with_the_best_option_of_each_site(mount):
+    row = {"lever": "saved", "source": "m.py:3", "count": 1, "state": "exact", "why": ""}
+    rows = [
+        row | {"id": id, "choices": {id: option}, "label": id, "option": option, "about": id}
+        | {"peak_bytes": peak, "saved_bytes": peak, "step_s": 0.0}
+        for id, option, peak in (
+            ("saved:a", "recompute", -64), ("saved:a", "offload", -128), ("saved:b", "recompute", 512),
+            ("saved:b", "offload", 0),
+        )
+    ]  # fmt: skip
+    layers = dict.fromkeys(("saved:c.0", "saved:c.1"), "offload")
+    rows.append(row | {"id": "saved:c.0", "choices": layers, "label": "c", "option": "offload", "state": "open"})
+    rows.append(rows[0] | {"id": "order.statements", "choices": {"order.statements": "stock"}, "peak_bytes": 64})
+    rows.append(rows[0] | {"id": "saved:d", "choices": {"saved:d": "recompute"}, "state": "refused"})
+    page = mount("ranking_tab", {"rows": rows, "left": 0, "machine": "H100"})
+    best = {"saved:a": "offload", "saved:b": "offload", **layers}
+    for heading in ("peak", "peak", "choice"):
+        page.get_by_role("button", name="Choose all listed (4 sites)").click()
+        assert page.evaluate("window.messages.at(-1)") == {"type": "choose_all", "choices": best}
+        page.locator(f".wb-sort:has-text('{heading}')").click()
+    page.get_by_role("searchbox").fill("recompute")
+    page.get_by_role("button", name="Choose all listed (1 site)").click()
+    assert page.evaluate("window.messages.at(-1).choices") == {"saved:a": "recompute"}
+    page.get_by_role("searchbox").fill("saved:d")
+    assert page.locator(".wb-all").is_disabled()
+
+
 def test_a_long_name_in_the_ranking_is_cut_at_its_end(mount):
     label = "layers.0.attention.scaled_dot_product_attention/scaled_dot_product_attention.intermediate"
     row = {"lever": "saved", "source": "m.py:3", "count": 4, "option": "offload", "state": "exact", "why": ""}

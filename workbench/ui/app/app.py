@@ -295,6 +295,9 @@ class App:
         with self._lock:
             if self.bench.plan is not self._plan_shown:
                 self._refresh()
+            elif not self.choosing.pending:
+                # The last request was refused, so its preview must not say that it is in force.
+                self.preview.renew()
             self.graph.ask(self.choosing.pending)
             self._show_figures()
 

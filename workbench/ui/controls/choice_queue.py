@@ -34,8 +34,9 @@ class _Named:
     id: str
     label: str
     option: str
+    """Empty for choices of several kinds of sites."""
     peers: str
-    """Kind of the sites: layers, repeats, waits or places."""
+    """Kind of the sites: layers, repeats, waits or sites."""
     alike: int
     """Number of layers that were shown as one before the choice."""
 
@@ -104,7 +105,7 @@ class ChoiceQueue:
         named = self._name_choices(choices)
         asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
         # Show the message before the thread starts, because planning keeps the interpreter busy.
-        self._say(f"Planning {named.label}: {named.option}…")
+        self._say(f"Planning {named.label}{named.option and f': {named.option}'}…")
         self._show()
         asking.start()
 
@@ -112,7 +113,7 @@ class ChoiceQueue:
         id, option = next(iter(choices.items()))
         first, alike = self._bench.plan.site_of.get(id), len(self._graph.peers(id))
         if len(self._graph.sites_turned(id)) < len(choices):
-            return _Named(id, "what was listed", "chosen", "places", alike)
+            return _Named(id, f"{len(choices)} choices", "", "sites", alike)
         return _Named(id, short_label(first) if first is not None else id, option, self._graph.kind_of_peers(id), alike)
 
     def _make(self, number: int, named: _Named) -> None:

@@ -15,8 +15,8 @@ TABS: dict[str, tuple[str, ...]] = {
     ),
     "Worth it": (
         "Every further choice, ranked by what the whole plan would gain: peak, saved bytes and step time, predicted.",
-        "Click a heading to sort; search for a layer or a line; Choose takes one, Choose all listed takes all"
-        " of the list. A name leads to its place in the graph.",
+        "Click a heading to sort; search for a layer or a line. Choose takes one option; Choose all listed takes"
+        " the best listed option of each site. A name leads to its place in the graph.",
     ),
     "Fit": (
         "What to save, recompute and offload so that the peak is at most what you state, in the least predicted time.",

@@ -101,10 +101,11 @@ def words_of_search(search: Search) -> str:
 def words_of_change(
     label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str, why: str = ""
 ) -> str:
-    """Describe the effect of a choice in one line."""
+    """Describe the effect of a choice in one line. If `option` is empty, `label` describes choices of many kinds."""
     where = f"{label} in {count} {peers}" if count > 1 else label
+    made = f"{where} set to {option}" if option else f"{label} made"
     stays = f" {why}" if why and not diff.peak_bytes else ""
-    return f"{where} set to {option}: {_changes(count, diff, machine)}.{stays}"
+    return f"{made}: {_changes(count, diff, machine)}.{stays}"
 
 
 def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:

@@ -104,7 +104,8 @@ class Preview(StatusLine):
         if option is None or reason:
             self._set_content(self._next_turn(), {"what": self._choosing.say_why_fixed(site), "bad": True})
             return
-        if option == self._choosing.pending.get(site.id, site.choice):
+        in_force = {id: known.choice for id, known in self._bench.plan.site_of.items()} | self._choosing.pending
+        if all(in_force.get(id) == wanted for id, wanted in (choices or {site.id: option}).items()):
             self._set_content(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
             return
         alike = {one.id: option for one in self._graph.sites_turned(site.id)}

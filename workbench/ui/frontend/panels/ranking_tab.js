@@ -26,18 +26,24 @@ function render({ model, el }) {
   const lever = h("select", { "aria-label": "Lever", onchange: () => draw() });
   const lowers = h("input", { type: "checkbox", onchange: () => draw() });
   const count = h("span", { class: "wb-muted wb-count", role: "status" });
-  const all = h("button", { class: "wb-all", title: "each site's first option in this order; Undo takes all of it back", onclick: () => model.send({ type: "choose_all", choices: listed() }) }, "Choose all listed");
+  const all = h("button", { class: "wb-all", title: "Choose for each site its listed option with the largest gain: peak, then saved bytes, then step. An option that only costs is left out; Undo takes all back", onclick: () => model.send({ type: "choose_all", choices: listed() }) }, "Choose all listed");
   const head = h("tr", {}), body = h("tbody");
   el.replaceChildren(h("div", { class: "wb-row" }, search, lever, h("label", { class: "wb-check" }, lowers, "only what lowers the peak"), all, count),
     scrolled("What is worth it", h("table", {}, h("thead", {}, head), body)));
   let order = "peak_bytes", upward = true, found = [];
 
-  /** Each site's first option among the rows shown. */
+  /** Each site's option with the largest gain among the rows shown. An option that is known to lose is left out. */
   function listed() {
-    const choices = {};
-    for (const row of found) for (const [id, option] of Object.entries(row.choices)) choices[id] ??= option;
-    return choices;
+    const best = /** @type {Map<string, any>} */ (new Map());
+    const loses = (row) => row.peak_bytes !== undefined && byGain(row, { peak_bytes: 0, saved_bytes: 0, step_s: 1e-9 }) > 0;
+    for (const row of found) {
+      if (row.state === "refused" || loses(row)) continue;
+      for (const id of Object.keys(row.choices)) if (!best.has(id) || byGain(row, best.get(id)) < 0) best.set(id, row);
+    }
+    return Object.fromEntries([...best].map(([id, row]) => [id, row.choices[id]]));
   }
+  /** Below 0 if `a` gains more than `b`. A row without figures comes last. */
+  const byGain = (a, b) => (a.peak_bytes ?? Infinity) - (b.peak_bytes ?? Infinity) || (a.saved_bytes ?? 0) - (b.saved_bytes ?? 0) || (a.step_s ?? 0) - (b.step_s ?? 0);
   const size = (row) => (order === "label" ? row.label : row[order] ?? Infinity);
   function compare(a, b) {
     const [x, y] = [size(a), size(b)];
@@ -66,8 +72,10 @@ function render({ model, el }) {
     const most = Object.fromEntries(FIGURES.map(([key]) => [key, Math.max(1e-12, ...rows.map((row) => Math.abs(row[key] ?? 0)))]));
     const held = /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest?.("tr, th"))?.dataset?.key;
     head.replaceChildren(...FIGURES.map(([key, name]) => heading(key, name, true)), heading("label", "choice", false), h("th", {}, "source"), h("th", {}, h("span", { class: "wb-unseen" }, "choose")));
-    all.disabled = !found.length;
-    all.dataset.preview = JSON.stringify({ choices: listed() });
+    const choices = listed(), sites = Object.keys(choices).length;
+    all.disabled = !sites;
+    all.textContent = `Choose all listed (${sites} site${sites === 1 ? "" : "s"})`;
+    all.dataset.preview = JSON.stringify({ choices });
     // What is estimated first and planned then is left twice.
     count.textContent = `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
     count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
