@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+import workbench
+from workbench.compiler.driver.statement_timers import StatementClocks
 from workbench.programs import resolve
 from workbench.runs.log import event_log, events
-from workbench.runs.measure import interleaved_timing
+from workbench.runs.measure import interleaved_timing, statement_times
 from workbench.runs.measure.accuracy import Stepper
 from workbench.runs.measure.statement_times import CLOCKED_STEPS, DeviceActivity, gaps, launch_bound, turns_of
 from workbench.runs.process import follow_run
@@ -63,6 +66,40 @@ def test_on_a_cpu_the_device_time_of_a_step_is_its_wall_time() -> None:
     found = interleaved_timing.time_step(Stepper(torch.tanh, (torch.ones(4),), {}))
     assert 0 < found.host_s <= found.wall_s == found.device_s
     assert found.yardstick_s > 0
+
+
+def test_the_recorded_step_is_the_nearest_to_the_median_of_steps_without_clocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The machine is busy in each step with clocks in the forward and in the backward but one."""
+    module, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), torch.randn(2, 4)
+    bench = workbench.open(module, x, device="cpu", executor="torch")
+    stepper = Stepper(module, (x,), {}, bench.config.jit(module))
+    stepper.step()
+    clocks = StatementClocks(stepper.run)
+    assert len(clocks.sides) == 2
+    time_step, clocked_sides, busy_s = interleaved_timing.time_step, 0, iter([0.117, 0.0098, *[0.117] * 500])
+
+    def start(*sides: int) -> None:
+        nonlocal clocked_sides
+        clocked_sides = len(sides)
+        StatementClocks.start(clocks, *sides)
+
+    def stop() -> None:
+        nonlocal clocked_sides
+        clocked_sides = 0
+        StatementClocks.stop(clocks)
+
+    def timed(stepper: Stepper) -> interleaved_timing.StepTime:
+        wall_s = next(busy_s) if clocked_sides == 2 else 0.00934
+        return dataclasses.replace(time_step(stepper), wall_s=wall_s)
+
+    monkeypatch.setattr(clocks, "start", start)
+    monkeypatch.setattr(clocks, "stop", stop)
+    monkeypatch.setattr(interleaved_timing, "time_step", timed)
+    times = statement_times.measure(stepper, clocks, 60.0, [], time.monotonic)
+    assert times.one_step_s == 0.0098
+    assert times.overhead_low <= 0 <= times.overhead_high
 
 
 def test_noise_is_the_relative_spread_of_the_yardstick_times() -> None:

@@ -280,6 +280,21 @@ def test_the_timeline_separates_one_real_step_from_medians_over_steps():
     assert len(before["medians"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("one_step_s", "step_s", "words"),
+    [
+        (0.117, 0.00934, "one instrumented step, 117 ms, which is 12.5 times the median and not typical"),
+        (0.004, 0.00934, "one instrumented step, 4 ms, which is 0.43 times the median and not typical"),
+        (0.0101, 0.00934, "one instrumented step, 10.1 ms; "),
+        (0.9, None, "one instrumented step, 900 ms, which is 3.0 times the median and not typical"),
+    ],
+)
+def test_the_timeline_says_whether_the_drawn_step_is_typical(one_step_s, step_s, words):
+    head = timeline_content(statement_times(one_step_s=one_step_s), {}, step_s=step_s)["head"]
+    assert words.lower() in head.lower()
+    assert ("not typical" in words) == ("not typical" in head)
+
+
 def test_the_overhead_of_clocks_is_shown_only_beyond_noise():
     assert "within noise" in timeline_content(statement_times(), {})["head"]
     assert "6.1" not in timeline_content(statement_times(), {})["head"]

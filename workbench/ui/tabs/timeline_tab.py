@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from workbench.runs.log.events import StatementTimes
 
 
+_TYPICAL = 1.25
+"""A step is typical if the ratio of its duration to the median, or the inverse of the ratio, is at most this number."""
+
+
 class TimelineTab(Panel):
     """Lanes of bars over the time of one step. `timeline_content` makes its `content`."""
 
@@ -122,7 +126,7 @@ def timeline_content(
     if step_s is not None:
         facts.append(f"a step takes {human_seconds(step_s)}, the median without clocks")
     if times.one_start_s:
-        facts.append(f"one instrumented step, {human_seconds(times.one_step_s)}")
+        facts.append(_one_step_words(times.one_step_s, times.step_s if step_s is None else step_s))
     else:
         facts.append("this run has no instrumented step, only medians in the table")
     facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]
@@ -145,6 +149,15 @@ def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
     """Return the tab's data at the start. If ranks share the program, the headline says that a step is simulated."""
     simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
     return timeline_content(None, {}, cannot_run=cannot_run) | simulating
+
+
+def _one_step_words(one_step_s: float, median_s: float) -> str:
+    """Describe the drawn step. If its duration is far from the median, say that it is not typical, and by how much."""
+    words = f"one instrumented step, {human_seconds(one_step_s)}"
+    ratio = one_step_s / median_s if median_s > 0 else 1.0
+    if 1 / _TYPICAL <= ratio <= _TYPICAL:
+        return words
+    return f"{words}, which is {ratio:,.{1 if ratio >= 1 else 2}f} times the median and not typical"
 
 
 def clocks_words(times: StatementTimes) -> str:
