@@ -1,4 +1,4 @@
-// Functions that all panels use: bytes as text, and previews after a short wait.
+// The page writes bytes as Python does, and requests a preview once the pointer has stayed on an element.
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";

@@ -1,4 +1,4 @@
-// Texts on the canvas, and their positions.
+// Texts on the canvas do not overlap module names, and are shortened to fit the available width.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-// Positions of elements on the screen, and the element at a position.
+// Elements keep apart on the screen at every width and zoom, and a hit finds the element that is drawn there.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

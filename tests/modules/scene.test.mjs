@@ -1,4 +1,4 @@
-// The scene: a graph from Python, indexed for drawing.
+// The scene indexes a graph from Python by id, by column and by height, and unpacking does not change it.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
