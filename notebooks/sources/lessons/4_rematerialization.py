@@ -101,8 +101,8 @@ q2.see(lambda: lessons.trace(bench.plan))
 # two cuts cost the same, Thunder takes the one nearer to the reader.
 # </details>
 #
-# Once your prediction is locked in you may open the app on the same plan (`bench` in a cell of its own) and click the
-# marks of the second fusion.
+# Once your prediction is locked in you may open the app on the same plan (`bench` in a cell of its own) and double-click
+# the marks of the second fusion.
 #
 # ## Act: turn the weight
 #
