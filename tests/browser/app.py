@@ -36,11 +36,16 @@ def graph(lab: Lab, what: str, *given: Any) -> Any:
     return lab.page.evaluate(f"given => document.querySelector('{GRAPH}').__workbench.{what}", list(given))
 
 
-def click(lab: Lab, id: str) -> None:
-    """Click the element of the graph with this id."""
+def click(lab: Lab, id: str, **options: Any) -> None:
+    """Click the element of the graph with this id. `options` are passed to Playwright's `click`."""
     at = graph(lab, "position(given[0])", id)
     assert graph(lab, "hit(given[0], given[1])", at["x"], at["y"]) == id
-    lab.page.mouse.click(at["x"], at["y"])
+    lab.page.mouse.click(at["x"], at["y"], **options)
+
+
+def turn(lab: Lab, id: str) -> None:
+    """Double-click the element of the graph with this id: an arc or a mark changes to its next legal option."""
+    click(lab, id, click_count=2)
 
 
 def figure(lab: Lab, key: str) -> str:

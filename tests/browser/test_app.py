@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.app import GRAPH, click, figure, graph, open_program, open_tab, press, sideways
+from tests.browser.app import GRAPH, click, figure, graph, open_program, open_tab, press, sideways, turn
 from tests.browser.harness import Lab
 
 pytestmark = pytest.mark.browser
@@ -62,7 +62,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     before = lab.kernel_eval("print(bench.choices)")
     id = lab.kernel_eval(f"print({FIRST_LEGAL})")
     lab.kernel_eval(HELD)
-    click(lab, id)
+    turn(lab, id)
     lab.wait_until(lambda: asked(lab) == [id])
     lab.wait_until(lambda: "≈" in figure(lab, "saved"))
     lab.screenshot("planning")
@@ -77,7 +77,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
     # The user can make a choice for both identical layers, or for one layer alone.
-    click(lab, lab.kernel_eval(f"print({IN_A_LAYER})"))
+    turn(lab, lab.kernel_eval(f"print({IN_A_LAYER})"))
     for name, alone in (("this layer alone", True), ("all 2 identical layers", False)):
         lab.page.get_by_role("group", name="What a choice holds for").get_by_role("button", name=name).click()
         lab.page.get_by_role("button", name=name, pressed=True).wait_for()
@@ -183,6 +183,46 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     error.wait_for(state="attached")
     assert not error.is_visible()
     lab.screenshot("without-kernel")
+
+
+def test_a_click_selects_and_the_menu_chooses_by_pointer_and_keys(lab: Lab) -> None:
+    open_program(lab, "'mlp', device='cpu', executor='torch'")
+    id = lab.kernel_eval(f"print({FIRST_LEGAL})")
+
+    def choice() -> str:
+        return lab.kernel_eval(f"print(bench.site({id!r}).choice)")
+
+    inspector, menu = lab.page.locator(".wb-inspector"), lab.page.locator(f"{GRAPH} [role=menu]")
+    click(lab, id)
+    inspector.locator(".wb-option").first.wait_for()
+    assert choice() == "save"
+    click(lab, id, button="right")
+    # JupyterLab's own menu stays closed.
+    assert lab.page.locator("[role=menu]:visible").count() == 1
+    menu.get_by_role("menuitem", name="Choose recompute").hover()
+    lab.wait_until(lambda: "recompute for" in lab.page.locator(".wb-preview").inner_text())
+    lab.screenshot("menu")
+    assert choice() == "save", "a preview chooses nothing"
+    menu.get_by_role("menuitem", name="Choose recompute").click()
+    lab.wait_until(lambda: choice() == "recompute")
+    lab.wait_until(lambda: not asked(lab))
+
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    lab.wait_until(lambda: graph(lab, "state().dark"))
+    lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
+    lab.page.locator(f"{GRAPH} canvas").first.focus()
+    lab.page.keyboard.press("Shift+F10")
+    assert "Choose save" in (menu.get_by_role("menuitem").first.text_content() or "")
+    lab.screenshot("menu-dark")
+    lab.page.keyboard.press("Enter")
+    lab.wait_until(lambda: choice() == "save")
+    lab.wait_until(lambda: not asked(lab))
+    lab.page.keyboard.press("Space")
+    lab.wait_until(lambda: choice() == "recompute")
+    lab.wait_until(lambda: not asked(lab))
+    inspector.get_by_role("button", name="save", exact=True).click()
+    lab.wait_until(lambda: choice() == "save")
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
 
 
 def below(lab: Lab, lower: str, upper: str) -> bool:

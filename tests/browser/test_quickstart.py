@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from tests.browser.app import TALL, click, figure, live, press, show_cell
+from tests.browser.app import TALL, figure, live, press, show_cell, turn
 from tests.browser.harness import Lab
 from tests.notebooks.run import used_bytes
 
@@ -72,7 +72,7 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
 
     site = lab.kernel_eval(f"print({SAVED_STILL})")
     saved, peak = figure(lab, "saved"), figure(lab, "peak")
-    click(lab, site)
+    turn(lab, site)
     lab.wait_until(lambda: lab.kernel_eval(f"print(bench.site({site!r}).choice)") == "recompute")
     lab.wait_until(lambda: figure(lab, "saved") != saved and figure(lab, "peak") != peak)
     # At first, the strip shows an estimate beside the older measurement, which is grey.

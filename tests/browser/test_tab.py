@@ -27,7 +27,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
     assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
 
-    # A click in the tab makes a choice in the shared bench, so the app in the cell shows the choice.
+    # A double click in the tab makes a choice in the shared bench, so the app in the cell shows the choice.
     lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
     site = lab.kernel_eval(f"print({TURNABLE})")
     lab.page.evaluate("() => jupyterapp.commands.execute('thunder-workbench:open-tab')")
@@ -41,7 +41,7 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.wait_until(lambda: "recompute for" in preview.inner_text() and "saved −" in preview.inner_text())
     assert "vs stock" not in lab.page.locator(f"{TAB} .wb-strip").inner_text()
     assert boxes(lab) == places, "a preview moved parts of the app"
-    lab.page.mouse.click(at["x"], at["y"])
+    lab.page.mouse.dblclick(at["x"], at["y"])
     lab.wait_until(lambda: "set to recompute" in lab.page.locator(f"{TAB} .wb-message").inner_text())
     lab.wait_until(lambda: style(lab, site) == 1)
     assert boxes(lab) == places, "a choice moved parts of the app"

@@ -71,7 +71,7 @@ test("a zoomed out graph shows the innermost modules with space for their names,
 
 test("a module is hit in the columns where it is shown, but not between the columns", () => {
   const made = view(900, 0.5), { sides, label } = made.columns(), y = made.y(80);
-  for (const x of [label[0] + 5, sides[0][0] + 5, sides[1][0] + 5]) assert.equal(made.hit(x, y)?.id, "module:2");
+  for (const x of [label[0] + 5, sides[0][0] + 5, sides[1][0] + 5]) assert.equal(made.hit(x, y)?.id, "module:layers.0.mlp");
   assert.equal(made.hit((sides[0][1] + sides[1][0]) / 2, y), null);
   made.matches = new Set([1]);
   assert.equal(made.hit(sides[0][0] + 5, y)?.kind, "node");

@@ -10,7 +10,7 @@ function table(columns) {
 
 /** Return two forward and two backward statements, an arc across, an arc in the forward, a mark with an alias, and an edge. */
 export function data() {
-  const strings = ["t:a", "t:b", "t:c", "t:d", "saved:a", "remat:b", "copies:b", "copies:b2", "keep", ""];
+  const strings = ["t:a", "t:b", "t:c", "t:d", "saved:a", "remat:b", "copies:b", "copies:b2", "keep", "", "layers.0", "layers.0.attn", "layers.0.mlp"];
   return {
     strings, sections: [], height: 200,
     tables: {
@@ -21,7 +21,7 @@ export function data() {
       run: table({ fusion: [7, 8, 7], side: [0, 0, 0], "y!": [34, 60, 80], "height!": [16, 10, 8] }),
       bar: table({ side: [], issue: [], wait: [] }),
       edge: table({ source: [0], target: [1] }),
-      module: table({ depth: [0, 1, 1], "y!": [30, 30, 60], "height!": [70, 20, 40] }),
+      module: table({ scope: [10, 11, 12], depth: [0, 1, 1], "y!": [30, 30, 60], "height!": [70, 20, 40] }),
     },
   };
 }

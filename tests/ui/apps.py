@@ -39,7 +39,7 @@ def settled(app: App) -> None:
 
 
 def turn(app: App, id: str) -> None:
-    """Do what a click on an arc or a mark of the graph does, and wait for the plan."""
+    """Do what a double click on an arc or a mark of the graph does, and wait for the plan."""
     app.graph._receive(None, {"type": "turn", "id": id}, [])
     settled(app)
 

@@ -82,7 +82,7 @@ class Site:
     source : str
         File, line number and text of the user's source line, such as ``file.py:12  x = f(y)``; empty if unknown.
     options : tuple of str
-        All options, legal and illegal, in the order in which repeated clicks select them.
+        All options, legal and illegal, in the order in which repeated double clicks select them.
     choice, default : str
         The chosen option, and the option that applies without a choice.
     outcome : str

@@ -28,7 +28,9 @@ from workbench.ui.controls.messages import choices_file, words_of_change
 from workbench.ui.graph import graph_view
 from workbench.ui.graph.graph_view import GraphView
 from workbench.ui.graph.layout_arrays import ArcStyle
+from workbench.ui.graph.module_labels import modules_of
 from workbench.ui.graph.node_names import next_option, node_ids
+from workbench.ui.graph.payload import payload
 from workbench.ui.tabs import passes_tab, tables
 from workbench.ui.tabs.tables import site_rows, trace_lines
 from workbench.util import gc_pause
@@ -48,7 +50,7 @@ def app(bench):
     app.close()
 
 
-def test_a_click_on_an_arc_chooses_and_shows_the_change(app, bench):
+def test_a_double_click_on_an_arc_chooses_and_shows_the_change(app, bench):
     site = legal(bench)
     turn(app, site.id)
     assert bench.site(site.id).choice != site.choice
@@ -86,6 +88,30 @@ def test_every_statement_shown_can_be_inspected(app, bench):
     for id in ids:
         app.graph.selected = id
         assert app.inspector.content["title"], id
+
+
+def test_a_module_can_be_inspected(app, bench):
+    shown = app.graph.shown
+    module = modules_of(shown.graph, shown.layout)[0]
+    assert module.forward > 1
+    app.graph.selected = f"module:{module.scope}"
+    assert app.inspector.content["title"] == module.scope
+    assert ["forward", f"{module.forward} statements"] in app.inspector.content["facts"]
+    app.graph.selected = "module:none"
+    assert app.inspector.content["hint"], "there is no such module"
+
+
+def test_the_graph_has_the_other_legal_options_of_each_arc(app, bench):
+    shown, able = app.graph.shown, legal(bench)
+    stuck = dataclasses.replace(able, illegal=dict.fromkeys(able.options, "a reason"))
+    for site, others in ((able, "recompute\noffload"), (stuck, None)):
+        sites = [site if one.id == site.id else one for one in shown.sites]
+        drawn = payload(shown.graph, shown.layout, sites)
+        columns = {name: np.frombuffer(text, np.int32) for name, (_, text) in drawn["tables"]["choice"].items()}
+        of = [drawn["strings"][id] for id in columns["id"]]
+        assert len(of) > 1
+        found = drawn["strings"][columns["others"][of.index(site.id)]] if site.id in of else None
+        assert found == others
 
 
 def test_a_refused_choice_changes_nothing_and_gives_one_line(app, bench):
@@ -233,6 +259,11 @@ def test_a_choice_applies_to_all_identical_layers_or_to_one_layer_alone():
     app._on_message({"type": "alone", "on": False})
     turn(app, site.id)
     assert len(bench.choices) == 3
+    # The menu of the graph also chooses for all identical layers.
+    app.graph._receive(None, {"type": "choose", "id": site.id, "option": turn_back}, [])
+    settled(app)
+    assert {peer.choice for peer in app.graph.peers(site.id)} == {turn_back}
+    assert len(app.graph.peers(site.id)) == 3
     app.close()
 
 

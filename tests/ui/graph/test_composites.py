@@ -1,4 +1,4 @@
-"""A composite is a row for all trace statements of one program statement. A click opens it to single statements."""
+"""A composite is a row for all trace statements of one program statement. A double click opens it to statements."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_composite_is_one_row_in_each_column_with_an_arc_per_saved_value() -> 
     assert len(set(layout.arcs.y0.tolist())) == len(PARTS)
     strings = payload(graph, layout, sites)["strings"]
     assert "▸ scaled_dot_product_attention" in strings
-    assert any("softmax" in text and "another click, or Enter" in text for text in strings)
+    assert any("softmax" in text and "a double click, or Enter" in text for text in strings)
 
 
 def test_two_statements_from_one_program_statement_stay_two_rows() -> None:

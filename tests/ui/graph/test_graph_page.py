@@ -148,21 +148,49 @@ def messages(page: Page) -> list[dict[str, Any]]:
     return page.evaluate("window.messages")
 
 
-def test_a_click_on_an_arc_selects_it_and_requests_the_next_option(mount):
-    page = mount()
-    page.mouse.click(**point(page, SITE))
-    assert messages(page) == [{"type": "turn", "id": SITE}]
-    assert page.evaluate("model.get('selected')") == SITE
+def selected(page: Page) -> str:
+    return page.evaluate("model.get('selected')")
 
 
-def test_a_click_on_a_statement_selects_it_and_chooses_nothing(mount):
+def choose(option: str) -> dict[str, str]:
+    """Return the message that requests an option of `SITE`."""
+    return {"type": "choose", "id": SITE, "option": option}
+
+
+@pytest.mark.parametrize("id", [SITE, "t:t1"])
+@pytest.mark.parametrize("button", ["left", "middle", "right"])
+def test_a_single_click_of_any_button_changes_no_choice(mount, id: str, button: str):
     page = mount()
-    page.mouse.click(**point(page, "t:t1"))
+    for _ in range(2):  # also if the element is already selected
+        page.mouse.click(**point(page, id), button=button)
+        page.wait_for_timeout(600)  # longer than the time between the clicks of a double click
     assert messages(page) == []
-    assert page.evaluate("model.get('selected')") == "t:t1"
+    assert selected(page) == (id if button == "left" else "")
 
 
-def test_a_zoomed_out_graph_shows_modules_and_a_click_on_a_module_zooms_in(mount):
+def test_a_double_click_on_an_arc_requests_the_next_option_once(mount):
+    page = mount()
+    page.mouse.dblclick(**point(page, SITE))
+    assert messages(page) == [{"type": "turn", "id": SITE}]
+    assert selected(page) == SITE
+    page.mouse.dblclick(**point(page, "t:t1"))
+    assert len(messages(page)) == 1, "a statement has no choice of its own"
+
+
+def test_two_clicks_on_different_arcs_request_nothing_if_the_graph_moves_between_them(mount):
+    page = mount()
+    at = point(page, SITE)
+    page.mouse.click(**at)
+    other = next(arc["id"] for arc in shown(page)["arcs"] if arc["id"] != SITE)
+    down = page.evaluate(f"([a, b]) => {VIEW}.view.places.locate(b).y - {VIEW}.view.places.locate(a).y", [SITE, other])
+    page.evaluate(f"down => {{ {VIEW}.view.places.top += down; }}", down)
+    page.mouse.down(click_count=2)
+    page.mouse.up(click_count=2)
+    assert selected(page) == other
+    assert messages(page) == []
+
+
+def test_a_zoomed_out_graph_shows_modules_and_a_double_click_or_enter_zooms_in(mount):
     page = mount(4, unfolded=("layers",), near=False)
     shown = page.evaluate(f"{VIEW}.state().modules")
     assert {one["scope"].rpartition(".")[2] for one in shown} >= {"attn", "mlp"}
@@ -174,8 +202,17 @@ def test_a_zoomed_out_graph_shows_modules_and_a_click_on_a_module_zooms_in(mount
     at = box["x"] + left + 20, box["y"] + first["y"] + first["height"] / 2
     page.mouse.move(*at)
     assert page.locator(".wb-tip").inner_text().splitlines()[0] == first["scope"]
-    page.mouse.click(*at)
-    assert messages(page) == []
+    for button in ("left", "right"):
+        page.mouse.click(*at, button=button)
+        assert selected(page) == f"module:{first['scope']}"
+        assert not page.evaluate(f"{VIEW}.view.places.labelled()")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    assert page.evaluate(f"{VIEW}.view.places.labelled()")
+    page.keyboard.press("f")
+    page.wait_for_timeout(600)
+    page.mouse.dblclick(*at)
+    assert [message["type"] for message in messages(page)] == ["relax"], "no plan changed"
     assert page.evaluate(f"{VIEW}.view.places.labelled()")
     assert page.evaluate(f"{VIEW}.state().modules") == []
     assert page.evaluate(f"{VIEW}.view.places.top") > 0
@@ -234,6 +271,114 @@ def test_keys_move_the_selection_choose_undo_and_redo(mount):
     assert messages(page) == sent
     page.keyboard.press("ArrowRight")
     assert page.evaluate("model.get('selected')").startswith("t:")
+
+
+def menu(page: Page) -> list[str]:
+    """Return the items of the open menu, without their notes; an empty list if no menu is open."""
+    names = "items => items.map(item => item.firstChild.textContent)"
+    return page.locator("[role=menu] [role=menuitem]").evaluate_all(names)
+
+
+def test_a_right_click_opens_a_menu_and_its_items_choose_unfold_and_select(mount):
+    page = mount()
+    page.mouse.click(**point(page, SITE), button="right")
+    assert menu(page) == ["Choose recompute", "Unfold 4 identical layers", "Select", "Copy id"]
+    page.wait_for_function("window.previews.length === 1")
+    assert page.evaluate("window.previews") == [{"type": "preview", "id": SITE, "option": "recompute"}]
+    page.get_by_role("menuitem", name="Choose recompute").click()
+    assert messages(page) == [choose("recompute")]
+    assert (menu(page), selected(page)) == ([], "")
+    page.wait_for_function("window.previews.length === 2")
+    assert page.evaluate("window.previews")[1] == {"type": "preview"}
+
+    page.mouse.click(**point(page, SITE), button="right")
+    page.get_by_role("menuitem", name="Select").click()
+    assert selected(page) == SITE
+    page.mouse.click(**point(page, SITE), button="right")
+    assert "Select" not in menu(page)
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.get_by_role("menuitem", name="Copy id").click()
+    assert page.evaluate("window.copied") == SITE
+    page.mouse.click(**point(page, SITE), button="right")
+    page.get_by_role("menuitem", name="Unfold").click()
+    assert messages(page) == [choose("recompute"), {"type": "fold", "stem": "layers"}]
+
+
+@pytest.mark.parametrize("key", ["ContextMenu", "Shift+F10"])
+def test_keys_open_the_menu_of_the_selection_move_in_it_and_choose(mount, key: str):
+    page = mount()
+    canvas = page.locator("canvas").first
+    canvas.press(key)
+    assert menu(page) == [], "nothing is selected"
+    page.mouse.click(**point(page, SITE))
+    focused = "document.activeElement.firstChild?.textContent"
+    canvas.press(key)
+    seen = []
+    for step in ("ArrowDown", "End", "ArrowDown", "ArrowUp", "Home"):
+        page.keyboard.press(step)
+        seen.append(page.evaluate(focused))
+    assert seen == ["Unfold 4 identical layers", "Copy id", "Choose recompute", "Copy id", "Choose recompute"]
+    for end in ("Escape", "Tab"):
+        page.keyboard.press(end)
+        assert (menu(page), page.evaluate("document.activeElement.tagName")) == ([], "CANVAS")
+        canvas.press(key)
+    assert selected(page) == SITE, "Escape closes the menu, and keeps the selection"
+    assert messages(page) == []
+    page.keyboard.press("Enter")
+    assert messages(page) == [choose("recompute")]
+    assert (menu(page), page.evaluate("document.activeElement.tagName")) == ([], "CANVAS")
+
+
+def test_a_click_elsewhere_and_another_graph_close_the_menu(mount):
+    page = mount()
+    page.mouse.click(**point(page, SITE), button="right")
+    page.mouse.click(880, 700)
+    assert menu(page) == []
+    page.mouse.click(**point(page, SITE), button="right")
+    page.mouse.click(**point(page, "t:t1"))
+    assert (menu(page), selected(page)) == ([], "t:t1")
+    page.mouse.click(**point(page, SITE), button="right")
+    assert menu(page)
+    page.evaluate("model.set('data', { ...model.get('data') })")
+    assert (menu(page), page.evaluate("document.activeElement.tagName")) == ([], "CANVAS")
+    page.mouse.click(**point(page, SITE), button="right")
+    page.mouse.move(200, 200)
+    page.mouse.wheel(0, 60)
+    page.wait_for_function("!document.querySelector('[role=menu]')")
+    assert messages(page) == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_menu_is_inside_the_graph_and_has_its_colours(mount, dark: bool):
+    page = mount(1, dark=dark)
+    last = shown(page)["ids"][-1]
+    page.mouse.click(**point(page, last), button="right")
+    inside, outside = page.locator("[role=menu]").bounding_box(), page.locator("#view").bounding_box()
+    assert outside["x"] <= inside["x"]
+    assert inside["x"] + inside["width"] <= outside["x"] + outside["width"]
+    assert inside["y"] + inside["height"] <= outside["y"] + outside["height"]
+    style = "element => [getComputedStyle(element).backgroundColor, getComputedStyle(element.firstChild).color]"
+    papers = ["rgb(17, 17, 17)", "rgb(232, 234, 237)"] if dark else ["rgb(255, 255, 255)", "rgb(31, 35, 40)"]
+    assert page.locator("[role=menu]").evaluate(style) == papers
+
+
+def test_a_saved_plan_has_a_menu_without_choices(blank: Page, tmp_path: Path):
+    graph, sites = llama(4)
+    data = payload(graph, compute(graph, sites), sites, read_only=True)
+    del data["tables"]["choice"]  # as in a plan that was saved before there were menus
+    file = tmp_path / "view.html"
+    state = {"data": data, "selected": "", "height": 660, "dark": False, "read_only": True}
+    file.write_text(page_text("graph", state))
+    blank.goto(file.as_uri())
+    blank.wait_for_function(f"window.ready && {VIEW}.state().drawn_ms > 0")
+    blank.evaluate(f"{VIEW}.view.setZoom(1, 0, 0)")
+    blank.mouse.click(**point(blank, SITE), button="right")
+    assert menu(blank) == ["Select", "Copy id"]
+    blank.keyboard.press("Enter")
+    blank.mouse.dblclick(**point(blank, SITE))
+    blank.keyboard.press("Space")
+    assert selected(blank) == SITE
+    assert messages(blank) == []
 
 
 def test_a_folded_layer_unfolds_by_a_click_and_represents_all_its_sites(mount):

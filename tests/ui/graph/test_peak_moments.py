@@ -1,4 +1,4 @@
-"""Waits at the same position are one row of the graph, for which one click chooses. A row opens to single waits."""
+"""Waits at the same position are one row of the graph, for which one double click chooses. A row opens to each wait."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_waits_at_one_point_are_one_row_with_one_mark() -> None:
     assert (layout.node_of[np.asarray(graph.statements.kind) == Kind.WAIT] >= 0).all()
     strings = payload(graph, layout, sites)["strings"]
     assert f"{COUNT} waits" in strings
-    assert any(f"click: early in all {COUNT} waits" in text for text in strings)
+    assert any(f"double click: early in all {COUNT} waits" in text for text in strings)
 
 
 def test_a_row_of_waits_opens_to_single_waits_and_closes_again() -> None:

@@ -105,6 +105,7 @@ class App:
             on_turn=lambda sites: self.choosing.turn(sites),
             on_undo=lambda: self.choosing.go(back=True),
             on_redo=lambda: self.choosing.go(back=False),
+            on_choose=lambda choices: self.choosing.choose(choices),
             on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
             on_preview=lambda message: self.preview.point(message),
         )
@@ -580,6 +581,8 @@ class App:
             content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
             here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)
             self.inspector.content = {**content, "here": here}
+        elif (module := self.graph.module_of(selected)) is not None:
+            self.inspector.content = inspector.module_content(module)
         else:
             self.inspector.content = inspector.empty_content()
 
@@ -631,7 +634,7 @@ class App:
         sites = self._sites_of(id)
         for site in sites:
             effects[site.id] = {}
-            # A choice applies to all sites that a click would change, such as those of folded layers.
+            # A choice applies to all sites that a double click would change, such as those of folded layers.
             peers = [peer.id for peer in self.graph.sites_turned(site.id)]
             for option in site.options:
                 if option == site.choice or option in site.illegal:

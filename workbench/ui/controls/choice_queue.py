@@ -85,7 +85,7 @@ class ChoiceQueue:
         self.choose({site.id: option for site in sites})
 
     def next_requested(self, site: Site) -> str | None:
-        """Return the option that a click would choose: the next one after the last request, even if it is pending."""
+        """Return the option that a double click would choose: the next after the last request, even a pending one."""
         return next_option(dataclasses.replace(site, choice=self.pending.get(site.id, site.choice)))
 
     @staticmethod

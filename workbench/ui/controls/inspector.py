@@ -17,6 +17,7 @@ from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.ui.graph.layout_arrays import GraphLayout
+    from workbench.ui.graph.module_labels import ModuleSpan
 
 _MOST = 12
 """Maximum number of listed sites that change with a choice, and of listed readers of a value.
@@ -25,10 +26,13 @@ For a statement, at most twice as many sites are listed, and at most twice as ma
 """
 
 _KEYS = [
-    ("click", "switch an arc or a label to its next option"),
+    ("click", "select"),
+    ("double click", "change an arc or a label to its next option"),
+    ("right click", "open a menu"),
     ("↑ ↓", "next statement or arc"),
     ("← →", "along an arc"),
-    ("space", "turn what is selected"),
+    ("space", "change the selection to its next option"),
+    ("⇧ F10", "open the menu of the selection"),
     ("o", "fold or unfold identical layers"),
     ("/", "search"),
     ("u  r", "undo, redo"),
@@ -46,7 +50,7 @@ def empty_content() -> dict[str, Any]:
     """Return the text for an empty selection."""
     hint = (
         "Arcs are values passed to the backward pass or between fusions; "
-        "small labels on statements are choices too. Click one to change it."
+        "small labels on statements are choices too. Click one to select it; double-click it to change it."
     )
     return {"keys": _KEYS, "hint": hint}
 
@@ -66,13 +70,13 @@ def site_content(
     Parameters
     ----------
     sites : sequence of Site
-        The sites of one arc, or the site of one mark. A click changes the first site.
+        The sites of one arc, or the site of one mark. A double click changes the first site.
     effects : mapping of str to mapping of str to Effect
         Known effects, by site and option.
     labels : mapping of str to str
         Labels of all sites by id. They name the sites that change as a consequence of a choice.
     count : int
-        Number of sites that a click changes: the first site and its peers, such as its counterparts in other layers.
+        Number of sites that a double click changes: the first site and its peers, such as those in other layers.
     machine : str
         Name of the machine on which effects are simulated.
     peers : str
@@ -191,6 +195,20 @@ def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[i
         if word_of[site.id] == word
     ]
     return found[: 2 * _MOST]
+
+
+def module_content(module: ModuleSpan) -> dict[str, Any]:
+    """Describe a module that is shown in place of its statements: their number, and the bytes that it saves."""
+    counts = [("forward", module.forward), ("backward", module.backward)]
+    return {
+        "eyebrow": "Module",
+        "title": module.scope,
+        "about": "Double-click it, or press Enter, to zoom in to its statements.",
+        "facts": [
+            *([name, f"{count} statement{'s' * (count != 1)}"] for name, count in counts),
+            ["saves", human_bytes(module.saved_bytes)],
+        ],
+    }
 
 
 def composite_content(graph: Graph, layout: GraphLayout, node: int, sites: Sequence[Site]) -> dict[str, Any]:

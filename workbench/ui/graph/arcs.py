@@ -30,7 +30,7 @@ class ArcTable:
     Attributes
     ----------
     sites : Ragged
-        Indices of the sites that the arc shows; a click changes the first.
+        Indices of the sites that the arc shows; a double click changes the first.
     source, block : int32
         Statement at which the arc starts, and the block of this statement. A block is a statement of the program with
         all graph statements that compute or differentiate it. For a ghost (a value that the forward does not make), the

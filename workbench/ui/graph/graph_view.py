@@ -17,6 +17,7 @@ from workbench.ui.graph import layout as u_layout
 from workbench.ui.graph.composite_rows import composite_key
 from workbench.ui.graph.fold_layers import LOOP
 from workbench.ui.graph.layout_arrays import GraphLayout
+from workbench.ui.graph.module_labels import ModuleSpan, modules_of
 from workbench.ui.graph.node_names import node_ids
 from workbench.ui.graph.payload import pack, payload
 from workbench.ui.graph.site_anchors import style_of
@@ -72,9 +73,11 @@ class GraphView(Answering):
     Parameters
     ----------
     on_turn : callable
-        Called with the sites that a click or the space key changes: several sites if layers are folded.
+        Called with the sites that a double click or the space key changes: several sites if layers are folded.
     on_undo, on_redo : callable
         Called when the user presses ``u`` or ``r``.
+    on_choose : callable, optional
+        Called with the options that the user chose in the menu, by site: several sites if layers are folded.
     on_place : callable, optional
         Called when the user has moved an end of a collective's bar. The argument has, for each changed site, the
         statement before which the end now is. If layers are folded, there are several sites.
@@ -86,7 +89,7 @@ class GraphView(Answering):
     Attributes
     ----------
     alone : bool
-        Whether a click applies only to the shown layer, and not to the folded layers that this layer stands for.
+        Whether a choice applies only to the shown layer, and not to the folded layers that this layer stands for.
 
     Examples
     --------
@@ -112,6 +115,7 @@ class GraphView(Answering):
         on_turn: Callable[[list[Site]], None],
         on_undo: Callable[[], None],
         on_redo: Callable[[], None],
+        on_choose: Callable[[dict[str, str]], None] | None = None,
         on_place: Callable[[dict[str, int]], None] | None = None,
         on_preview: Callable[[dict[str, Any]], None] | None = None,
         **traits: Any,
@@ -119,7 +123,7 @@ class GraphView(Answering):
         super().__init__(**traits)
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
         self.alone = False
-        self._on_place, self._on_preview = on_place, on_preview
+        self._on_choose, self._on_place, self._on_preview = on_choose, on_place, on_preview
         self._unfolded: set[str] = set()
         self._views = False
         self._unpacks = True
@@ -258,6 +262,13 @@ class GraphView(Answering):
         node = self.shown.node_of.get(id) if self.shown is not None else None
         return node if node is not None and self.shown is not None and self.shown.layout.nodes.parts[node] > 0 else None
 
+    def module_of(self, id: str) -> ModuleSpan | None:
+        """Return the first module with this id, ``module:SCOPE``; None if there is none."""
+        kind, _, scope = id.partition(":")
+        if kind != "module" or self.shown is None:
+            return None
+        return next((one for one in modules_of(self.shown.graph, self.shown.layout) if one.scope == scope), None)
+
     def fold(self, id: str) -> None:
         """Expand a composite's row into its statements, or collapse these again. `id` names a node of the composite."""
         shown = self.shown
@@ -276,6 +287,8 @@ class GraphView(Answering):
         kind, shown = message.get("type"), self.shown
         if kind == "turn":
             self._on_turn(self.sites_turned(message["id"]))
+        elif kind == "choose" and self._on_choose is not None:
+            self._on_choose({site.id: message["option"] for site in self.sites_turned(message["id"])})
         elif kind == "place" and self._on_place is not None and shown is not None:
             node = shown.node_of.get(message["node"])
             if node is not None:

@@ -182,7 +182,7 @@ class Arcs:
     Attributes
     ----------
     sites : tuple of tuple of int
-        Indices of the sites that the arc shows; a click changes the first. If layers are folded, `peers` has
+        Indices of the sites that the arc shows; a double click changes the first. If layers are folded, `peers` has
         the sites of all these layers.
     peers : tuple of tuple of int
         The first site of this arc in each layer that the arc stands for, including the shown layer.

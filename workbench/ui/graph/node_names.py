@@ -63,7 +63,7 @@ def short_label(site: Site) -> str:
 
 
 def next_option(site: Site) -> str | None:
-    """Return the legal option that a click on a site chooses; None if the site has only one legal option."""
+    """Return the legal option that a double click on a site chooses; None if the site has only one legal option."""
     legal = [option for option in site.options if option not in site.illegal or option == site.choice]
     if len(legal) < 2:
         return None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.core.graph import BACKWARD, FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
-from workbench.core.lever import Site
+from workbench.core.lever import Site, lever_named
 from workbench.summary import human_bytes, human_shape
 from workbench.ui.graph import collective_lanes
 from workbench.ui.graph.composite_rows import parts_of
@@ -61,7 +61,7 @@ def payload(
     ids : sequence of str, optional
         Node ids, if the caller has computed them.
     read_only : bool
-        Whether the user cannot choose anything. Tooltips then do not describe clicks.
+        Whether the user cannot choose anything. Tooltips then do not describe clicks, and menus have no options.
     remembered : Remembered, optional
         Cache with unchanged parts of an earlier drawing. It does not change the result.
     """
@@ -114,6 +114,7 @@ def payload(
         "edge": _edges(graph, layout),
         "module": _module_columns(modules_of(graph, layout), strings),
         "alias": _aliases(layout, sites, strings),
+        "choice": _choices(layout, sites if acts else (), strings, remembered),
     }
     return {
         "strings": list(strings),
@@ -251,21 +252,21 @@ def _node_columns(
             name[node] = f"▸ {symbol}"
             full[node] = f"{symbol}: {len(within)} statements shown as one"
             listed = ", ".join(short_name(names[one]) for one in within)
-            detail[node] = f"{listed}: each is shown by another click, or Enter"
+            detail[node] = f"{listed}: each is shown by a double click, or Enter"
             shape[node] = f"{len(within)} statements"
             executor[node] = ""
         elif nodes.heading[node]:
             detail[node] = f"{members[row]} op{'s' * (int(members[row]) != 1)}"
         elif waits[node] > 1:
             name[node] = f"{waits[node]} {name[node]}s"
-            detail[node] = f"{waits[node]} waits of one moment: each is shown by another click, or Enter"
+            detail[node] = f"{waits[node]} waits of one moment: each is shown by a double click, or Enter"
         elif waits[node] < 0:
             name[node] = f"▾ {name[node]}"
-            one = f"{-waits[node]} waits of one moment: shown as one by another click, or Enter"
+            one = f"{-waits[node]} waits of one moment: shown as one by a double click, or Enter"
             detail[node] = f"{tensors_text(row)}; {one}"
         elif parts[node]:
             name[node] = f"▾ {name[node]}"
-            one = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by another click, or Enter"
+            one = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by a double click, or Enter"
             detail[node] = f"{tensors_text(row)}; {one}"
         else:
             detail[node] = tensors_text(row)
@@ -395,9 +396,9 @@ def _site_state(site: Site) -> list[str]:
 
 
 def _click_text(site: Site, count: int, noun: str = "layers") -> list[str]:
-    """Describe the effect of a click on a site."""
+    """Describe the effect of a double click on a site."""
     turning = next_option(site)
-    return [f"click: {turning}" + (f" in all {count} {noun}" if count > 1 else "")] if turning else []
+    return [f"double click: {turning}" + (f" in all {count} {noun}" if count > 1 else "")] if turning else []
 
 
 def _arc_tips(
@@ -441,6 +442,31 @@ def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
     pairs = np.unique(source[drawn].astype(np.int64) * len(layout.nodes) + target[drawn])
     source, target = np.divmod(pairs, max(len(layout.nodes), 1))
     return {"source": source.astype(np.int32), "target": target.astype(np.int32)}
+
+
+def _choices(
+    layout: GraphLayout, sites: Sequence[Site], strings: Strings, remembered: Remembered
+) -> dict[str, NDArray[Any]]:
+    """Return the sites of arcs and marks at which another option is legal, with these options, for the menu."""
+    places = [(arc, -1, number) for arc, numbers in enumerate(layout.arcs.sites) for number in numbers]
+    places += [(-1, mark, number) for mark, number in enumerate(layout.marks.site)]
+    shown = [sites[number] for *_, number in places] if sites else []
+    told = remembered.results_of_each(_other_options, shown)
+    found = [(place, site, others) for place, site, others in zip(places, shown, told, strict=False) if others]
+    titles = {name: lever_named(name).title for name in {site.lever for _, site, _ in found}}
+    return {
+        "arc": np.asarray([arc for (arc, *_), *_ in found], np.int32),
+        "mark": np.asarray([mark for (_, mark, _), *_ in found], np.int32),
+        "id": strings.column([site.id for _, site, _ in found]),
+        "lever": strings.column([titles[site.lever] for _, site, _ in found]),
+        "now": strings.column([site.choice for _, site, _ in found]),
+        "others": strings.column([others for *_, others in found]),
+    }
+
+
+def _other_options(site: Site) -> str:
+    """Return the legal options of a site that are not chosen, each on its own line."""
+    return "\n".join(option for option in site.options if option not in site.illegal and option != site.choice)
 
 
 def _aliases(layout: GraphLayout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:

@@ -46,7 +46,7 @@ function drawModules(/** @type {GraphState} */ state, low, high) {
   for (const i of places.bands()) {
     if (module.y[i] + module.height[i] < low || module.y[i] > high) continue;
     const top = places.y(module.y[i]), bottom = top + module.height[i] * places.zoom, middle = (top + bottom) / 2;
-    const over = state.hover?.kind === "module" && state.hover.index === i;
+    const over = state.hover?.kind === "module" && state.hover.index === i, chosen = state.selected === `module:${strings[module.scope[i]]}`;
     for (const side of [0, 1]) {
       const [x0, x1] = sides[side], rows = side === 0 ? module.forward[i] : module.backward[i];
       if (!rows) continue;
@@ -54,8 +54,8 @@ function drawModules(/** @type {GraphState} */ state, low, high) {
       c.roundRect(x0 + 0.5, top + 0.5, x1 - x0 - 1, bottom - top - 2, 3.5);
       c.fillStyle = ink.fills[side];
       c.fill();
-      c.lineWidth = over ? 1.5 : 1;
-      c.strokeStyle = over ? ink.select : ink.strokes[side];
+      c.lineWidth = chosen ? 2.5 : over ? 1.5 : 1;
+      c.strokeStyle = over || chosen ? ink.select : ink.strokes[side];
       c.stroke();
       // Where there is room, below the name what is done there.
       const tall = bottom - top >= 36, line = middle - (tall ? 8 : 0);

@@ -139,6 +139,10 @@ export class Places {
       const box = this.markBox(entry.index);
       return { x: box.left + box.width / 2, y: box.top + box.height / 2 };
     }
+    if (entry.kind === "module") {
+      const { module } = this.scene, [x0, x1] = this.columns().sides[0];
+      return { x: (x0 + x1) / 2, y: this.y(module.y[entry.index] + module.height[entry.index] / 2) };
+    }
     if (entry.kind === "bar") {
       const { x, issue, wait } = this.barAt(entry.index);
       return { x, y: (issue + wait) / 2 };
@@ -186,7 +190,7 @@ export class Places {
     if (this.far && (x <= sides[0][1] || x >= sides[1][0])) {
       const { module } = this.scene;
       const index = this.bands().find((one) => module.y[one] <= world && world < module.y[one] + module.height[one]);
-      if (index !== undefined) return { kind: "module", index, id: `module:${index}` };
+      if (index !== undefined) return { kind: "module", index, id: `module:${strings[module.scope[index]]}` };
     }
     for (const side of [0, 1]) {
       if (x < sides[side][0] || x > sides[side][1]) continue;

@@ -96,8 +96,10 @@ export function scene(data) {
     for (const [name, [code, view]] of Object.entries(columns)) out[table][name] = array(TYPES[code], view);
   }
   out.module ??= { y: [], height: [], depth: [] }; // a plan saved before there were any
-  const { node, arc } = out;
+  out.choice ??= { id: [] }; // as in a plan saved before there was a menu
+  const { node, arc, module } = out;
   out.at = new Map();
+  for (let i = module.y.length - 1; i >= 0; i--) out.at.set(`module:${out.strings[module.scope[i]]}`, { kind: "module", index: i }); // the first of a name
   for (let i = 0; i < node.id.length; i++) out.at.set(out.strings[node.id[i]], { kind: "node", index: i });
   for (let i = 0; i < arc.id.length; i++) out.at.set(out.strings[arc.id[i]], { kind: "arc", index: i });
   for (let i = 0; i < out.alias.id.length; i++) {

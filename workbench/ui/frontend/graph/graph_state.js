@@ -2,6 +2,7 @@
 
 import { Places } from "./graph_hit_test.js";
 import { Pen } from "./graph_canvas.js";
+import { firstBelow } from "./graph_scene.js";
 
 /** @typedef {import("./graph_scene.js").Model} Model */
 
@@ -11,7 +12,7 @@ export class GraphState {
     this.model = model;
     this.places = new Places();
     this.pen = new Pen(/** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false })));
-    this.readOnly = model.get("read_only") === true; // a saved plan: clicks select, and change nothing
+    this.readOnly = model.get("read_only") === true; // a saved plan: nothing changes it
     this.ratio = 1; // device pixels per pixel
     this.hover = /** @type {any} */ (null);
     this.drag = /** @type {any} */ (null);
@@ -21,9 +22,10 @@ export class GraphState {
   /** The name of what is selected. */
   get selected() { return this.model.get("selected"); }
 
-  /** The arc or the node that the selection is at; a mark is at its node. */
+  /** The arc or the node that the selection is at; a mark is at its node, a module at its first statement of the forward. */
   chosenPlace() {
-    const chosen = this.places.scene.at.get(this.selected);
+    const { at, columns, module, node } = this.places.scene, chosen = at.get(this.selected);
+    if (chosen?.kind === "module") return { kind: "node", index: columns[0][Math.min(columns[0].length - 1, firstBelow(columns[0], node, module.y[chosen.index]))] };
     if (chosen?.kind === "bar") return { kind: "node", index: this.places.scene.bar.issue_node[chosen.index] };
     return chosen?.kind === "mark" ? { kind: "node", index: this.places.scene.mark.node[chosen.index] } : chosen;
   }

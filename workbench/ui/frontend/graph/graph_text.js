@@ -11,7 +11,7 @@ export function about(scene, target) {
     const i = target.index, saved = strings[module.saved[i]];
     rows.push(["b", strings[module.scope[i]]], ["", `${module.forward[i]} statements in the forward, ${module.backward[i]} in the backward`]);
     rows.push(["", `↓ ${strings[module.forward_ops[i]]}`], ["", module.backward[i] ? `↑ ${strings[module.backward_ops[i]]}` : ""]);
-    rows.push(["", saved && `${saved} saved for the backward`], ["i", "Click to zoom in"]);
+    rows.push(["", saved && `${saved} saved for the backward`], ["i", "Double click, or Enter: zoom in"]);
   } else if (target.kind === "node") {
     const i = target.index, flags = node.flags[i];
     rows.push(["b", strings[node.full[i]]], ["", strings[node.detail[i]]]);

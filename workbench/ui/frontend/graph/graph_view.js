@@ -4,6 +4,7 @@ import { previews } from "../dom.js";
 import { draw } from "./graph_drawing.js";
 import { toggleLegend } from "./graph_legend.js";
 import { Overview } from "./graph_map.js";
+import { itemsOf, openMenu } from "./graph_menu.js";
 import {
   COMPOSITE, CROSS, DARK, FOOT, HEAD, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, SLIM, TURN, firstBelow, isDark, scene, unpacked,
 } from "./graph_scene.js";
@@ -25,6 +26,8 @@ class View {
     this.received = 0;
     this.coming = false; // whether something is being unpacked
     this.wanted = ""; // what is to be shown once it is there
+    this.clicked = /** @type {string[]} */ ([]); // what the last two clicks were on
+    this.closeMenu = () => {};
     this.build();
     this.paintTheme();
     void this.receive(model.get("data"));
@@ -48,7 +51,7 @@ class View {
   build() {
     const { el, model } = this;
     const still = model.get("read_only") === true;
-    const keys = `Arrows move,${still ? "" : " space turns the selected choice,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
+    const keys = `Arrows move,${still ? "" : " space turns the selected choice, Shift+F10 opens its menu,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
     el.classList.add("wb-graph");
     el.dataset.lmSuppressShortcuts = "true";
     el.style.height = `${model.get("height")}px`;
@@ -87,6 +90,8 @@ class View {
     on(this.canvas, "pointerdown", (e) => this.onDown(e));
     on(this.canvas, "pointermove", (e) => this.onMove(e));
     on(this.canvas, "pointerup", (e) => this.onUp(e));
+    on(this.canvas, "dblclick", () => this.onDouble());
+    on(this.canvas, "contextmenu", (e) => this.onMenu(e));
     on(this.canvas, "pointerleave", () => this.setHover(null));
     on(this.canvas, "wheel", (e) => this.onWheel(e), { passive: false });
     on(this.canvas, "keydown", (e) => this.onKey(e));
@@ -120,6 +125,7 @@ class View {
   /** Draw another scene: what is selected stays where it is on the screen, else the uppermost statement in view does. */
   take(next) {
     const { places } = this;
+    this.closeMenu(); // its places are those of the scene before
     const held = places.scene && next ? this.heldBy(next) : null, first = !places.scene;
     places.scene = next;
     this.takeAsked();
@@ -173,6 +179,7 @@ class View {
   }
 
   destroy() {
+    this.closeMenu();
     this.stop.abort();
     this.sizes.disconnect();
     this.themes.disconnect();
@@ -265,9 +272,10 @@ class View {
 
   onDown(event) {
     const { places } = this;
+    if (event.button === 2) return; // the menu's
     this.canvas.focus({ preventScroll: true });
     const [x, y] = this.pointer(event), bar = places.scene && !this.state.readOnly ? places.barHit(x, y) : null;
-    this.state.drag = { x, y, left: places.left, top: places.top, moved: false, bar };
+    this.state.drag = { x, y, left: places.left, top: places.top, moved: false, bar, click: event.button === 0 };
     this.canvas.setPointerCapture(event.pointerId);
   }
 
@@ -302,20 +310,53 @@ class View {
       this.place(drag.bar.id, drag.target);
       return;
     }
-    if (!drag || drag.moved) return;
+    if (!drag?.click) return;
+    if (drag.moved) { this.clicked = []; return; }
     const target = this.places.hit(...this.pointer(event));
-    if (!target) this.select("");
-    else if (target.kind === "section") this.fold(target.index);
-    else if (target.kind === "module") this.approach(target.index);
-    else {
-      if (target.kind === "node" && target.id === this.state.selected) this.unfold(target.index);
-      this.select(target.id);
-      if (target.kind !== "node" && target.kind !== "bar") this.turn(target.id);
-    }
+    this.clicked = [this.clicked.at(-1) ?? "", target?.id ?? ""];
+    if (target?.kind === "section") this.fold(target.index);
+    else this.select(target?.id ?? "");
+  }
+
+  /** Turn an arc or a mark, unfold a row, come near to a module: both clicks were on it, whatever was drawn between them. */
+  onDouble() {
+    const [first, id] = this.clicked, at = this.places.scene?.at.get(id);
+    if (first !== id || !at) return;
+    if (at.kind === "arc" || at.kind === "mark") this.turn(id);
+    else this.enter(at);
+  }
+
+  /** What Enter does: show what a row stands for, or come near to a module. */
+  enter(at) {
+    if (at?.kind === "module") this.approach(at.index);
+    else if (at?.kind === "node") this.unfold(at.index);
+  }
+
+  /** Open the menu of what is pointed at, or by keys that of what is selected; where there is none the page's own opens. */
+  onMenu(event) {
+    const { places, state } = this;
+    state.drag = null; // on macOS the control key makes the left button the right one
+    if (!places.scene) return;
+    const byKeys = event.type === "keydown" || (event.button !== 2 && !event.ctrlKey && event.pointerType !== "touch"), at = places.scene.at.get(state.selected);
+    if (byKeys && at) this.reveal(state.selected);
+    const target = byKeys ? at && { ...at, id: state.selected } : places.hit(...this.pointer(event));
+    const items = target ? itemsOf(this, target) : [];
+    if (!items.length) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.closeMenu();
+    const { x, y } = byKeys ? places.locate(target.id) : { x: this.pointer(event)[0], y: this.pointer(event)[1] };
+    this.setHover(target);
+    this.tip.hidden = true;
+    this.closeMenu = openMenu(this.el, items, { x, y, height: places.heightPx }, {
+      preview: (message) => { if (!state.readOnly) this.preview(message); },
+      closed: () => { this.closeMenu = () => {}; this.setHover(null); }, back: this.canvas,
+    });
   }
 
   onWheel(event) {
     const { places } = this;
+    this.closeMenu();
     const [x, y] = this.pointer(event);
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
@@ -335,9 +376,10 @@ class View {
   onKey(event) {
     const { places } = this;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "ContextMenu" || (event.shiftKey && event.key === "F10")) { this.onMenu(event); return; }
     const act = {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
-      Enter: () => { const at = this.state.chosenPlace(); if (at?.kind === "node") this.unfold(at.index); },
+      Enter: () => { const at = places.scene.at.get(this.state.selected); this.enter(at?.kind === "module" ? at : this.state.chosenPlace()); },
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
       o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
@@ -417,18 +459,22 @@ class View {
     this.redraw();
   }
 
-  turn(id) { this.model.send({ type: "turn", id }); }
+  turn(id) { if (!this.state.readOnly) this.model.send({ type: "turn", id }); }
 
-  /** What the space key turns: what is selected, or what the selected statement has to choose from. */
+  /** The arc or the mark of a place: itself, or what a statement has to choose from. */
+  turned(at) {
+    const { arc, arcsFrom, marksOf } = this.places.scene;
+    if (at?.kind !== "node") return at?.kind === "arc" || at?.kind === "mark" ? at : null;
+    const own = marksOf.get(at.index)?.[0], from = (arcsFrom.get(at.index) ?? []).find((i) => arc.source[i] === at.index);
+    if (own) return { kind: "mark", index: own.index };
+    return from === undefined ? null : { kind: "arc", index: from };
+  }
+
+  /** Change what is selected, or what the selected statement has to choose from, to its next legal option. */
   turnSelected() {
-    const { at, arc, arcsFrom, mark, marksOf, strings } = this.places.scene, id = this.state.selected, chosen = at.get(id);
-    if (!chosen) return;
-    if (chosen.kind === "arc") { this.turn(strings[arc.id[chosen.index]]); return; }
-    if (chosen.kind === "mark") { this.turn(strings[mark.id[chosen.index]]); return; }
-    if (chosen.kind === "bar") { this.turn(id); return; }
-    const own = marksOf.get(chosen.index)?.[0], from = (arcsFrom.get(chosen.index) ?? []).find((i) => arc.source[i] === chosen.index);
-    if (own) this.turn(strings[mark.id[own.index]]);
-    else if (from !== undefined) this.turn(strings[arc.id[from]]);
+    const { scene } = this.places, id = this.state.selected, chosen = scene.at.get(id), turned = this.turned(chosen);
+    if (turned) this.turn(scene.strings[scene[turned.kind].id[turned.index]]);
+    else if (chosen?.kind === "bar") this.turn(id);
   }
 
   fold(index) {
@@ -438,11 +484,18 @@ class View {
 
   /** Fold the layer of what is selected, or unfold it; else the first in view that has identical ones. */
   foldHere() {
-    const { node, arc, sections } = this.places.scene, chosen = this.state.chosenPlace(), top = this.places.worldY(HEAD);
-    const y = chosen ? (chosen.kind === "arc" ? arc.y0 : node.y)[chosen.index] : NaN;
-    const can = sections.map((s, index) => ({ index, low: s.y, high: s.y + s.height })).filter(({ index }) => sections[index].identical > 1);
-    const found = can.find(({ low, high }) => y >= low && y < high) ?? can.find(({ high }) => high > top);
-    if (found && !this.state.readOnly) this.fold(found.index);
+    const { sections } = this.places.scene, chosen = this.state.chosenPlace(), top = this.places.worldY(HEAD);
+    const own = chosen ? this.sectionOf(chosen) : -1;
+    const found = own >= 0 ? own : sections.findIndex((one) => one.identical > 1 && one.y + one.height > top);
+    if (found >= 0 && !this.state.readOnly) this.fold(found);
+  }
+
+  /** The layer that a place is in, by its index, if it has identical ones; else -1. */
+  sectionOf(at) {
+    const { node, arc, mark, module, sections } = this.places.scene;
+    if (at.kind === "section") return sections[at.index].identical > 1 ? at.index : -1;
+    const y = at.kind === "arc" ? arc.y0[at.index] : at.kind === "mark" ? node.y[mark.node[at.index]] : { node, module }[at.kind]?.y[at.index];
+    return sections.findIndex((one) => one.identical > 1 && y >= one.y && y < one.y + one.height);
   }
 
   /** Show what a row stands for, waits of one moment or a composite's statements, or show it as one again. */
@@ -488,6 +541,7 @@ class View {
   // ---- tooltip -----------------------------------------------------------------------------------------------
 
   setHover(target, x = 0, y = 0) {
+    if (this.el.querySelector(".wb-menu")) return; // what the menu is of stays marked
     const same = target?.id === this.state.hover?.id;
     this.state.hover = target;
     this.canvas.style.cursor = target ? "pointer" : "";
@@ -496,7 +550,7 @@ class View {
     if (!same) { this.previewOf(target); this.redraw(); }
   }
 
-  /** What a click on an arc or a mark would change is shown before it is made. */
+  /** What a double click on an arc or a mark would change is shown before it is made. */
   previewOf(target) {
     if (this.state.readOnly) return;
     this.preview(target?.kind === "arc" || target?.kind === "mark" ? { id: target.id } : null);
