@@ -68,6 +68,13 @@ def by_keywords(h: torch.Tensor) -> torch.Tensor:
     return (h.reshape(shape=(8, 16)) * torch.arange(end=16)).reshape(8, 16)
 
 
+def overwrite(h: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    h, rows = h * 2, mask.nonzero(as_tuple=True)
+    if mask.any().item():
+        h[rows] = h.new_zeros(rows[0].numel(), 16)
+    return h
+
+
 def by_chance(h: torch.Tensor) -> torch.Tensor:
     return h.sin() if random.random() + np.random.rand() < 2 and h.sum() > -1e9 else h  # noqa: NPY002
 
@@ -342,6 +349,7 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "sizes of a split": between(split, torch.tensor([3, 5])),
     "NumPy": between(by_numpy),
     "vmap": between(mapped),
+    "rows that are written": between(overwrite, MASK),
     "keywords": between(by_keywords),
     "random numbers of Python and NumPy": between(by_chance),
     "rows of a loss": labelled,
@@ -463,6 +471,24 @@ def test_a_program_that_reads_values_opens_without_warnings_of_dynamo(
         workbench.open(reads, torch.ones(4, 4), device="cpu")
     assert not [str(warning.message) for warning in warned]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_write_into_a_part_s_result_opens_without_a_traceback_and_with_a_peak(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, args = PROGRAMS["rows that are written"]()
+    bench = workbench.open(model, *args, device="cpu")
+    assert bench.memory is not None
+    assert not capsys.readouterr().err
+
+
+def test_an_error_of_a_part_that_pytorch_runs_is_raised_and_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    model, args = PROGRAMS["rows that are written"]()
+    run = workbench.open(model, *args, device="cpu").config.jit(model)
+    run(*args)
+    with pytest.raises(IndexError):
+        run(args[0], torch.ones(9, dtype=torch.bool))
+    assert not capsys.readouterr().err
 
 
 def test_opening_with_values_changes_no_tensor() -> None:

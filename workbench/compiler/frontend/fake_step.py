@@ -250,7 +250,8 @@ class _PartNode(torch.autograd.Function):
         ctx.recorder, ctx.part, ctx.call, ctx.tape, ctx.ran = recorder, part, call, tape, False
         ctx.like = [(x.shape, x.dtype, x.device) if _requires_grad(x) else None for x in given]
         ctx.set_materialize_grads(False)
-        return tuple(output.view_as(output) for output in outputs)
+        # Other parts may write into these tensors. Autograd allows this for detached tensors, but not for views.
+        return tuple(output.detach() for output in outputs)
 
     @staticmethod
     @torch.compiler.disable  # otherwise, Dynamo would compile this backward when a program calls autograd

@@ -107,6 +107,12 @@ class Piece:
         nodes = [node for node in self.graph.graph.nodes if node.op in _OPERATORS]
         return [name_of(node.target) for node in nodes if node.target is not operator.getitem]
 
+    def run(self, *inputs: Any) -> Any:
+        """Run the graph uncompiled. If an operator fails, only raise its error."""
+        # The `__call__` of a graph would also print a traceback to stderr, and so would a `forward` without code.
+        _ = self.graph.code
+        return self.graph.forward(*inputs)
+
 
 class GraphSplitter:
     """Cuts the graphs of one program as they arrive, and assigns keys to their pieces.
@@ -256,7 +262,7 @@ def _pieces_of(
             else:
                 found[piece.key] = FirstPieceRun(piece, _fake(given, mode) if with_values else given, 1)
             with nullcontext() if with_values else mode:
-                return piece.graph(*given)
+                return piece.run(*given)
 
         return run if piece.refusal else _refuse_history_writes(piece.key, _detach_inputs(piece.graph, run))
 
@@ -304,8 +310,8 @@ def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
 
 def _rehearse_piece(rehearsal: StepRecorder, piece: Piece, inputs: Sequence[Any]) -> Any:
     if piece.refusal:
-        return rehearsal.run_opaque(piece.key, lambda: piece.graph(*inputs))
-    return rehearsal.run(piece.key, piece.graph, inputs, constants_of(piece.graph))
+        return rehearsal.run_opaque(piece.key, lambda: piece.run(*inputs))
+    return rehearsal.run(piece.key, piece.run, inputs, constants_of(piece.graph))
 
 
 def _rehearse_step(
@@ -466,7 +472,7 @@ class CompiledParts(DynamoCompiled):
     def _run_uncompiled(self, piece: Piece) -> Run:
         self.uncompiled += piece.operator_names
         self.opaque.add(piece.key)
-        return piece.graph
+        return piece.run
 
     def _compile_piece(self, piece: Piece, compiler: Compiler, inputs: Sequence[Any]) -> Run:
         whole = prepare_graph(self._program, *self._given, piece.graph, inputs)
