@@ -397,13 +397,58 @@ def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None
         return x.sin() if x.sum() > 0 else x.cos()
 
     with pytest.raises(
-        ProgramError, match=r"cannot be opened in parts: .*between graphs: stay in tensors, as torch.where does"
+        ProgramError,
+        match=r"test_graph_breaks.py:\d+ \(return x.sin.*cannot be opened in parts: .*between graphs: stay in tensors, "
+        r"as torch.where does.*device='cpu' opens it with values",
     ):
         workbench.open(branches, batch(), capture="parts", device="planned")
     assert [part.opaque for part in workbench.open(branches, batch(), capture="parts").parts] == [False, False]
 
 
 @pytest.mark.slow
+class Noisy(nn.Module):
+    """A model that adds noise. If `broken`, the noise and the sum are in two graphs."""
+
+    def __init__(self, broken: bool) -> None:
+        super().__init__()
+        self.layer, self.broken = nn.Linear(6, 6), broken
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.broken:
+            torch._dynamo.graph_break()
+        noise = torch.randn(4, 6)
+        noise = noise * 2
+        return (self.layer(x) + noise).sum()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_tensor_on_the_cpu_is_reported_with_its_line_for_a_planned_gpu(broken: bool) -> None:
+    at = r"\S*test_graph_breaks.py:\d+ "
+    said = (
+        rf"^{at}\(return \(self.layer\(x\) \+ noise\).sum\(\)\): an operator fails on its inputs, which are on cuda:0 "
+        rf"and cpu; {at}\(noise = torch.randn\(4, 6\)\) makes a tensor on cpu: write device=x.device in that call"
+    )
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(Noisy(broken), batch(), device="planned", executor="torch")
+
+
+def test_python_code_between_graphs_may_use_an_absent_gpu() -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    bench = workbench.open(step, batch(), device="planned", executor="torch")
+    assert isinstance(bench, PartsBench)
+    assert not torch.cuda.is_initialized() or torch.cuda.is_available()
+
+
 def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
     app = PartsApp(mysterious)
     try:

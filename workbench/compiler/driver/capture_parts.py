@@ -118,7 +118,8 @@ def _read_remedy(program: Program, error: BaseException) -> str:
             "loss.backward() and the optimizer's step() outside"
         )
     return (
-        "it reads tensor values between graphs: stay in tensors, as torch.where does, or pass the values to the program"
+        "it reads tensor values between graphs: stay in tensors, as torch.where does, or pass the values to the "
+        "program; device='cpu' opens it with values"
     )
 
 
@@ -162,8 +163,9 @@ def capture_parts(
             if failed := dynamo.failed_operator(error):
                 raise ProgramError(failed) from error
             told = remedy(describe_error(error)) or _read_remedy(program, error)
+            name = short_repr(program.name)
             raise ProgramError(
-                f"{short_repr(program.name)} cannot be opened in parts: {told} ({describe_error(error)})"
+                f"{user_line(error)}{name} cannot be opened in parts: {told} ({describe_error(error)})"
             ) from error
         why = f"{why}; it reads values between its graphs, so a copy ran with values, and is planned for these values"
         function, args, kwargs, found, recorded = _find_pieces_with_values(program, mode)

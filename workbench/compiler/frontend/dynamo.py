@@ -36,7 +36,7 @@ from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
-from workbench.compiler.frontend.source_frames import Frame, frames_of
+from workbench.compiler.frontend.source_frames import Frame, frames_of, place_of, user_line
 from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words, remedy
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
@@ -499,9 +499,64 @@ def _reason(error: BaseException, intro: str = REFUSES, internal: str = "") -> s
 
     If the error has no reason, use `internal` as the reason.
     """
+    if told := device_conflict(error):
+        return told
     message = str(error)
     words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
     return one_line_message(words, frames_of(message), intro)
+
+
+def device_conflict(error: BaseException) -> str:
+    """Return a message about an operator whose tensors are on two devices; empty for any other error.
+
+    The message has the line that computes, the line that makes a tensor on the CPU, and what to write there.
+    """
+    found = re.search(r"found two different devices (\S+?), (\w+(?::\d+)?)", str(error))
+    if found is None:
+        return ""
+    where, told = user_line(error), f"an operator {FAILS}, which are on {found[1]} and {found[2]}"
+    advice = "make all tensors of the program on one device, as torch.zeros(n, device=x.device) does"
+    node = _failed_node(error)
+    if node is not None:
+        where = _line_of(node)
+        maker = next(filter(None, map(_on_cpu, node.all_input_nodes)), node)
+        while maker.op in _CALLS and (read := next(filter(None, map(_on_cpu, maker.all_input_nodes)), None)):
+            maker = read
+        if maker.op == "placeholder":
+            told += "; a tensor from outside of this graph is on cpu"
+            advice = "make it on the device of the program's arguments, or pass it as an argument"
+        elif maker is not node:
+            told += f"; {_line_of(maker).removesuffix(': ') or 'the program'} makes a tensor on cpu"
+            advice = "write device=x.device in that call, where x is an argument of the program"
+            if maker.all_input_nodes:
+                advice = "leave it on the device where it was"
+    return f"{where}{told}: {advice}"
+
+
+_CALLS = ("call_function", "call_method", "call_module")
+
+
+def _failed_node(error: BaseException) -> fx.Node | None:
+    """Return the node that Dynamo ran on fake tensors when `error` was raised."""
+    ahead: BaseException | None = error
+    while ahead is not None:
+        for frame, _ in traceback.walk_tb(ahead.__traceback__):
+            node = frame.f_locals.get("node")
+            if frame.f_code.co_name == "get_fake_value" and isinstance(node, fx.Node):
+                return node
+        ahead = ahead.__cause__ or ahead.__context__
+    return None
+
+
+def _on_cpu(node: fx.Node) -> fx.Node | None:
+    """Return the node if its result is a tensor on the CPU, other than a number that operators take to the GPU."""
+    made = node.meta.get("example_value")
+    return node if isinstance(made, torch.Tensor) and made.device.type == "cpu" and made.dim() else None
+
+
+def _line_of(node: fx.Node) -> str:
+    _, frame = place_of(node, {})
+    return line_prefix(frame.file, frame.line)
 
 
 def failed_operator(error: BaseException) -> str:
@@ -509,6 +564,8 @@ def failed_operator(error: BaseException) -> str:
 
     The message begins with the line of user code. It is empty if `error` is not about such an operator.
     """
+    if told := device_conflict(error):
+        return told
     message = str(error)
     if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
         return ""

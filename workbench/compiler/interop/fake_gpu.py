@@ -18,7 +18,7 @@ from workbench.compiler.interop.thread_patches import (
     wrap_function,
 )
 from workbench.compiler.interop.thunder_api import dtypes, sdpaex, thunder
-from workbench.interop.torch_private import _C, FakeTensorMode
+from workbench.interop.torch_private import _C, FakeTensorMode, TorchDispatchMode
 
 
 def _to_meta(stock: Any, value: Any) -> Any:
@@ -76,13 +76,38 @@ def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
 def takes_real_tensors(mode: FakeTensorMode) -> Iterator[None]:
     """In this context, `mode` accepts real tensors, which a program in parts creates between its graphs.
 
-    Remove this when PyTorch has a function that sets `allow_non_fake_inputs` of an existing mode.
+    Tensors that the program creates on a missing GPU are fake. Remove this when PyTorch has a function that sets
+    `allow_non_fake_inputs` of an existing mode, and a mode that accepts real tensors on the CPU between graphs.
     """
     before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
     try:
-        yield
+        with contextlib.nullcontext() if torch.cuda.is_available() else _FakeOnGpu(mode):
+            yield
     finally:
         mode.allow_non_fake_inputs = before
+
+
+class _FakeOnGpu(TorchDispatchMode):
+    """Makes the tensors fake that Python code between graphs creates on a missing GPU, or copies to it.
+
+    PyTorch takes this mode for a `FakeTensorMode`, and therefore does not look for the GPU. Other tensors stay real, so
+    that the program can read their values.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()
+        self._mode_of_gpu, self._mode_key = mode, mode._mode_key
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True  # otherwise Dynamo would compile nothing in this mode
+
+    @torch.compiler.disable
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        on_gpu = torch.device(given.get("device") or "cpu").type == "cuda"
+        with self._mode_of_gpu if on_gpu else contextlib.nullcontext():
+            return func(*args, **given)
 
 
 def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
