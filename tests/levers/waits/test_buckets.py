@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from types import ModuleType
 
@@ -108,6 +109,20 @@ def test_a_bucket_per_layer_leaves_one_collective_per_layer(sharded: wb.Workbenc
     assert (stock.overlap.order.collectives, plan.overlap.order.collectives) == (2 * 9, 2 * 4)
     places = {site.id for site in plan.sites if site.lever == "waits" and not site.id.endswith("!wait")}
     assert {"waits:layers_0_2_weight+2<reduce_scatter", "waits:head_weight>all_gather"} <= places
+
+
+def test_reductions_in_place_of_the_same_memory_are_not_in_one_bucket(programs: ModuleType) -> None:
+    bench = wb.open(programs.Blocks(), torch.randn(4, 5), ranks=2, parallel="ddp", device="cpu", executor="torch")
+    trace, schedule = bench.stock_plan.split.backward, schedules(bench)[1]
+    first, second, *others = (c.issue for c in schedule.collectives)
+    statements, before = list(schedule.statements), list(schedule.before)
+    for issue in (first, second):
+        statements[issue] = statements[issue].from_bsym(args=(*statements[issue].args[:4], True))
+    before[second] = (*before[second], schedule.collectives[0].wait)
+    tied = dataclasses.replace(schedule, statements=tuple(statements), before=tuple(before))
+    found = group_collectives(tied, BucketRule())
+    assert sorted(c.issue for bucket in found for c in bucket) == others
+    bucketing.insert_buckets(trace, tied, found)
 
 
 def test_a_plan_counts_the_bytes_that_buckets_copy(sharded: wb.Workbench) -> None:

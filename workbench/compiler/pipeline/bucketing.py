@@ -4,7 +4,8 @@ The replaced collectives are a bucket. The tensors that these collectives send a
 all-gather, the buffer contains all shards of the first rank, then all shards of the next rank. Each full tensor is
 copied out of this buffer. After a reduction, the buffer contains complete results one after the other. Each result is a
 view of this buffer. Collectives share a bucket only if all of them may be issued and waited for at one position between
-two compute statements. Under this rule, every set of buckets keeps all dependencies between statements.
+two compute statements. A reduction in place, and any collective that must come before or after it because both access
+the same memory, stays alone. Under these rules, every set of buckets keeps all dependencies between statements.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from workbench.compiler.interop.thunder_api import (
     from_trace,
     tracectx,
 )
+from workbench.compiler.memory.op_effects import reduces_in_place
 from workbench.compiler.pipeline import collective_constraints
 from workbench.compiler.pipeline.collective_constraints import (
     COMPUTE_TIE,
@@ -163,8 +165,19 @@ def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | No
     """Return a key that is equal for collectives that can share a bucket; None for a collective that must stay alone.
 
     Two kinds of collectives can share a bucket: gathers of parameters, and reductions whose result the trace does not
-    read. Therefore no collective of a bucket depends on another collective of the bucket.
+    read. A reduction in place and its neighbors in memory stay alone. Therefore no collective of a bucket depends on
+    another collective of the bucket.
     """
+    if any(
+        reduces_in_place(schedule.statements[other.issue])
+        and (
+            other is collective
+            or other.wait in schedule.before[collective.issue]
+            or collective.wait in schedule.before[other.issue]
+        )
+        for other in schedule.collectives
+    ):
+        return None
     bsym = schedule.statements[collective.issue]
     name, (sent, *rest) = bsym.sym.name, bsym.args
     gathers, reduces = "all_gather" in name, "reduce_scatter" in name or "all_reduce" in name
@@ -197,7 +210,7 @@ def insert_buckets(trace: TraceCtx, schedule: CollectiveSchedule, buckets: Seque
     Raises
     ------
     PlanError
-        If no order of the statements respects all dependencies.
+        If no order of the statements respects all dependencies. Buckets of `group_collectives` always have an order.
     """
     if not buckets:
         return trace
