@@ -1,9 +1,10 @@
-"""Compare the peak of a step in stock order and in the order of least peak, predicted and measured on the CPU.
+"""Compare the peak memory of a step in stock order and in the order of least peak memory.
 
-The models are the built-in ``llama`` and ``torch_adam``, and models of ``tests/models/zoo.py`` that the command names.
-Nothing is fused. Each model is planned twice: with the stock choices, and with each value recomputed for which that is
-legal, which allows more orders. The exit status is 1 if a plan has a higher peak than in stock order, or if a bit of a
-step's results differs.
+The peak memory in each order is predicted, and measured on the CPU. The models are those that the command names.
+Without names, they are `MODELS`: the built-in ``llama`` and ``torch_adam``, and models of ``tests/models/zoo.py``.
+Nothing is fused. Each model is planned twice: with the stock choices, and with every value recomputed that may legally
+be recomputed. Recomputation allows more orders. The exit status is 1 if a plan has a higher peak than in stock order,
+or if the results of the step are not bitwise equal in the two orders.
 
 ``python -m benchmarks.bench_order [NAME …] [--json FILE] | --planned | --adamw``
 """
@@ -151,8 +152,14 @@ def adamw(*, foreach: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="in tests/models/zoo.py, or llama_builtin, torch_adam")
-    parser.add_argument("--planned", action="store_true", help="predict a 7B-shaped Llama, GPT-2 and ViT")
-    parser.add_argument("--adamw", action="store_true", help="predict the optimizer's part of a training step")
+    parser.add_argument(
+        "--planned",
+        action="store_true",
+        help="print predicted peaks of GPT-2, ViT, and a Llama with the layer shapes of a 7B model",
+    )
+    parser.add_argument(
+        "--adamw", action="store_true", help="print predicted peaks of the optimizer's part of a training step"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
     if given.planned:
@@ -176,7 +183,7 @@ def main() -> None:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     wrong = [each["name"] for each in found if each["peak_bytes"] > each["stock_peak_bytes"] or not each["bitwise"]]
     if wrong:
-        sys.exit(f"a higher peak than in stock order, or other bits: {', '.join(wrong)}")
+        sys.exit(f"the peak is higher than in stock order, or the results are not bitwise equal: {', '.join(wrong)}")
 
 
 if __name__ == "__main__":

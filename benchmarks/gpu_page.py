@@ -57,11 +57,11 @@ step of a question has at most {limit_s:g} seconds, and a step begins only if th
 step's limit. `gpu-check.json` in the folder of the results is written after each step, and lists the steps that are
 left.
 
-Steps that a slot on the same machine has answered before are left out. These answers are in
-`benchmarks/results/MACHINE/`: copy the `gpu-check.json` of each slot there under a name of its own, such as
-`slot-1.json`. A step that failed or is wrong counts as answered; `--retry` asks it again. Predictions were written down
-before: each row of `benchmarks/results/gpu_predictions.csv` names the step and the figure that it is compared with.
-With `--rehearse`, the first step of each question runs on the CPU.
+Steps that a slot on the same machine has answered before are left out. The command looks for these answers in
+`benchmarks/results/MACHINE/`. After each slot, copy its `gpu-check.json` there under a new name, such as `slot-1.json`.
+A step that failed or is wrong counts as answered; `--retry` asks it again. Predictions were written down before the
+first slot that can measure them: each row of `benchmarks/results/gpu_predictions.csv` names the step and the figure
+with which the prediction is compared. With `--rehearse`, the first step of each question runs on the CPU.
 
 | question | |
 |---|---|
@@ -70,9 +70,10 @@ With `--rehearse`, the first step of each question runs on the CPU.
 FOUND = """\
 ## Results
 
-Each section shows one check. *Not right* compares measured figures with predictions of the date of the check. All
-figures are in the files of the machine's folder in `benchmarks/results`. Predictions have improved since: a test
-compares today's with these measurements (see [Memory](../explanation/memory.md#on-cuda)).
+Each section shows one check. The column *not right* counts steps that are wrong by the predictions that the workbench
+made on the day of the check. All figures are in the files of the machine's folder in `benchmarks/results`. Predictions
+have improved since: a test compares today's with these measurements (see
+[Memory](../explanation/memory.md#on-cuda)).
 
 """
 

@@ -20,7 +20,7 @@ LEFT = "subprocess.Popen(['sleep', '{token}']{more})"
 
 BODIES: dict[str, str] = {
     "raises": "raise {error}",
-    "raises one that cannot be printed": (
+    "raises an exception that cannot be printed": (
         "class E({base}):\n        def __str__(self): raise ValueError\n        __repr__ = __str__\n    raise E"
     ),
     "raises with a text that a terminal obeys": "raise ValueError({text!r})",
@@ -29,7 +29,7 @@ BODIES: dict[str, str] = {
     "kills itself": "os.kill(os.getpid(), {signal}); time.sleep({soon})",
     "kills its group": "subprocess.Popen(['sleep', '{token}']); os.killpg(0, signal.SIGKILL)",
     "aborts": "os.abort()",
-    "reads where nothing is": "import ctypes; ctypes.string_at({status})",
+    "reads an invalid address": "import ctypes; ctypes.string_at({status})",
     "forks and both go on": "os.fork(); raise ValueError('both')",
     "forks many": "for _ in range(20):\n        if os.fork() == 0: time.sleep(600)\n    raise ValueError('done')",
     "forks a daemon": (
@@ -40,7 +40,7 @@ BODIES: dict[str, str] = {
         LEFT.format(token="{token}", more=", start_new_session=True") + "; os.kill(os.getpid(), signal.SIGKILL)"
     ),
     "becomes another program": "os.execvp('sleep', ['sleep', '{soon}'])",
-    "becomes one that fails": "os.execvp('sh', ['sh', '-c', 'exit {status}'])",
+    "becomes another program that fails": "os.execvp('sh', ['sh', '-c', 'exit {status}'])",
     "closes all descriptors": "os.closerange(0, 4096); raise ValueError('closed')",
     "closes all descriptors and goes on": "os.closerange({status}, 4096); return torch.tanh, (torch.ones(4),)",
     "puts its own file in the log's place": (
@@ -85,7 +85,7 @@ BODIES: dict[str, str] = {
         "    raise ValueError('threads')"
     ),
     "goes elsewhere": "os.chdir('/'); raise ValueError('elsewhere')",
-    "changes its root's rights": "os.umask(0o777); return torch.tanh, (torch.ones(4),)",
+    "creates files without permissions": "os.umask(0o777); return torch.tanh, (torch.ones(4),)",
     "has no room for files": (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room})); time.sleep(600)"
     ),
@@ -98,7 +98,7 @@ BODIES: dict[str, str] = {
     "breaks json": "import json; json.JSONEncoder.encode = None; return torch.tanh, (torch.ones(4),)",
     "breaks os.write": "os.write = None; return torch.tanh, (torch.ones(4),)",
     "breaks os._exit": "os._exit = lambda status: time.sleep(600); return torch.tanh, (torch.ones(4),)",
-    "leaves at the end": "import atexit; atexit.register(os._exit, {status}); sys.exit(0)",
+    "leaves by os._exit in an atexit handler": "import atexit; atexit.register(os._exit, {status}); sys.exit(0)",
     "gives nothing": "return None",
     "gives what is no program": "return {junk!r}, 3",
 }
@@ -141,7 +141,10 @@ def hostile(seed: int, folder: Path) -> Hostile:
 
 
 def left_of(token: str) -> list[int]:
-    """Return the ids of running processes whose command line has the token, because a program started them."""
+    """Return the ids of the running processes that a program started.
+
+    The command lines of these processes contain the program's token.
+    """
     found = []
     for pid in os.listdir("/proc"):
         if pid.isdigit():
@@ -182,7 +185,7 @@ def run_hostile(folder: Path, seed: int, bystander: subprocess.Popen[bytes]) -> 
     if run.run_dir.exists() and (run.run_dir / request.REQUEST_FILE).exists():
         again = run_store.open(run.run_dir)
         if "log" not in program.name and "run's folder" not in program.name and again.state != run.state:
-            faults.append(f"opened again it is {again.state}, {again.error}")
+            faults.append(f"it was {run.state}, but after it is opened again it is {again.state}: {again.error}")
     found = Found()
     until_released(before, found, program.name)
     return ended, [*faults, *found.faults]

@@ -464,7 +464,8 @@ def test_an_exception_reaches_all_observers_and_ends_the_child_processes(
         (3, "the worker ended by itself with exit status 3 before the run was done"),
         (
             None,
-            "the worker ended and no reason was written: the kernel that started it was shut down, or both were killed",
+            "the worker ended and no reason was written: the notebook or script that started the worker was shut down, "
+            "or was killed together with the worker",
         ),
         (event_log.EXIT_LOG_UNWRITABLE, "last line"),
     ],

@@ -37,7 +37,8 @@ PARTS = (
     CheckPart(
         name="depth",
         title="Compile time against depth",
-        does="Compiles residual_chain, 1 to 128 layers: stock, remat.weight 0, and 0 with cuts and sharing.",
+        does="Compiles residual_chain with 1 to 128 layers in three ways: stock; with `remat.weight` 0; and with "
+        "`remat.weight` 0, cuts and sharing.",
         limit_s=900,
         module=f"{_MODULE}.depth",
     ),
@@ -59,7 +60,8 @@ PARTS = (
     CheckPart(
         name="launches",
         title="Launches",
-        does="Measures host and device time, CUDA graphs, the cost of clocks, and variants with and without syncs.",
+        does="Measures host and device time, CUDA graphs, the time that timing each statement adds, "
+        "and variants with and without syncs.",
         limit_s=300,
         module=f"{_MODULE}.launches",
     ),
@@ -100,10 +102,10 @@ SLOT = CheckPart(
 
 QUESTIONS: Mapping[int, str] = {
     1: "Do predicted peaks hold?",
-    2: "Does the workbench train what does not fit?",
-    3: "Does the curve of step against peak hold?",
+    2: "Does the workbench train models that do not fit without it?",
+    3: "Does the predicted curve of step time against peak memory hold?",
     4: "Does compile time grow with depth?",
-    5: "What do sets cost in optimizers?",
+    5: "What do `set` statements (explicit copies) cost in optimizers?",
     6: "Is a program launch-bound, and does a CUDA graph help?",
     7: "Does offloading hide behind compute?",
     8: "Is every choice right?",

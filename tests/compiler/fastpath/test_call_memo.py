@@ -1,4 +1,7 @@
-"""A call that takes its statements from the memo has the statements and names of a traced call. Plans are equal."""
+"""A call that takes its statements from the memo has the statements and names of a traced call.
+
+The plans with and without the memo are equal.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ def as_text(bench: Workbench) -> list[str]:
     """Return all traces, names and figures of a bench's plan as text."""
     context, plan = bench._captured.context, bench.plan
     traces = [str(trace) for trace in (context.program, context.joint, context.claimed)]
-    # Remove the numbers of printed constants, which depend on constants that were printed before.
+    # Remove the numeric suffixes of the names of printed constants. A suffix depends on the constants that were printed
+    # before.
     printed = [re.sub(r"\b(_[a-z]\w*)_\d+\b", r"\1", text) for text in (*traces, plan.text())]
     return [
         *(re.sub(r"took \d+ \w+", "", text) for text in printed),
@@ -58,7 +62,7 @@ def as_text(bench: Workbench) -> list[str]:
 @pytest.mark.slow
 @settings(max_examples=amount(6, 25, 300))
 @given(programs(random=True, writes=True, rare=True), st.sampled_from(["dynamo", "interpreter"]))
-def test_random_programs_that_repeat_calls_are_captured_as_without_the_memo(
+def test_random_programs_that_repeat_calls_are_captured_the_same_with_and_without_the_memo(
     program: RandomProgram, capture: str
 ) -> None:
     function, inputs, _ = program.build()

@@ -1,4 +1,4 @@
-"""Code uses private names of Thunder, nvFuser and PyTorch only through tables. The tables list no unused name."""
+"""The code uses Thunder, nvFuser, and private names of PyTorch only through tables. The tables list no unused name."""
 
 import ast
 import dataclasses
@@ -84,7 +84,7 @@ def test_nothing_private_is_imported_outside_the_tables() -> None:
         taken = {here for _, _, here in source.imported()}
         for chain in source.chains:
             ours = chain.partition(".")[0] in taken
-            assert ours or not PRIVATE.match(chain), f"{path.name} uses {chain}: add it to the table in torch_api.py"
+            assert ours or not PRIVATE.match(chain), f"{path.name} uses {chain}: add it to one of the tables in SEAMS"
 
 
 def test_every_used_name_is_in_a_table_and_every_row_is_used() -> None:
@@ -125,7 +125,7 @@ def test_the_installed_versions_have_all_listed_names() -> None:
     assert text.count(" 0 missing") + text.count("not looked at") == 3
 
 
-def test_symbols_that_are_known_by_name_exist_in_thunder() -> None:
+def test_the_collectives_and_waits_that_the_workbench_names_exist_in_thunder() -> None:
     from thunder.distributed import prims
     from thunder.executors.torchex import ex
 

@@ -100,7 +100,7 @@ def opened(*blocks: nn.Module) -> Workbench:
             (lambda: Drops(), "dropout in place of linear"),
             (lambda: Writes(), "update_aliases at its end"),
             (lambda: InPlace(), ""),
-            (lambda: Reads(), "mul of another value"),
+            (lambda: Reads(), "mul reads another value"),
         ],
         pytest.mark.slow,
         rows=True,

@@ -69,7 +69,7 @@ def test_a_difference_within_the_machines_noise_is_noise(tmp_path: Path) -> None
     assert of(recorded(tmp_path / "b", around(1.2)), base, "step_s").verdict == "noise"
 
 
-def test_a_difference_beyond_the_drift_between_runs_gets_a_verdict(tmp_path: Path) -> None:
+def test_a_run_is_slower_only_if_the_difference_exceeds_the_drift_between_runs(tmp_path: Path) -> None:
     base = recorded(tmp_path / "a", around(1.0))
     slow = recorded(tmp_path / "b", around(1.2), yardstick_s=60e-6)
     assert of(slow, base, "step_s").drift == pytest.approx(0.2)
@@ -77,7 +77,7 @@ def test_a_difference_beyond_the_drift_between_runs_gets_a_verdict(tmp_path: Pat
     assert of(recorded(tmp_path / "c", around(1.5), yardstick_s=60e-6), base, "step_s").verdict == "slower"
 
 
-def test_a_difference_within_the_runs_own_intervals_is_noise(tmp_path: Path) -> None:
+def test_a_difference_is_noise_if_the_intervals_of_the_two_runs_overlap(tmp_path: Path) -> None:
     wide = [0.5, 0.6, 0.7, 1.5, 1.6, 1.7]
     base = recorded(tmp_path / "a", [*wide, 1.0], noise=0.0)
     assert of(recorded(tmp_path / "b", [*wide, 1.49], noise=0.0), base, "step_s").verdict == "noise"

@@ -1,4 +1,4 @@
-"""Find the values that cross between fusions in a partitioned trace. Choose pins that save every k-th value."""
+"""Choose which values between fusions are pinned, that is, always saved: every k-th value of a chain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.Op
 
 @dataclasses.dataclass(frozen=True)
 class Crossing:
-    """A variable that one fusion computes and other fusions read, if nothing is recomputed.
+    """A variable that one fusion computes and other fusions read, in a trace in which nothing is recomputed yet.
 
     Attributes
     ----------

@@ -109,9 +109,10 @@ class LayerPartition:
     operation, constants, shapes, data types and devices, and read corresponding values of their own layer. Writes in
     place and random draws are compared like other statements.
 
-    In a run, each layer also reads the corresponding values of the layer before it, and corresponding arguments that no
-    other layer reads. All other values that a layer reads are the same in all layers. A first layer that reads the
-    program's inputs instead of the results of a predecessor is not part of a run.
+    In a run, if a layer reads a value of the layer before it, the next layer reads the value at the same position of
+    its own predecessor. If a layer reads an argument that no other layer reads, the next layer reads such an argument
+    of its own at the same place. All other values that a layer reads are the same in all layers. A first layer that
+    reads the program's inputs instead of the results of a predecessor is not part of a run.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ class LayerPartition:
 
     @cached_property
     def differences(self) -> Mapping[str, str]:
-        """Map the path of each layer that differs from the previous layer to a text with the first difference.
+        """A text with the first difference, by path, for each layer that differs from the previous layer.
 
         A layer inside another layer has no entry.
         """
@@ -220,7 +221,7 @@ def _containers(
 
 
 def _homes(layers: Sequence[Sequence[Any]]) -> Mapping[str, tuple[int, int]]:
-    """Map the name of each value that a layer makes to the layer's index and the value's position in the layer."""
+    """For the name of each value that layers make, return the layer's index and the value's position in the layer."""
     return {
         out.name: (at, place)
         for at, layer in enumerate(layers)
@@ -275,7 +276,7 @@ def _compare(layer: Sequence[Any], next_layer: Sequence[Any], index: int, home: 
         for x, y in zip(a.flat_proxy_args, b.flat_proxy_args, strict=True):
             there, here = home.get(x.name), home.get(y.name)
             if there is not None and there[0] == index and here != (index + 1, there[1]):
-                raise LayerMismatch(f"{_name(b)} of another value")
+                raise LayerMismatch(f"{_name(b)} reads another value")
     if len(layer) > len(next_layer):
         raise LayerMismatch(f"no {_name(layer[len(next_layer)])} at its end")
     if len(layer) < len(next_layer):
@@ -294,8 +295,9 @@ def _private_arguments(
     Raises
     ------
     LayerMismatch
-        If the layers differ, or read values of the layers before them that do not correspond. Apart from these values,
-        both layers must read the same value, or each must read an argument that no other statement reads.
+        If the layers differ, or if they read values at different positions of the layers before them. A value that does
+        not come from the layer itself or the layer before it must be the same in both layers, or an argument that no
+        statement of other layers reads.
     """
     _compare(layer, next_layer, index, home)
     given = dict[str, str]()
@@ -305,7 +307,7 @@ def _private_arguments(
             there, here = home.get(x.name), home.get(y.name)
             if there is not None and there[0] in (index - 1, index):
                 if here != (there[0] + 1, there[1]):
-                    raise LayerMismatch(f"{_name(b)} of another value of the layer before")
+                    raise LayerMismatch(f"{_name(b)} reads another value of the layer before")
             elif x.name != y.name:
                 # Both values must be arguments of the program that no other statement reads.
                 alone = inside[0].issuperset(readers[x.name]) and inside[1].issuperset(readers[y.name])
@@ -413,7 +415,9 @@ def _remove_layers(program: TraceCtx, run: LayerRun) -> TraceCtx:
         if identity(bsym) in reader:
             bsym = bsym.from_bsym_swap_proxies(renamed)
         if any(arg.name in lost or arg.name in private for arg in bsym.flat_proxy_args):
-            raise LayerMismatch(f"{_name(bsym)} outside of the layers reads a value of each of them")
+            raise LayerMismatch(
+                f"{_name(bsym)} reads a value of a removed layer, but is not in the layer after the gap"
+            )
         left.bound_symbols.append(bsym)
     left.args = tuple(arg for arg in program.args if arg.name not in private)
     left._siginfo = copy.copy(program.siginfo())

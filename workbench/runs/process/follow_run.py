@@ -27,12 +27,16 @@ Observer = Callable[[Event], None]
 OTHERS_WORD_S = 2.0
 """Time to wait, after the worker's end, until the process that started the run has written the run's outcome."""
 FOLLOW_INTERVAL_S = 0.03
-"""Interval between reads of the log, so that a display is late by at most a twentieth of a second."""
+"""Interval between reads of the log in seconds. It is short, so that a display follows the run without a visible
+delay.
+"""
 
 _LOGGER = logging.getLogger(__name__)
 
 _LIVE: dict[Path, Run] = {}
-"""Runs that this process follows, by folder, so that there is only one `Run` for each folder."""
+"""Runs that this process follows now, by folder, so that `follow` returns the same `Run` for a folder while the run
+goes on.
+"""
 
 _KNOWN: weakref.WeakSet[Run] = weakref.WeakSet()
 """All `Run` objects of this process, so that `reload_names` finds every object of a renamed run."""
@@ -176,7 +180,10 @@ class Run(Record):
     # Following the process.
 
     def _now_s(self) -> float:
-        """Return seconds on the log's clock, estimated from the wall clock at which the worker started."""
+        """Return the present time on the log's clock in seconds.
+
+        The time is estimated from the wall-clock time at which the worker started.
+        """
         started = self._last_of(events.Started)
         return max(0.0, time.time() - started.time_s) if started is not None else 0.0
 
@@ -231,7 +238,7 @@ class Run(Record):
             return ""
         options = self.request.options
         reason = worker_process.reason_over_time(begun_s, options.timeout_s)
-        # In a run of several ranks, the limit holds for each rank, and the launcher of the ranks checks it.
+        # In a run of several ranks, the memory limit holds for each rank, so the launcher of the ranks checks it.
         if not reason and not self.request.parallel:
             reason = worker_process.reason_over_limit(self._worker.pid, options.memory_limit_bytes)
         return reason
@@ -267,7 +274,8 @@ class Run(Record):
         if status and self._stop is None:
             why = worker_process.how_ended(status, "after that")
             return events.Failed(t_s=first.t_s, reason=f"the worker reported that the run was done, but {why}")
-        # A failure after the worker's own terminal event comes from a process that knew the exit status.
+        # If a failure follows the worker's own terminal event, return the failure: the process that wrote the failure
+        # knew the exit status.
         return next((event for event in later if isinstance(event, events.Failed)), first)
 
     def _conclude(self) -> None:
@@ -323,8 +331,8 @@ class Run(Record):
             )
             end = events.Failed(t_s=self._now_s(), reason=reason, detail=output[-4000:])
         if end not in self._finals and self._worker.is_child and not self._unreadable:
-            # If the disk is full even without the temporary files, the log lacks the terminal event. A process that
-            # later opens the run then determines the end of the run again.
+            # The write fails if the disk is still full after the temporary files were removed. The log then has no
+            # terminal event, and a process that later opens the run determines the end of the run again.
             with contextlib.suppress(OSError):
                 event_log.append(self._tail.path, end)
         if output and self._worker.is_child:
@@ -334,7 +342,10 @@ class Run(Record):
 
 
 class _ExternallyLaunched:
-    """The ranks of a run that the user started, on any machines. Only their logs are known, not their processes."""
+    """The ranks of a run, if the user started these ranks with the run's command, on one or several machines.
+
+    Only the logs of these ranks are known, not their processes.
+    """
 
     pid = 0
     is_child = False
@@ -463,6 +474,7 @@ def _reason(status: int | None, output: str) -> str:
         return line or "the event log could not be written"
     if status is None:
         return (
-            "the worker ended and no reason was written: the kernel that started it was shut down, or both were killed"
+            "the worker ended and no reason was written: the notebook or script that started the worker was shut down, "
+            "or was killed together with the worker"
         )
     return f"the worker {worker_process.how_ended(status)}"

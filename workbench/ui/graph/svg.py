@@ -19,7 +19,7 @@ MAX_HEIGHT = 2400
 """Maximum height of the picture in pixels, so that saved notebooks stay small. A higher picture is cut, with a note."""
 
 _CHARACTER = 0.61
-"""Width of a character of the fixed font, as a share of the font size. It is slightly more than in usual fonts."""
+"""Width of a character of the monospaced font, as a share of the font size. It is slightly more than in usual fonts."""
 _FILL, _STROKE, _INK, _SOFT = (
     ("#e9f1fb", "#fcefe6"),
     ("#bfd3ec", "#eccfb9"),
@@ -113,13 +113,13 @@ def text(x: float, y: float, words: str, classes: str = "", fill: str = INK) -> 
 
 
 def shorten_words(words: str, width: float, size: float = 11) -> str:
-    """Shorten `words` to a width of `width` pixels in the fixed font."""
+    """Shorten `words` to a width of `width` pixels in the monospaced font."""
     room = int(width / (size * _CHARACTER))
     return words if len(words) <= room else f"{words[: max(0, room - 1)].rstrip()}…" if room > 1 else ""
 
 
 def wrap(words: str, width: float, size: float = 11) -> list[str]:
-    """Split `words` into lines of at most `width` pixels in the fixed font. Longer words are shortened."""
+    """Split `words` into lines of at most `width` pixels in the monospaced font. Longer words are shortened."""
     lines = textwrap.wrap(
         words, max(1, int(width / (size * _CHARACTER))), break_long_words=False, break_on_hyphens=False
     )
