@@ -136,6 +136,7 @@ def test_a_text_that_is_cut_is_shown_whole_in_focus_and_in_its_title(mount):
         assert page.locator(".wb-status").bounding_box() == height
     assert "fusions 1.50 s" in state.get_attribute("title")
     page.keyboard.press("Shift+Tab")
+    assert text.evaluate(cut)
     page.keyboard.press("Enter")
     assert page.evaluate("window.messages") == [{"type": "dismiss"}]
 
