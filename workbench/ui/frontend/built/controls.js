@@ -16,40 +16,32 @@ function follow(model, names, draw) {
         for (const name of names)model.off(`change:${name}`, draw);
     };
 }
-function humanBytes(bytes) {
-    const units = [
-        "B",
-        "KiB",
-        "MiB",
-        "GiB",
-        "TiB"
-    ];
-    let value = Math.abs(bytes), unit = 0;
-    while(value >= 999.5 && unit < units.length - 1){
-        value /= 1024;
-        unit++;
-    }
-    const digits = 0 === unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
-    return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
-}
 const ASK_TAB = "thunder-workbench:open-tab";
 const TAB_NEWS = "thunder-workbench:tab";
-const HINT = "Click an arc to switch its option. Changes appear here.";
-const NO_TAB = "This page has no tabs to open: the app stays in its cell, and Full screen shows all of it at once. JupyterLab opens tabs where thunder-workbench is installed beside it.";
 function render({ model, el }) {
     panel(el, "controls");
     const act = (type)=>()=>model.send({
                 type
             });
-    const button = (label, type, title, cls = "")=>h("button", {
+    const words = (label)=>h("span", {
+            class: "wb-words"
+        }, label);
+    const face = (label, sign)=>[
+            words(label),
+            h("span", {
+                class: "wb-sign",
+                "aria-hidden": "true"
+            }, sign)
+        ];
+    const button = (label, sign, type, title, cls = `wb-${type}`)=>h("button", {
             class: cls,
             title,
             onclick: act(type)
-        }, label);
+        }, face(label, sign));
     const name = h("div", {
         class: "wb-program"
     });
-    const run = button("Compile & run", "run", "Compile and run in a process of its own, under the choices made", "wb-primary");
+    const run = button("Compile & run", "▶", "run", "Compile and run in a process of its own, under the choices made", "wb-primary");
     const turns = h("input", {
         type: "checkbox",
         onchange: ()=>model.send({
@@ -60,9 +52,9 @@ function render({ model, el }) {
     const inTurns = h("label", {
         class: "wb-turns",
         title: "Step the program without choices in the same process, interleaved with this one: what differs is then the choices', and not the machine's. It is compiled, too, which takes as long again"
-    }, turns, "interleaved with stock");
-    const cancel = button("Cancel", "cancel", "Stop the run and everything it started");
-    const undo = button("Undo", "undo", "Take the last choice back (u)"), redo = button("Redo", "redo", "Make it again (r)");
+    }, turns, words("interleaved with stock"));
+    const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
+    const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make it again (r)");
     const file = h("input", {
         type: "text",
         "aria-label": "File to export to",
@@ -75,7 +67,7 @@ function render({ model, el }) {
                 type: "export",
                 path: file.value.trim()
             })
-    }, "Export");
+    }, face("Export", "⤓"));
     file.addEventListener("keydown", (event)=>{
         if ("Enter" === event.key) save.click();
     });
@@ -111,39 +103,11 @@ function render({ model, el }) {
         class: "wb-tab-button",
         title: "Show all of the app at once, in a tab of JupyterLab",
         onclick: ()=>openTab()
-    }, "Open in a tab");
+    }, face("Open in a tab", "❐"));
     const full = h("button", {
         title: "Show all of the app at once, on the whole screen (Escape ends it)",
         onclick: ()=>fullScreen()
-    }, "Full screen");
-    const message = h("div", {
-        class: "wb-message",
-        role: "status"
-    });
-    const canvas = h("canvas", {
-        class: "wb-spark",
-        "aria-hidden": "true"
-    });
-    const state = h("span", {
-        class: "wb-state",
-        role: "status"
-    }), clock = h("span", {
-        class: "wb-clock"
-    });
-    const stages = h("span", {
-        class: "wb-stages"
-    }), memory = h("span", {
-        class: "wb-memory"
-    });
-    const live = h("div", {
-        class: "wb-live"
-    }, h("div", {
-        class: "wb-live-words"
-    }, h("div", {
-        class: "wb-live-head"
-    }, state, clock), stages), h("div", {
-        class: "wb-live-memory"
-    }, canvas, memory));
+    }, face("Full screen", "⤢"));
     el.replaceChildren(h("div", {
         class: "wb-bar"
     }, name, h("span", {
@@ -154,11 +118,8 @@ function render({ model, el }) {
         class: "wb-group wb-export"
     }, file, save), h("span", {
         class: "wb-group wb-shown"
-    }, tab, full)), ranks, h("div", {
-        class: "wb-status"
-    }, message, live));
+    }, tab, full)), ranks);
     el.dataset.app = model.get("app");
-    let own = null;
     function openTab() {
         const ask = new CustomEvent(ASK_TAB, {
             bubbles: true,
@@ -168,10 +129,9 @@ function render({ model, el }) {
                 name: model.get("app_name") || model.get("content").program
             }
         });
-        own = el.dispatchEvent(ask) ? {
-            text: NO_TAB
-        } : null;
-        draw();
+        if (el.dispatchEvent(ask)) model.send({
+            type: "no_tab"
+        });
     }
     function fullScreen() {
         if (document.fullscreenElement) document.exitFullscreen();
@@ -179,7 +139,7 @@ function render({ model, el }) {
     }
     const onTab = (event)=>{
         el.closest(".wb-app")?.classList.toggle("wb-elsewhere", event.detail.open);
-        tab.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
+        tab.firstChild.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
     };
     el.addEventListener(TAB_NEWS, onTab);
     async function askedFor() {
@@ -189,47 +149,12 @@ function render({ model, el }) {
         for(let tries = 0; tries < 100 && !el.isConnected; tries++)await new Promise((next)=>setTimeout(next, 50));
         openTab();
     }
-    let samples = [];
-    let started = 0, ticking = 0;
-    function take(view) {
-        for(let at = 0; at + 16 <= view.byteLength; at += 16)samples.push({
-            t: view.getFloat64(at, true),
-            bytes: view.getFloat64(at + 8, true)
-        });
-    }
-    function spark() {
-        const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
-        if (!samples.length) {
-            memory.textContent = "";
-            canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
-            return;
-        }
-        if (!width) return;
-        canvas.width = width * ratio;
-        canvas.height = height * ratio;
-        const c = canvas.getContext("2d"), style = getComputedStyle(el);
-        c.scale(ratio, ratio);
-        const most = Math.max(...samples.map((s)=>s.bytes)), from = samples[0].t, to = Math.max(from + 1, samples.at(-1).t);
-        const x = (t)=>1 + (t - from) / (to - from) * (width - 4), y = (bytes)=>height - 2 - bytes / most * (height - 5);
-        c.beginPath();
-        samples.forEach((s, i)=>i ? c.lineTo(x(s.t), y(s.bytes)) : c.moveTo(x(s.t), y(s.bytes)));
-        c.strokeStyle = style.getPropertyValue("--wb-accent");
-        c.lineWidth = 1.5;
-        c.stroke();
-        c.lineTo(x(samples.at(-1).t), height);
-        c.lineTo(x(from), height);
-        c.globalAlpha = 0.12;
-        c.fillStyle = style.getPropertyValue("--wb-accent");
-        c.fill();
-        memory.textContent = `${humanBytes(samples.at(-1).bytes)} (max ${humanBytes(most)})`;
-    }
-    function tick() {
-        const { run: shown } = model.get("content");
-        if (shown?.busy) clock.textContent = ` ${((performance.now() - started) / 1000).toFixed(1)} s`;
-        else clearInterval(ticking);
-    }
     const draw = ()=>{
         const shown = model.get("content");
+        name.title = [
+            shown.program,
+            shown.place
+        ].filter(Boolean).join(", ");
         name.replaceChildren(h("strong", {}, shown.program ?? ""), h("span", {
             class: "wb-muted"
         }, shown.place ?? ""));
@@ -249,83 +174,12 @@ function render({ model, el }) {
         search.textContent = "searching" === shown.busy ? "Searching…" : "Search the best order";
         search.title = `Simulate orders of the collectives on ${shown.machine} and choose the best within the limit`;
         el.dataset.name = model.get("app_name") || (shown.program ?? "");
-        const said = shown.message ?? own;
-        message.className = `wb-message ${said ? said.bad ? "wb-error" : "wb-said" : ""}`;
-        message.setAttribute("role", said?.bad ? "alert" : "status");
-        message.replaceChildren(h("span", {
-            class: "wb-message-text",
-            tabindex: said ? "0" : null
-        }, said?.text ?? HINT));
-        if (said) message.append(h("button", {
-            class: "wb-close",
-            title: "Dismiss",
-            "aria-label": "Dismiss",
-            onclick: dismiss
-        }, "×"));
-        live.classList.toggle("wb-idle", !shown.run);
-        if (!shown.run) {
-            state.textContent = shown.cannot_run || "Nothing has run yet.";
-            return;
-        }
-        state.textContent = state.title = shown.run.text;
-        el.dataset.run = shown.run.state;
-        stages.title = shown.run.stages.map(({ name: stage, seconds })=>`${stage} ${seconds.toFixed(2)} s`).join("\n");
-        stages.replaceChildren(...shown.run.stages.map(({ name: stage, seconds })=>h("span", {
-                class: "wb-stage"
-            }, stage, h("b", {}, ` ${seconds.toFixed(2)} s`))));
-        clearInterval(ticking);
-        if (shown.run.busy) {
-            started = performance.now() - 1000 * shown.run.elapsed_s;
-            ticking = setInterval(tick, 100);
-            tick();
-        } else clock.textContent = shown.run.elapsed_s ? ` ${shown.run.elapsed_s.toFixed(1)} s` : "";
-        spark();
     };
-    const dismiss = ()=>{
-        own = null;
-        if (model.get("content").message) model.send({
-            type: "dismiss"
-        });
-        else draw();
-    };
-    const history = ()=>{
-        samples = [];
-        const view = model.get("samples");
-        if (view) take(view);
-        spark();
-    };
-    const receive = (sent, buffers)=>{
-        if ("samples" !== sent.type) return;
-        if (sent.restart) samples = [];
-        for (const view of buffers)take(view);
-        spark();
-    };
-    model.on("change:samples", history);
-    model.on("msg:custom", receive);
     const stop = follow(model, [
         "content"
     ], draw);
-    const sizes = new ResizeObserver(spark);
-    sizes.observe(canvas);
-    const themes = new MutationObserver(()=>requestAnimationFrame(spark));
-    themes.observe(document.body, {
-        attributes: true,
-        attributeFilter: [
-            "data-jp-theme-light",
-            "data-jp-theme-name",
-            "class"
-        ]
-    });
-    history();
     askedFor();
-    return ()=>{
-        clearInterval(ticking);
-        sizes.disconnect();
-        themes.disconnect();
-        model.off("change:samples", history);
-        model.off("msg:custom", receive);
-        stop();
-    };
+    return stop;
 }
 const controls = {
     render: render

@@ -16,51 +16,68 @@ function follow(model, names, draw) {
         for (const name of names)model.off(`change:${name}`, draw);
     };
 }
-const UNCHANGING = [
-    "accuracy",
-    "offload",
-    "overlap"
-];
 function render({ model, el }) {
     panel(el, "strip");
-    const delta = (value)=>value.delta && h("span", {
-            class: `wb-delta wb-${value.delta_tone}`,
-            title: value.delta_tip
-        }, value.delta, value.delta_vs && h("span", {
-            class: "wb-vs"
-        }, ` ${value.delta_vs}`));
-    const line = (value, ...more)=>h("div", {
-            class: "wb-value",
-            title: value.tip || null
+    const note = (text)=>text && h("span", {
+            class: "wb-figure-note"
+        }, text);
+    const line = (value, kind, tip)=>{
+        const words = h("span", {
+            class: "wb-kind"
+        }, kind), count = /^\d+$/.test(value.text);
+        return h("div", {
+            class: "wb-value"
         }, h("span", {
             class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}`
-        }, value.text), h("span", {
-            class: "wb-kind",
-            title: value.kind
-        }, value.kind), more);
-    const lines = ({ key, values: [first, ...others] })=>UNCHANGING.includes(key) ? [
-            first,
-            ...others
-        ].map((value)=>line(value, delta(value))) : [
-            line(first),
-            h("div", {
-                class: "wb-change"
-            }, delta(first)),
-            ...others.map((value)=>line(value, delta(value)))
+        }, value.text, count && [
+            " ",
+            words
+        ]), !count && [
+            " ",
+            words
+        ], value.delta && [
+            " ",
+            h("span", {
+                class: `wb-delta wb-${value.delta_tone}`
+            }, value.delta)
+        ], value.delta_vs && [
+            " ",
+            h("span", {
+                class: "wb-vs"
+            }, value.delta_vs)
+        ], note(tip), value.delta_tip !== value.delta_vs && note(value.delta_tip));
+    };
+    const named = (title)=>{
+        const [, word, rest] = /^(\w+)(.*)$/.exec(title);
+        return [
+            word,
+            rest.startsWith(",") ? h("wbr") : " ",
+            h("span", {}, rest.trim())
         ];
+    };
+    const tile = ({ key, title, older, values: [first, ...others] })=>h("div", {
+            class: `wb-figure${older ? " wb-older" : ""}`,
+            "data-figure": key,
+            role: "group",
+            tabindex: "0",
+            "aria-label": title
+        }, h("div", {
+            class: "wb-figure-box"
+        }, h("div", {
+            class: "wb-figure-title"
+        }, named(title), " ", h("span", {
+            class: "wb-kind"
+        }, first.kind)), h("div", {
+            class: "wb-figure-values"
+        }, line(first, "", first.tip), others.map((value, at)=>line(value, value.kind, value.tip !== (others[at - 1] ?? first).tip && value.tip)))));
     return follow(model, [
         "content"
     ], ()=>{
-        const { figures = [] } = model.get("content");
-        el.replaceChildren(...figures.map((figure)=>h("div", {
-                class: `wb-figure${figure.older ? " wb-older" : ""}`,
-                "data-figure": figure.key
-            }, h("div", {
-                class: "wb-figure-title"
-            }, figure.title), h("div", {
-                class: "wb-figure-values"
-            }, ...lines(figure)))));
-        for (const cell of el.children)if (cell.scrollHeight > cell.clientHeight + 1) cell.title = cell.innerText;
+        const focused = Array.from(el.children).indexOf(document.activeElement);
+        el.replaceChildren(...(model.get("content").figures ?? []).map(tile));
+        if (focused >= 0) el.children[focused]?.focus({
+            preventScroll: true
+        });
     });
 }
 const figure_strip = {

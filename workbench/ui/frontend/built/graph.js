@@ -1,3 +1,10 @@
+function h(tag, attributes = {}, ...children) {
+    const el = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes))if (null != value && false !== value) if (name.startsWith("on")) el.addEventListener(name.slice(2), value);
+    else el.setAttribute(name, true === value ? "" : value);
+    el.append(...children.flat(1 / 0).filter((child)=>null != child && false !== child));
+    return el;
+}
 function previews(model) {
     let timer = 0, asked = "null";
     return (message)=>{
@@ -176,8 +183,15 @@ function graph_scene_scene(data) {
         height: [],
         depth: []
     };
-    const { node, arc } = out;
+    out.choice ??= {
+        id: []
+    };
+    const { node, arc, module } = out;
     out.at = new Map();
+    for(let i = module.y.length - 1; i >= 0; i--)out.at.set(`module:${out.strings[module.scope[i]]}`, {
+        kind: "module",
+        index: i
+    });
     for(let i = 0; i < node.id.length; i++)out.at.set(out.strings[node.id[i]], {
         kind: "node",
         index: i
@@ -433,7 +447,7 @@ function drawModules(state, low, high) {
     for (const i of places.bands()){
         if (module.y[i] + module.height[i] < low || module.y[i] > high) continue;
         const top = places.y(module.y[i]), bottom = top + module.height[i] * places.zoom, middle = (top + bottom) / 2;
-        const over = state.hover?.kind === "module" && state.hover.index === i;
+        const over = state.hover?.kind === "module" && state.hover.index === i, chosen = state.selected === `module:${strings[module.scope[i]]}`;
         for (const side of [
             0,
             1
@@ -444,8 +458,8 @@ function drawModules(state, low, high) {
             c.roundRect(x0 + 0.5, top + 0.5, x1 - x0 - 1, bottom - top - 2, 3.5);
             c.fillStyle = ink.fills[side];
             c.fill();
-            c.lineWidth = over ? 1.5 : 1;
-            c.strokeStyle = over ? ink.select : ink.strokes[side];
+            c.lineWidth = chosen ? 2.5 : over ? 1.5 : 1;
+            c.strokeStyle = over || chosen ? ink.select : ink.strokes[side];
             c.stroke();
             const tall = bottom - top >= 36, line = middle - (tall ? 8 : 0);
             const size = Math.min(11, bottom - top - 2), count = x1 - x0 > 170 ? `${rows} statement${1 === rows ? "" : "s"}` : "";
@@ -916,7 +930,7 @@ function legendRows(ink, bars) {
         ],
         [
             sample(`<path d="M8 4 C30 4 30 14 8 14" fill="none" stroke="${ink.fusion}" stroke-width="1.5"/><circle cx="8" cy="4" r="3" fill="none" stroke="${ink.fusion}" stroke-width="1.5"/>`),
-            "The cut: a value that crosses from one fusion to another, written to memory between them or computed again. Its circle is clicked."
+            "The cut: a value that crosses from one fusion to another, written to memory between them or computed again. Its circle is what a click selects."
         ],
         [
             box(ink.fusionFill, ink.fusion),
@@ -936,7 +950,7 @@ function legendRows(ink, bars) {
         ],
         [
             sample(`<rect x="1" y="3" width="44" height="12" fill="${ink.band}"/><text x="6" y="12.5" font-size="10" fill="${ink.ink}">▸ ×4</text>`),
-            "A layer, or identical ones shown as one: a click opens and closes them. Beside its name: in what it differs from those above."
+            "A layer, or identical ones shown as one: click to unfold or fold them. Beside its name: how it differs from the layers above."
         ],
         [
             box(ink.fills[1], again, 'stroke-dasharray="4 3"'),
@@ -944,7 +958,7 @@ function legendRows(ink, bars) {
         ],
         [
             sample(`<rect x="1" y="3" width="44" height="12" rx="3" fill="${ink.fills[0]}" stroke="${ink.strokes[0]}"/><text x="6" y="12" font-size="8.5" font-family="monospace" fill="${ink.texts[0]}">mlp</text>`),
-            "From far away: a module, with how many statements it has in each column and what it saves for the backward. A click comes near enough to read them."
+            "From far away: a module, with how many statements it has in each column and what it saves for the backward. Double-click to zoom in."
         ],
         [
             pill("keep", ink.fusionText, "none", ink.fusionText),
@@ -965,12 +979,12 @@ function legendRows(ink, bars) {
             ],
             [
                 pill("17 waits", ink.strokes[1], ink.fills[1], ink.texts[1]),
-                "Waits of one moment, shown as one; another click on it shows each."
+                "Waits of one moment, shown as one; a double click on it shows each."
             ]
         ] : [],
         [
             pill("▸ sdpa", ink.strokes[0], ink.fills[0], ink.texts[0]),
-            "One statement of the program that was made into several, shown as one; another click on it shows each, and again closes it."
+            "One statement of the program that was made into several, shown as one; a double click on it shows each, and again closes it."
         ],
         [
             box("none", ink.select, 'stroke-width="2.5"'),
@@ -1168,6 +1182,117 @@ class Overview {
         for (const i of places.matches ?? [])tick(node.y[i] + node.height[i] / 2, pen.ink.found);
         if (chosen && at) tick("arc" === chosen.kind ? places.scene.arc.y0[chosen.index] : node.y[chosen.index] + node.height[chosen.index] / 2, pen.ink.select);
     }
+}
+function itemsOf(view, target) {
+    const { choice, strings, sections, node } = view.places.scene, { readOnly } = view.state, turned = view.turned(target);
+    const items = [];
+    for(let i = 0; turned && i < choice.id.length; i++){
+        if (choice[turned.kind][i] !== turned.index) continue;
+        const id = strings[choice.id[i]];
+        for (const option of strings[choice.others[i]].split("\n"))items.push({
+            text: `Choose ${option}`,
+            note: `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`,
+            preview: {
+                id,
+                option
+            },
+            act: ()=>view.model.send({
+                    type: "choose",
+                    id,
+                    option
+                })
+        });
+    }
+    if ("module" === target.kind) items.push({
+        text: "Zoom in",
+        act: ()=>view.approach(target.index)
+    });
+    const section = view.sectionOf(target);
+    if (section >= 0 && !readOnly) {
+        const { count, identical, stem } = sections[section], what = stem.startsWith("loop:") ? "repeats" : "layers";
+        items.push({
+            text: count > 1 ? `Unfold ${count} identical ${what}` : `Fold ${identical} identical ${what}`,
+            act: ()=>view.fold(section)
+        });
+    }
+    if ("node" === target.kind && 192 & node.flags[target.index] && !readOnly) items.push({
+        text: strings[node.name[target.index]].startsWith("▾") ? "Show as one" : "Show each",
+        act: ()=>view.unfold(target.index)
+    });
+    if ("section" === target.kind) return items;
+    if (target.id !== view.state.selected) items.push({
+        text: "Select",
+        act: ()=>view.select(target.id)
+    });
+    if (navigator.clipboard) items.push({
+        text: "Copy id",
+        note: target.id,
+        act: ()=>{
+            navigator.clipboard.writeText(target.id);
+        }
+    });
+    return items;
+}
+function openMenu(el, items, at, on) {
+    let open = true;
+    const close = ()=>{
+        if (!open) return;
+        open = false;
+        const held = menu.contains(document.activeElement);
+        menu.remove();
+        if (held) on.back.focus({
+            preventScroll: true
+        });
+        on.preview(null);
+        on.closed();
+    };
+    const buttons = items.map(({ text, note, preview, act })=>h("button", {
+            role: "menuitem",
+            tabindex: "-1",
+            type: "button",
+            onclick: ()=>{
+                close();
+                act();
+            },
+            onpointermove: (event)=>event.currentTarget.focus({
+                    preventScroll: true
+                }),
+            onfocus: ()=>on.preview(preview ?? null)
+        }, text, note && h("span", {
+            class: "wb-muted"
+        }, note)));
+    const menu = h("div", {
+        class: "wb-menu",
+        role: "menu",
+        "aria-label": "What can be done here"
+    }, buttons);
+    const go = (to)=>buttons[(to + buttons.length) % buttons.length].focus();
+    menu.addEventListener("keydown", (event)=>{
+        const here = buttons.indexOf(document.activeElement);
+        event.stopPropagation();
+        if ("Enter" === event.key || " " === event.key) return;
+        event.preventDefault();
+        if ("ArrowDown" === event.key) go(here + 1);
+        else if ("ArrowUp" === event.key) go(here - 1);
+        else if ("Home" === event.key) go(0);
+        else if ("End" === event.key) go(-1);
+        else if ("Escape" === event.key || "Tab" === event.key) close();
+    });
+    menu.addEventListener("focusout", (event)=>{
+        if (!menu.contains(event.relatedTarget)) close();
+    });
+    menu.addEventListener("contextmenu", (event)=>{
+        event.preventDefault();
+        event.stopPropagation();
+    });
+    menu.style.maxHeight = `${at.height - 8}px`;
+    el.append(menu);
+    menu.style.left = `${Math.max(4, Math.min(at.x, el.clientWidth - menu.offsetWidth - 4))}px`;
+    menu.style.top = `${Math.max(4, Math.min(at.y, at.height - menu.offsetHeight - 4))}px`;
+    buttons[0].focus({
+        preventScroll: true
+    });
+    return close;
 }
 class Places {
     scene = null;
@@ -1367,6 +1492,13 @@ class Places {
                 y: box.top + box.height / 2
             };
         }
+        if ("module" === entry.kind) {
+            const { module } = this.scene, [x0, x1] = this.columns().sides[0];
+            return {
+                x: (x0 + x1) / 2,
+                y: this.y(module.y[entry.index] + module.height[entry.index] / 2)
+            };
+        }
         if ("bar" === entry.kind) {
             const { x, issue, wait } = this.barAt(entry.index);
             return {
@@ -1430,7 +1562,7 @@ class Places {
             if (void 0 !== index) return {
                 kind: "module",
                 index,
-                id: `module:${index}`
+                id: `module:${strings[module.scope[index]]}`
             };
         }
         for (const side of [
@@ -1542,7 +1674,11 @@ class GraphState {
         return this.model.get("selected");
     }
     chosenPlace() {
-        const chosen = this.places.scene.at.get(this.selected);
+        const { at, columns, module, node } = this.places.scene, chosen = at.get(this.selected);
+        if (chosen?.kind === "module") return {
+            kind: "node",
+            index: columns[0][Math.min(columns[0].length - 1, firstBelow(columns[0], node, module.y[chosen.index]))]
+        };
         if (chosen?.kind === "bar") return {
             kind: "node",
             index: this.places.scene.bar.issue_node[chosen.index]
@@ -1577,7 +1713,7 @@ function graph_text_about(scene, target) {
             saved && `${saved} saved for the backward`
         ], [
             "i",
-            "Click to zoom in"
+            "Double click, or Enter: zoom in"
         ]);
     } else if ("node" === target.kind) {
         const i = target.index, flags = node.flags[i];
@@ -1624,6 +1760,8 @@ class View {
         this.received = 0;
         this.coming = false;
         this.wanted = "";
+        this.clicked = [];
+        this.closeMenu = ()=>{};
         this.build();
         this.paintTheme();
         this.receive(model.get("data"));
@@ -1646,7 +1784,7 @@ class View {
     build() {
         const { el, model } = this;
         const still = true === model.get("read_only");
-        const keys = `Arrows move,${still ? "" : " space turns the selected choice,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
+        const keys = `Arrows move,${still ? "" : " space turns the selected choice, Shift+F10 opens its menu,"} ${still ? "" : " o folds or unfolds identical layers,"} slash searches.`;
         el.classList.add("wb-graph");
         el.dataset.lmSuppressShortcuts = "true";
         el.style.height = `${model.get("height")}px`;
@@ -1687,6 +1825,8 @@ class View {
         on(this.canvas, "pointerdown", (e)=>this.onDown(e));
         on(this.canvas, "pointermove", (e)=>this.onMove(e));
         on(this.canvas, "pointerup", (e)=>this.onUp(e));
+        on(this.canvas, "dblclick", ()=>this.onDouble());
+        on(this.canvas, "contextmenu", (e)=>this.onMenu(e));
         on(this.canvas, "pointerleave", ()=>this.setHover(null));
         on(this.canvas, "wheel", (e)=>this.onWheel(e), {
             passive: false
@@ -1751,6 +1891,7 @@ class View {
     }
     take(next) {
         const { places } = this;
+        this.closeMenu();
         const held = places.scene && next ? this.heldBy(next) : null, first = !places.scene;
         places.scene = next;
         this.takeAsked();
@@ -1813,6 +1954,7 @@ class View {
         this.drawn = performance.now() - began;
     }
     destroy() {
+        this.closeMenu();
         this.stop.abort();
         this.sizes.disconnect();
         this.themes.disconnect();
@@ -1896,6 +2038,7 @@ class View {
     }
     onDown(event) {
         const { places } = this;
+        if (2 === event.button) return;
         this.canvas.focus({
             preventScroll: true
         });
@@ -1906,7 +2049,8 @@ class View {
             left: places.left,
             top: places.top,
             moved: false,
-            bar
+            bar,
+            click: 0 === event.button
         };
         this.canvas.setPointerCapture(event.pointerId);
     }
@@ -1940,19 +2084,68 @@ class View {
             this.place(drag.bar.id, drag.target);
             return;
         }
-        if (!drag || drag.moved) return;
-        const target = this.places.hit(...this.pointer(event));
-        if (target) if ("section" === target.kind) this.fold(target.index);
-        else if ("module" === target.kind) this.approach(target.index);
-        else {
-            if ("node" === target.kind && target.id === this.state.selected) this.unfold(target.index);
-            this.select(target.id);
-            if ("node" !== target.kind && "bar" !== target.kind) this.turn(target.id);
+        if (!drag?.click) return;
+        if (drag.moved) {
+            this.clicked = [];
+            return;
         }
-        else this.select("");
+        const target = this.places.hit(...this.pointer(event));
+        this.clicked = [
+            this.clicked.at(-1) ?? "",
+            target?.id ?? ""
+        ];
+        if (target?.kind === "section") this.fold(target.index);
+        else this.select(target?.id ?? "");
+    }
+    onDouble() {
+        const [first, id] = this.clicked, at = this.places.scene?.at.get(id);
+        if (first !== id || !at) return;
+        if ("arc" === at.kind || "mark" === at.kind) this.turn(id);
+        else this.enter(at);
+    }
+    enter(at) {
+        if (at?.kind === "module") this.approach(at.index);
+        else if (at?.kind === "node") this.unfold(at.index);
+    }
+    onMenu(event) {
+        const { places, state } = this;
+        state.drag = null;
+        if (!places.scene) return;
+        const byKeys = "keydown" === event.type || 2 !== event.button && !event.ctrlKey && "touch" !== event.pointerType, at = places.scene.at.get(state.selected);
+        if (byKeys && at) this.reveal(state.selected);
+        const target = byKeys ? at && {
+            ...at,
+            id: state.selected
+        } : places.hit(...this.pointer(event));
+        const items = target ? itemsOf(this, target) : [];
+        if (!items.length) return;
+        event.preventDefault();
+        event.stopPropagation();
+        this.closeMenu();
+        const { x, y } = byKeys ? places.locate(target.id) : {
+            x: this.pointer(event)[0],
+            y: this.pointer(event)[1]
+        };
+        this.setHover(target);
+        this.tip.hidden = true;
+        this.closeMenu = openMenu(this.el, items, {
+            x,
+            y,
+            height: places.heightPx
+        }, {
+            preview: (message)=>{
+                if (!state.readOnly) this.preview(message);
+            },
+            closed: ()=>{
+                this.closeMenu = ()=>{};
+                this.setHover(null);
+            },
+            back: this.canvas
+        });
     }
     onWheel(event) {
         const { places } = this;
+        this.closeMenu();
         const [x, y] = this.pointer(event);
         if (event.ctrlKey || event.metaKey) {
             event.preventDefault();
@@ -1970,14 +2163,15 @@ class View {
     onKey(event) {
         const { places } = this;
         if (event.ctrlKey || event.metaKey || event.altKey) return;
+        if ("ContextMenu" === event.key || event.shiftKey && "F10" === event.key) return void this.onMenu(event);
         const act = {
             ArrowDown: ()=>this.step(1),
             ArrowUp: ()=>this.step(-1),
             ArrowLeft: ()=>this.across(-1),
             ArrowRight: ()=>this.across(1),
             Enter: ()=>{
-                const at = this.state.chosenPlace();
-                if (at?.kind === "node") this.unfold(at.index);
+                const at = places.scene.at.get(this.state.selected);
+                this.enter(at?.kind === "module" ? at : this.state.chosenPlace());
             },
             " ": ()=>this.turnSelected(),
             "/": ()=>this.search.focus(),
@@ -2082,20 +2276,28 @@ class View {
         this.redraw();
     }
     turn(id) {
-        this.model.send({
+        if (!this.state.readOnly) this.model.send({
             type: "turn",
             id
         });
     }
+    turned(at) {
+        const { arc, arcsFrom, marksOf } = this.places.scene;
+        if (at?.kind !== "node") return at?.kind === "arc" || at?.kind === "mark" ? at : null;
+        const own = marksOf.get(at.index)?.[0], from = (arcsFrom.get(at.index) ?? []).find((i)=>arc.source[i] === at.index);
+        if (own) return {
+            kind: "mark",
+            index: own.index
+        };
+        return void 0 === from ? null : {
+            kind: "arc",
+            index: from
+        };
+    }
     turnSelected() {
-        const { at, arc, arcsFrom, mark, marksOf, strings } = this.places.scene, id = this.state.selected, chosen = at.get(id);
-        if (!chosen) return;
-        if ("arc" === chosen.kind) return void this.turn(strings[arc.id[chosen.index]]);
-        if ("mark" === chosen.kind) return void this.turn(strings[mark.id[chosen.index]]);
-        if ("bar" === chosen.kind) return void this.turn(id);
-        const own = marksOf.get(chosen.index)?.[0], from = (arcsFrom.get(chosen.index) ?? []).find((i)=>arc.source[i] === chosen.index);
-        if (own) this.turn(strings[mark.id[own.index]]);
-        else if (void 0 !== from) this.turn(strings[arc.id[from]]);
+        const { scene } = this.places, id = this.state.selected, chosen = scene.at.get(id), turned = this.turned(chosen);
+        if (turned) this.turn(scene.strings[scene[turned.kind].id[turned.index]]);
+        else if (chosen?.kind === "bar") this.turn(id);
     }
     fold(index) {
         const section = this.places.scene.sections[index];
@@ -2105,15 +2307,19 @@ class View {
         });
     }
     foldHere() {
-        const { node, arc, sections } = this.places.scene, chosen = this.state.chosenPlace(), top = this.places.worldY(30);
-        const y = chosen ? ("arc" === chosen.kind ? arc.y0 : node.y)[chosen.index] : 0 / 0;
-        const can = sections.map((s, index)=>({
-                index,
-                low: s.y,
-                high: s.y + s.height
-            })).filter(({ index })=>sections[index].identical > 1);
-        const found = can.find(({ low, high })=>y >= low && y < high) ?? can.find(({ high })=>high > top);
-        if (found && !this.state.readOnly) this.fold(found.index);
+        const { sections } = this.places.scene, chosen = this.state.chosenPlace(), top = this.places.worldY(30);
+        const own = chosen ? this.sectionOf(chosen) : -1;
+        const found = own >= 0 ? own : sections.findIndex((one)=>one.identical > 1 && one.y + one.height > top);
+        if (found >= 0 && !this.state.readOnly) this.fold(found);
+    }
+    sectionOf(at) {
+        const { node, arc, mark, module, sections } = this.places.scene;
+        if ("section" === at.kind) return sections[at.index].identical > 1 ? at.index : -1;
+        const y = "arc" === at.kind ? arc.y0[at.index] : "mark" === at.kind ? node.y[mark.node[at.index]] : ({
+            node,
+            module
+        })[at.kind]?.y[at.index];
+        return sections.findIndex((one)=>one.identical > 1 && y >= one.y && y < one.y + one.height);
     }
     unfold(index) {
         const { node, strings } = this.places.scene;
@@ -2160,6 +2366,7 @@ class View {
         }
     }
     setHover(target, x = 0, y = 0) {
+        if (this.el.querySelector(".wb-menu")) return;
         const same = target?.id === this.state.hover?.id;
         this.state.hover = target;
         this.canvas.style.cursor = target ? "pointer" : "";

@@ -176,7 +176,7 @@ function render({ model, el }) {
         const added = lines.filter(([mark])=>"+" === mark).length, gone = lines.filter(([mark])=>"-" === mark).length;
         const some = shown.length < rowsOf(readable(lines), beside.checked).length ? `${shown.length} of ` : "";
         const where = changes.length ? `, ${at < 0 ? "" : `change ${at + 1} of `}${changes.length}${at < 0 ? ` change${1 === changes.length ? "" : "s"}` : ""}` : "";
-        count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}${where}` : "working out the passes…";
+        count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}${where}` : "computing the passes…";
         back.disabled = at <= 0;
         next.disabled = at >= changes.length - 1;
     }

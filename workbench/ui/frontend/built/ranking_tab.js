@@ -156,7 +156,7 @@ function render({ model, el }) {
     });
     const all = h("button", {
         class: "wb-all",
-        title: "each site's first option in this order; Undo takes all of it back",
+        title: "Choose for each site its listed option with the largest gain: peak, then saved bytes, then step. An option that only costs is left out; Undo takes all back",
         onclick: ()=>model.send({
                 type: "choose_all",
                 choices: listed()
@@ -170,10 +170,23 @@ function render({ model, el }) {
     }, lowers, "only what lowers the peak"), all, count), scrolled("What is worth it", h("table", {}, h("thead", {}, head), body)));
     let order = "peak_bytes", upward = true, found = [];
     function listed() {
-        const choices = {};
-        for (const row of found)for (const [id, option] of Object.entries(row.choices))choices[id] ??= option;
-        return choices;
+        const best = new Map();
+        const loses = (row)=>void 0 !== row.peak_bytes && byGain(row, {
+                peak_bytes: 0,
+                saved_bytes: 0,
+                step_s: 1e-9
+            }) > 0;
+        for (const row of found)if (!("refused" === row.state || loses(row))) {
+            for (const id of Object.keys(row.choices))if (!best.has(id) || byGain(row, best.get(id)) < 0) best.set(id, row);
+        }
+        return Object.fromEntries([
+            ...best
+        ].map(([id, row])=>[
+                id,
+                row.choices[id]
+            ]));
     }
+    const byGain = (a, b)=>(a.peak_bytes ?? 1 / 0) - (b.peak_bytes ?? 1 / 0) || (a.saved_bytes ?? 0) - (b.saved_bytes ?? 0) || (a.step_s ?? 0) - (b.step_s ?? 0);
     const size = (row)=>"label" === order ? row.label : row[order] ?? 1 / 0;
     function compare(a, b) {
         const [x, y] = [
@@ -235,12 +248,14 @@ function render({ model, el }) {
         head.replaceChildren(...FIGURES.map(([key, name])=>heading(key, name, true)), heading("label", "choice", false), h("th", {}, "source"), h("th", {}, h("span", {
             class: "wb-unseen"
         }, "choose")));
-        all.disabled = !found.length;
+        const choices = listed(), sites = Object.keys(choices).length;
+        all.disabled = !sites;
+        all.textContent = `Choose all listed (${sites} site${1 === sites ? "" : "s"})`;
         all.dataset.preview = JSON.stringify({
-            choices: listed()
+            choices
         });
-        count.textContent = `${found.length} of ${rows.length}${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
-        count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
+        count.textContent = `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row)=>"estimated" === row.state) ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
+        count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
         body.replaceChildren(...found.slice(0, MOST).map((row)=>h("tr", {
                 class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`,
                 "data-site": row.id,
