@@ -47,7 +47,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/bu
 	@set -euo pipefail; \
 	if uv --version >/dev/null 2>&1; then \
 	    [ -x $(BIN)/python ] || uv venv --python 3.12 $(VENV); \
-	    uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[lab,test]'; \
+	    uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[lab,nvfuser,test]'; \
 	else \
 	    if [ ! -x $(BIN)/python ]; then \
 	        python3.12 --version >/dev/null 2>&1 \
@@ -55,7 +55,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/bu
 	        python3.12 -m venv $(VENV); \
 	    fi; \
 	    $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip; \
-	    $(BIN)/python -m pip install --constraint constraints.txt --editable '.[lab,test]'; \
+	    $(BIN)/python -m pip install --constraint constraints.txt --editable '.[lab,nvfuser,test]'; \
 	fi
 	@touch $@
 

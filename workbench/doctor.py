@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from workbench.core.executor import why_no_nvfuser
@@ -55,7 +57,7 @@ def examine() -> tuple[Check, ...]:
     This process imports neither PyTorch nor Thunder. NVIDIA's driver lists the GPUs. If nvFuser was built for another
     version of PyTorch, a separate process tests whether nvFuser can be imported.
     """
-    required = _required_versions()
+    required = required_versions()
     return (
         _python(),
         _package("PyTorch", "torch", required, essential=True),
@@ -88,14 +90,17 @@ def _python() -> Check:
     return Check("Python", ok, found, "" if ok else "the workbench is made for Python 3.12", essential=True)
 
 
-def _required_versions() -> dict[str, str]:
-    """Return, for each package that the workbench requires, the version specifier in the workbench's metadata."""
+def required_versions() -> dict[str, str]:
+    """Return, for each package that the workbench requires, the version specifier in the workbench's metadata.
+
+    An extra may require a package in fewer versions than the workbench itself; its specifier then does not count.
+    """
     try:
         requirements = importlib.metadata.requires("thunder-workbench") or []
     except importlib.metadata.PackageNotFoundError:
         return {}
-    parts = (re.match(r"([A-Za-z0-9._-]+)\s*([^;]*)", requirement) for requirement in requirements)
-    return {part[1].lower(): part[2].strip() for part in parts if part is not None}
+    parsed = sorted(map(Requirement, requirements), key=lambda each: "extra" not in str(each.marker))
+    return {each.name.lower(): ",".join(sorted(map(str, each.specifier), reverse=True)) for each in parsed}
 
 
 def _version(package: str) -> str:
@@ -109,9 +114,8 @@ def _package(name: str, package: str, required: dict[str, str], *, essential: bo
     found, wanted = _version(package), required.get(package, "")
     if not found:
         return Check(name, False, "", note or f"install {package}{wanted}", essential)
-    exact = wanted.removeprefix("==") if wanted.startswith("==") else ""
-    if exact and found.partition("+")[0] != exact:
-        return Check(name, False, found, f"the workbench is made for {exact}", essential)
+    if not SpecifierSet(wanted).contains(found, prereleases=True):
+        return Check(name, False, found, f"the workbench is made for {wanted.removeprefix('==')}", essential)
     return Check(name, True, found, "", essential)
 
 

@@ -107,11 +107,14 @@ def test_doctor_reports_the_environment(call: Call) -> None:
     assert {"name", "ok", "found", "note", "essential"} == document["checks"][0].keys()
 
 
-def test_doctor_fails_if_an_essential_part_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.doctor._required_versions", lambda: {"lightning-thunder": "==9.9.9"})
+@pytest.mark.parametrize(("required", "note"), [("==9.9.9", "9.9.9"), (">=9,<9.5", ">=9,<9.5")])
+def test_doctor_fails_if_an_essential_part_has_another_version(
+    call: Call, monkeypatch: pytest.MonkeyPatch, required: str, note: str
+) -> None:
+    monkeypatch.setattr("workbench.doctor.required_versions", lambda: {"lightning-thunder": required})
     status, out, _ = call("doctor", "--json")
     thunder = next(check for check in json.loads(out)["checks"] if check["name"] == "Thunder")
-    assert (status, thunder["ok"], thunder["note"]) == (1, False, "the workbench is made for 9.9.9")
+    assert (status, thunder["ok"], thunder["note"]) == (1, False, f"the workbench is made for {note}")
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -7,6 +7,7 @@ the names of executors can be checked without importing Thunder.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import pkgutil
 import platform
@@ -92,4 +93,7 @@ def why_no_nvfuser() -> str:
         return ""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"nvFuser has wheels for Linux x86-64 only; this machine is {platform.system()} {platform.machine()}"
-    return "the nvFuser wheel for this PyTorch is not installed (pip install nvfuser-cu128-torch210 --pre)"
+    version = importlib.metadata.version("torch").partition("+")[0]
+    if not version.startswith("2.10."):
+        return f"nvFuser's wheel is for PyTorch 2.10; this is PyTorch {version}"
+    return "nvFuser is not installed (pip install 'thunder-workbench[nvfuser]')"

@@ -10,6 +10,9 @@ from typing import Any
 
 from workbench.errors import SeamError
 
+TORCH_VERSION = "2.10.0"
+"""The version of PyTorch for which the workbench is made; `pyproject.toml` has the same version."""
+
 
 @dataclasses.dataclass(frozen=True)
 class MissingName:
@@ -54,12 +57,7 @@ class PrivateApi:
     @property
     def installed_version(self) -> str:
         """Installed version of the package; empty if the package is not installed."""
-        for distribution in self.distributions:
-            try:
-                return importlib.metadata.version(distribution)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        return ""
+        return next(filter(None, map(_version, self.distributions)), "")
 
     def get(self, name: str) -> Any:
         """Return the object for a name in the table, after a check that the object has the attributes in `members`.
@@ -69,13 +67,13 @@ class PrivateApi:
         AttributeError
             If the name is not in the table.
         SeamError
-            If the installed version lacks the object or one of the attributes.
+            If the package cannot be imported, or if the installed version lacks the object or one of the attributes.
         """
         if name not in self.names:
             raise AttributeError(name)
         value, missing = self._look_up(name)
         if missing:
-            raise SeamError(self._message(missing))
+            raise SeamError(self._why_not_imported(self.names[name]) or self._message(missing))
         return value
 
     def examine(self) -> list[MissingName]:
@@ -98,6 +96,24 @@ class PrivateApi:
                 gone.append(MissingName(f"{target}{'.' if attribute else ':'}{member}", str(error)))
         return value, gone
 
+    def _why_not_imported(self, target: str) -> str:
+        """Return why the top-level package of a location cannot be imported; empty if it can be or is not installed."""
+        package = target.partition(":")[0].partition(".")[0]
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError as error:
+            if error.name == package:
+                return ""
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - a package for another version of PyTorch may fail in any way
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            return ""
+        return (
+            f"{self.package} {self.installed_version} cannot be imported with PyTorch {_version('torch')}: {reason}. "
+            f"The workbench is made for {self.package} {self.wanted} and PyTorch {TORCH_VERSION}; see docs/upgrading.md"
+        )
+
     def missing_name_error(self, where: str, name: str) -> SeamError:
         """Return the error for a name that is missing at the location `where` in the installed version."""
         return SeamError(self._message([MissingName(f"{where}: {name}", "not found")]))
@@ -113,6 +129,13 @@ class PrivateApi:
             f"{found} does not have {gone}, which the workbench uses; it is made for {self.wanted}. "
             f"Install that version, or follow docs/upgrading.md"
         )
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _walk(value: Any, path: str) -> Any:

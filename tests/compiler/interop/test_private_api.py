@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import workbench
+from workbench import doctor
 from workbench.compiler.interop import check_versions, devices, nvfuser_api, thunder_api
 from workbench.core.executor import why_no_nvfuser
 from workbench.errors import SeamError
 from workbench.interop import torch_private
-from workbench.interop.private_api import PrivateApi
+from workbench.interop.private_api import TORCH_VERSION, PrivateApi
 
 ROOT = Path(workbench.__file__).parent
 SEAMS = {
@@ -134,13 +136,33 @@ def test_the_collectives_and_waits_that_the_workbench_names_exist_in_thunder() -
 
 
 def test_a_module_that_fails_to_import_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "of_another_version.py").write_text("None >= 1")
+    (tmp_path / "of_another_version").mkdir()
+    (tmp_path / "of_another_version" / "__init__.py").touch()
+    (tmp_path / "of_another_version" / "inner.py").write_text("None >= 1")
     monkeypatch.syspath_prepend(tmp_path)
-    seam = PrivateApi("It", ("it",), "1", {"name": "of_another_version:name"}, {})
+    seam = PrivateApi("It", ("it",), "1", {"name": "of_another_version.inner:name"}, {})
     (missing,) = seam.examine()
     assert missing.reason.startswith("TypeError: ")
-    with pytest.raises(SeamError, match="It, which is not installed, does not have of_another_version:name"):
+    with pytest.raises(SeamError, match="It, which is not installed, does not have of_another_version.inner:name"):
         seam.get("name")
+
+
+def test_a_package_that_fails_to_import_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "of_another_torch").mkdir()
+    (tmp_path / "of_another_torch" / "__init__.py").write_text("import torch; torch.Tensor.no_such_method")
+    monkeypatch.syspath_prepend(tmp_path)
+    seam = PrivateApi("Thunder", ("lightning-thunder",), "0.2.7", {"name": "of_another_torch.inner:name"}, {})
+    with pytest.raises(SeamError) as refused:
+        seam.get("name")
+    assert str(refused.value) == (
+        f"Thunder {seam.installed_version} cannot be imported with PyTorch {torch.__version__.partition('+')[0]}: "
+        "AttributeError: type object 'Tensor' has no attribute 'no_such_method'. "
+        f"The workbench is made for Thunder 0.2.7 and PyTorch {TORCH_VERSION}; see docs/upgrading.md"
+    )
+
+
+def test_the_version_of_pytorch_in_messages_is_the_required_version() -> None:
+    assert doctor.required_versions()["torch"] == f"=={TORCH_VERSION}"
 
 
 def test_a_moved_name_is_reported_with_both_versions() -> None:
