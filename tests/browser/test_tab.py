@@ -132,6 +132,84 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     lab.page.wait_for_selector(f"{TAB}.wb-kernel-gone")
 
 
+RUNS = """
+import gc
+from workbench.ui.controls.controls import Controls
+controls = next(one for one in gc.get_objects() if isinstance(one, Controls))
+stages = [{"name": f"stage {n}", "seconds": 1.0} for n in range(12)]
+"""
+"""Code for the kernel that finds the app's controls, to show states of a run without a run."""
+
+
+def test_the_graph_has_most_of_the_tab_and_nothing_moves(lab: Lab) -> None:
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    source = "import workbench as wb\nbench = wb.open('mlp', device='cpu')\nbench.show(tab=True)"
+    lab.write_notebook("share.ipynb", [source])
+    lab.open_notebook("share.ipynb")
+    notebook = lab.page.evaluate("() => jupyterapp.shell.currentWidget.id")
+    lab.run_all()
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas", timeout=240_000)
+    lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
+    for size, least in (({"width": 1280, "height": 720}, 0.45), ({"width": 1440, "height": 900}, 0.55)):
+        lab.page.set_viewport_size(size)
+        lab.wait_until(lambda: share_of_graph(lab) >= least, timeout_s=10)  # noqa: B023
+        lab.screenshot(f"tab-share-{size['width']}")
+    assert box(lab, ".wb-controls")["height"] <= 40
+    assert box(lab, ".wb-strip")["height"] <= 64
+
+    # A tab of the drawer, a message, and a run that begins and ends move nothing.
+    places = boxes(lab)
+    tabs = lab.page.locator(TAB).get_by_role("tab")
+    for name in tabs.all_inner_texts():
+        tabs.get_by_text(name, exact=True).click()
+        lab.page.wait_for_timeout(100)
+        assert boxes(lab) == places, f"the tab {name} moved parts of the app"
+    lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
+    lab.kernel_eval(RUNS)
+    run = "run={{'state': '{0}', 'busy': {1}, 'text': '{0} ' * 30, 'stages': stages, 'elapsed_s': 3.0}}"
+    for change, shown in (
+        ("message={'text': 'a long message ' * 40, 'bad': True}", "a long message"),
+        (run.format("compiling", True), "compiling"),
+        (run.format("failed", False), "failed"),
+        ("message=None, " + run.format("done", False), "done"),
+    ):
+        lab.kernel_eval(f"controls.update({change})")
+        lab.page.evaluate("() => jupyterapp.commands.execute('thunder-workbench:open-tab')")
+        lab.wait_until(lambda: shown in lab.page.locator(f"{TAB} .wb-status").inner_text())  # noqa: B023
+        assert boxes(lab) == places, f"{shown!r} moved parts of the app"
+        lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
+    lab.page.evaluate("() => jupyterapp.commands.execute('thunder-workbench:open-tab')")
+
+    # Drag the bar between graph and tabs: it follows the pointer, and the graph may have a third or most of the height.
+    bar = lab.page.locator(f"{TAB} .wb-split-y")
+    for to in (380, 760):
+        at = bar.bounding_box()
+        lab.page.mouse.move(at["x"] + at["width"] / 2, at["y"] + 4)
+        lab.page.mouse.down()
+        lab.page.mouse.move(at["x"] + at["width"] / 2, to, steps=4)
+        lab.page.mouse.up()
+        assert abs(bar.bounding_box()["y"] + 4 - to) <= 2, "the bar does not follow the pointer"
+        assert out_of_sight(lab, [".wb-graph", ".wb-status", ".widget-tab-contents"]) == []
+    # A tab that is opened later has the bar at the same place.
+    high = box(lab, ".wb-graph")["height"]
+    lab.page.evaluate("() => jupyterapp.shell.currentWidget.close()")
+    lab.page.wait_for_selector(TAB, state="detached")
+    lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
+    show_cell(lab, 0)
+    press(lab, "Open in a tab")
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas")
+    lab.wait_until(lambda: abs(box(lab, ".wb-graph")["height"] - high) <= 1, timeout_s=10)
+    bar.dblclick()
+    lab.wait_until(lambda: boxes(lab) == places, timeout_s=10)
+
+
+def share_of_graph(lab: Lab) -> float:
+    """Return the share of the tab's height that the graph has."""
+    tab = lab.page.locator(TAB).bounding_box()
+    assert tab is not None
+    return box(lab, ".wb-graph")["height"] / tab["height"]
+
+
 def in_tab(lab: Lab, what: str, *given: object) -> object:
     """Evaluate an expression on the tab's graph view. The expression can use the list `given`. Return its value."""
     return lab.page.evaluate(f"given => document.querySelector('{TAB} .wb-graph').__workbench.{what}", list(given))

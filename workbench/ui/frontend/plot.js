@@ -2,7 +2,7 @@
 
 import { h, humanBytes, panel } from "./dom.js";
 
-const LEAST = 140; // of a plot's height, in pixels
+const LEAST = 120; // of a plot's height, in pixels
 const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
 
 /** BokehJS of the version that made the plot; loaded beside any other that the page may have. */
@@ -57,7 +57,7 @@ function render({ model, el }) {
   function fit() {
     const plot = roots?.roots[0].model, full = getComputedStyle(el).getPropertyValue("--wb-full").trim() === "1";
     if (!plot || !el.clientWidth) return;
-    const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 22) : usual;
+    const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
     if (plot.height !== height) plot.height = height;
   }
   let usual = 0;

@@ -2,7 +2,7 @@
 
 import { panel } from "../dom.js";
 
-const LEAST = 0.15, STEP = 0.03; // shares of the space
+const LEAST = 0.12, STEP = 0.03; // shares of the space
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -18,8 +18,8 @@ function render({ model, el }) {
   const app = () => /** @type {HTMLElement | null} */ (el.closest(".wb-app"));
   let share = NaN;
   const tell = () => {
-    const { start, end, at } = parts();
-    if (end > start) el.setAttribute("aria-valuenow", String(Math.round(100 * (Number.isNaN(share) ? (at - start) / (end - start) : share))));
+    const { start, at, space } = parts();
+    if (space > 0) el.setAttribute("aria-valuenow", String(Math.round(100 * (Number.isNaN(share) ? (at - start) / space : share))));
     if (Number.isNaN(share)) app()?.style.removeProperty(`--wb-split-${axis}`);
     else app()?.style.setProperty(`--wb-split-${axis}`, String(share));
   };
@@ -31,21 +31,27 @@ function render({ model, el }) {
       else localStorage.setItem(key, String(share));
     } catch { /* a page that may keep nothing */ }
   };
-  /** What the parts before and after the bar take now. */
+  /** The nearest parts before and after the bar that share the space: where the first begins and ends, and the space of both. */
   const parts = () => {
-    const [before, after] = [el.previousElementSibling, el.nextElementSibling].map((part) => part.getBoundingClientRect());
-    return across ? { start: before.left, end: after.right, at: before.right } : { start: before.top, end: after.bottom, at: before.bottom };
+    const [before, after] = ["previousElementSibling", "nextElementSibling"].map((side) => {
+      let part = /** @type {any} */ (el)[side];
+      while (part && !Number.parseFloat(getComputedStyle(part).flexGrow)) part = part[side];
+      return (part ?? el).getBoundingClientRect();
+    });
+    return across ? { start: before.left, at: before.right, space: before.width + after.width } : { start: before.top, at: before.bottom, space: before.height + after.height };
   };
+  let grabbed = 0;
   const stop = new AbortController(), { signal } = stop;
   el.addEventListener("pointerdown", (event) => {
     event.preventDefault();
     el.focus();
     el.setPointerCapture(event.pointerId);
+    grabbed = (across ? event.clientX : event.clientY) - parts().at;
   }, { signal });
   el.addEventListener("pointermove", (event) => {
     if (!el.hasPointerCapture(event.pointerId)) return;
-    const { start, end } = parts();
-    put(((across ? event.clientX : event.clientY) - start) / (end - start));
+    const { start, space } = parts();
+    put(((across ? event.clientX : event.clientY) - grabbed - start) / space);
   }, { signal });
   el.addEventListener("dblclick", () => put(NaN), { signal });
   el.addEventListener("keydown", (event) => {
@@ -53,8 +59,8 @@ function render({ model, el }) {
     if (by === undefined) return;
     event.preventDefault();
     event.stopPropagation();
-    const { start, end, at } = parts();
-    put((at - start) / (end - start) + by);
+    const { start, at, space } = parts();
+    put((at - start) / space + by);
   }, { signal });
   (async () => {
     while (!el.isConnected && !signal.aborted) await new Promise((next) => setTimeout(next, 30));
