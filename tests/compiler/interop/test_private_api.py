@@ -143,7 +143,7 @@ def test_a_module_that_fails_to_import_counts_as_missing(tmp_path: Path, monkeyp
     seam = PrivateApi("It", ("it",), "1", {"name": "of_another_version.inner:name"}, {})
     (missing,) = seam.examine()
     assert missing.reason.startswith("TypeError: ")
-    with pytest.raises(SeamError, match="It, which is not installed, does not have of_another_version.inner:name"):
+    with pytest.raises(SeamError, match=r"It, which is not installed, does not have of_another_version\.inner:name"):
         seam.get("name")
 
 
