@@ -16,7 +16,7 @@ from tests.notebooks.run import used_bytes
 # In this test, three processes compile one after the other. On two busy cores, they may exceed the usual time limit.
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(1200)]
 
-RUN_TIMEOUT_S = 240
+RUN_TIMEOUT_S = 480
 BINDER_BYTES = 2e9
 """Memory of a Binder session in bytes. JupyterLab takes about 0.1 GB of it."""
 APP_CELL = 4

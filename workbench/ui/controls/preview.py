@@ -83,7 +83,7 @@ class Preview(StatusLine):
         ----------
         message : mapping
             The option under the pointer: the ``id`` and ``option`` of a site, or several ``choices``. Without
-            ``option``, the preview shows the option that a click would choose. If no site is named, the line is
+            ``option``, the preview shows the option that a double click would choose. If no site is named, the line is
             cleared.
         """
         if message.get("id") or message.get("choices"):

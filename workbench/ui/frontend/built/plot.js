@@ -25,7 +25,7 @@ function humanBytes(bytes) {
     const digits = 0 === unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
     return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
 }
-const LEAST = 140;
+const LEAST = 120;
 const SETTLED = 60;
 async function library(model, version) {
     const pages = window;
@@ -75,7 +75,7 @@ function render({ model, el }) {
     function fit() {
         const plot = roots?.roots[0].model, full = "1" === getComputedStyle(el).getPropertyValue("--wb-full").trim();
         if (!plot || !el.clientWidth) return;
-        const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 22) : usual;
+        const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
         if (plot.height !== height) plot.height = height;
     }
     let usual = 0;

@@ -2,7 +2,7 @@ function panel(el, name) {
     el.classList.add("wb-panel", `wb-${name}`);
     el.dataset.lmSuppressShortcuts = "true";
 }
-const LEAST = 0.15, STEP = 0.03;
+const LEAST = 0.12, STEP = 0.03;
 function render({ model, el }) {
     const axis = model.get("axis"), key = `thunder-workbench:split:${axis}`, across = "x" === axis;
     panel(el, "split");
@@ -15,8 +15,8 @@ function render({ model, el }) {
     const app = ()=>el.closest(".wb-app");
     let share = 0 / 0;
     const tell = ()=>{
-        const { start, end, at } = parts();
-        if (end > start) el.setAttribute("aria-valuenow", String(Math.round(100 * (Number.isNaN(share) ? (at - start) / (end - start) : share))));
+        const { start, at, space } = parts();
+        if (space > 0) el.setAttribute("aria-valuenow", String(Math.round(100 * (Number.isNaN(share) ? (at - start) / space : share))));
         if (Number.isNaN(share)) app()?.style.removeProperty(`--wb-split-${axis}`);
         else app()?.style.setProperty(`--wb-split-${axis}`, String(share));
     };
@@ -30,31 +30,37 @@ function render({ model, el }) {
     };
     const parts = ()=>{
         const [before, after] = [
-            el.previousElementSibling,
-            el.nextElementSibling
-        ].map((part)=>part.getBoundingClientRect());
+            "previousElementSibling",
+            "nextElementSibling"
+        ].map((side)=>{
+            let part = el[side];
+            while(part && !Number.parseFloat(getComputedStyle(part).flexGrow))part = part[side];
+            return (part ?? el).getBoundingClientRect();
+        });
         return across ? {
             start: before.left,
-            end: after.right,
-            at: before.right
+            at: before.right,
+            space: before.width + after.width
         } : {
             start: before.top,
-            end: after.bottom,
-            at: before.bottom
+            at: before.bottom,
+            space: before.height + after.height
         };
     };
+    let grabbed = 0;
     const stop = new AbortController(), { signal } = stop;
     el.addEventListener("pointerdown", (event)=>{
         event.preventDefault();
         el.focus();
         el.setPointerCapture(event.pointerId);
+        grabbed = (across ? event.clientX : event.clientY) - parts().at;
     }, {
         signal
     });
     el.addEventListener("pointermove", (event)=>{
         if (!el.hasPointerCapture(event.pointerId)) return;
-        const { start, end } = parts();
-        put(((across ? event.clientX : event.clientY) - start) / (end - start));
+        const { start, space } = parts();
+        put(((across ? event.clientX : event.clientY) - grabbed - start) / space);
     }, {
         signal
     });
@@ -71,8 +77,8 @@ function render({ model, el }) {
         if (void 0 === by) return;
         event.preventDefault();
         event.stopPropagation();
-        const { start, end, at } = parts();
-        put((at - start) / (end - start) + by);
+        const { start, at, space } = parts();
+        put((at - start) / space + by);
     }, {
         signal
     });
