@@ -256,6 +256,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-controls .wb-group { display: inline-flex; flex: none; gap: 6px; }
 .wb-controls .wb-export input { width: 130px; font-family: var(--wb-mono); font-size: 11.5px; }
 .wb-controls .wb-turns { display: inline-flex; align-items: center; gap: 4px; min-height: 24px; color: var(--wb-muted); font-size: 12px; }
+.wb-controls .wb-turns > input[type="checkbox"] { margin: 0 6px; }
 .wb-controls .wb-ranks label { display: inline-flex; align-items: center; gap: 6px; color: var(--wb-muted); }
 .wb-controls .wb-ranks { gap: 0 24px; height: 34px; }
 .wb-controls .wb-ranks .wb-group { gap: 10px; }
