@@ -4,9 +4,9 @@ A case is one program with one set of choices. Two cases of a program have diffe
 without choices. ``python -m tests.levers.fuzz --out FILE`` starts the full run, or resumes it after the last seed in
 FILE. ``--replay MODE SEED CHOICES`` runs a single case.
 
-The required accuracy depends on the plan. If unmodified Thunder runs each kernel of the plan too, all bits must equal
-the bits of unmodified Thunder. Otherwise, the distance from the results in double precision must be at most
-`Known.allowed`.
+The required accuracy depends on the plan. If unmodified Thunder runs the same kernels as the plan, results must be
+bitwise equal to those of unmodified Thunder. If the kernels differ, the distance from the results in double precision
+must be at most `Known.allowed`.
 """
 
 from __future__ import annotations
@@ -279,8 +279,8 @@ class Subject:
     def wrong(self, plan: api.Plan) -> tuple[str, str]:
         """Run a plan. Return two texts: the required accuracy, and the tensors that miss it (empty if none)."""
         known, ran, step = self.known, set(kernels(plan)), self.run(plan)
-        # In the mode `REGIONS`, regions run the same PyTorch functions as unmodified Thunder, so all bits must be
-        # equal.
+        # In the mode `REGIONS`, regions run the same PyTorch functions as unmodified Thunder, so results must be
+        # bitwise equal.
         if ran <= known.kernels or self.mode == REGIONS:
             return "bitwise", other_bits(step, known.stock, "unmodified Thunder")
         if plan is not self.bench.stock_plan and ran <= self.base_kernels:
@@ -295,7 +295,7 @@ def kernels(plan: api.Plan) -> dict[str, str]:
 
 
 def other_bits(step: Step, expected: Step, against: str) -> str:
-    """Return, as text, the names of tensors whose bits differ from the expected bits. Empty if none."""
+    """Return, as text, the names of tensors that are not bitwise equal to the expected ones. Empty if none."""
     names = sorted(tensor_diff.tensors_with_other_bits(step, expected))
     return f"{', '.join(names)} has other bits than under {against}" if names else ""
 

@@ -1,4 +1,4 @@
-"""Merging two fusion regions moves one past other statements. The order stays legal, and the peak does not rise."""
+"""If two fusion regions are merged, the order of statements stays legal, and peak memory does not rise."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_single_pytorch_function_that_writes_can_leave_its_region() -> None:
     assert bench.plan.proof.proven
     found, expected = given(), given()
     torch.testing.assert_close(bench.config.jit(normalized_beside)(*found), normalized_beside(*expected))
-    # The region runs the same PyTorch function as `normalized_beside`, so all bits are equal.
+    # The region runs the same PyTorch function as `normalized_beside`, so results are bitwise equal.
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 

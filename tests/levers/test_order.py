@@ -1,4 +1,4 @@
-"""Lever `order`: a reordered plan has at most the peak of the stock plan, and every bit of its results is equal."""
+"""Lever `order`: a reordered plan has at most the peak memory of the stock plan, and bitwise equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Executor `torchcompile_aten` runs attention, `addmm` and `log_softmax` if PyTorch's own gradients are right."""
+"""Executor `torchcompile_aten` runs attention, `addmm` and `log_softmax` by PyTorch's kernels, and equals eager.
+
+The executor claims only calls for which its gradient is right.
+"""
 
 from __future__ import annotations
 

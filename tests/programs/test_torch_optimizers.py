@@ -1,4 +1,4 @@
-"""Steps of PyTorch's optimizers are captured as programs. In eager mode and with Thunder, their results are right."""
+"""A step of a PyTorch optimizer is captured as a program that gives the optimizer's results, also with Thunder."""
 
 import inspect
 from typing import Any

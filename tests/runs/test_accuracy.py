@@ -232,7 +232,7 @@ def test_if_single_precision_is_unstable_only_the_bits_of_the_reference_are_righ
 
 
 def test_a_result_of_rounding_errors_alone_is_called_unstable() -> None:
-    """The checked step has the bits of unmodified Thunder, but not of eager PyTorch. All three are far from float64."""
+    """The checked step is bitwise equal to unmodified Thunder, but not to eager PyTorch. All are far from float64."""
 
     def build() -> Parts:
         x = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()

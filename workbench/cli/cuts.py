@@ -38,7 +38,7 @@ def cuts(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compare cuts between fusions by compilations, peak, saved bytes and step. Nothing runs."""
+    """Compare cuts between fusions by compilations, peak memory, saved bytes and step time. Nothing runs."""
     check_program_name(program, settings)
     from workbench.runs.measure import measured_rates
 

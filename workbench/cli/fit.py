@@ -1,4 +1,4 @@
-"""`fit`: make choices so that the peak, the step time or the number of compilations stays within a limit."""
+"""`fit`: make choices so that peak memory, step time or the number of compilations stays within a limit."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def fit(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Choose what to save, recompute, offload and move, for the shortest step under a peak. Nothing runs."""
+    """Choose what to save, recompute, offload and move, for the least step time within a peak memory. Nothing runs."""
     check_program_name(program, settings)
     from workbench.bench.session.fit_request import (
         check_compilations,

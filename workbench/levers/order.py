@@ -2,8 +2,8 @@
 
 The lever edits the forward and backward traces after the split. Therefore, it changes neither fusions nor saved
 storages, and all statements of a fusion move together. `workbench.analysis.order.min_peak_order` finds in the plan's
-graph which statements must stay in order, and searches for the order with the least predicted peak. Collectives do not
-move, and no statement moves past a collective, so all ranks issue collectives in the same order.
+graph which statements must stay in order, and searches for the order with the least predicted peak memory. Collectives
+do not move, and no statement moves past a collective, so all ranks issue collectives in the same order.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _arrange(
 ) -> list[int]:
     """Return the statements of a side in the chosen order, and store the option in effect at each site in `outcomes`.
 
-    A move is not made if it would increase the predicted peak.
+    A move is not made if it would increase the predicted peak memory.
     """
     way = _order_of_side(choices, side)
     order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)

@@ -153,7 +153,7 @@ def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequ
 
 
 def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
-    """Map each name of a statement to the rows of the statements with this name."""
+    """Return, by name of a statement, the rows of the statements with this name."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(graph.statements.name if graph is not None else ()):
         rows.setdefault(name, []).append(row)

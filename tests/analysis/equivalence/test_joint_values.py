@@ -1,4 +1,4 @@
-"""The joint trace computes the same values as the program's trace. The check decomposes both and numbers values."""
+"""The check of joint traces accepts a trace with the values of the program's trace, and names values that differ."""
 
 from __future__ import annotations
 

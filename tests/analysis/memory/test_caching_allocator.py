@@ -1,4 +1,4 @@
-"""The simulated CUDA caching allocator follows each rule of PyTorch's allocator. A simple version gives equal bytes."""
+"""The simulated CUDA caching allocator follows PyTorch's rules, and counts the same bytes as a simple simulation."""
 
 from __future__ import annotations
 

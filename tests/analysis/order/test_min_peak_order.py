@@ -1,4 +1,4 @@
-"""The search for the order of statements with the least peak: on small graphs, no other order has a lower peak."""
+"""On small graphs, no other order has a lower peak memory than the order that the search for the least peak finds."""
 
 from __future__ import annotations
 

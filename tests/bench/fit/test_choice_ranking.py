@@ -1,4 +1,4 @@
-"""For each choice, `bench.worth` gives the gain of its plan, marks estimates, and explains unchanged peaks."""
+"""For each choice, `bench.worth` gives the gain of its plan, marks estimates, and explains an unchanged peak memory."""
 
 from __future__ import annotations
 

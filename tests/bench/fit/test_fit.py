@@ -1,4 +1,4 @@
-"""`bench.fit` makes choices that meet a stated peak with the least added time, or reports the least possible peak."""
+"""`bench.fit` meets a limit on peak memory with the least added time, or reports the least possible peak memory."""
 
 from __future__ import annotations
 

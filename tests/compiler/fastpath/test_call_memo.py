@@ -1,4 +1,4 @@
-"""A call that takes its statements from the memo has the statements and names of a traced call.
+"""A call that takes its statements from the memo has the same statements and names as a traced call.
 
 The plans with and without the memo are equal.
 """

@@ -1,4 +1,4 @@
-"""The workbench's fast versions of Thunder's functions give the results of the shipped versions with less work."""
+"""The workbench's fast versions of Thunder's functions give the same results as Thunder's own, with less work."""
 
 from __future__ import annotations
 

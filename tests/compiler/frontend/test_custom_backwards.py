@@ -1,4 +1,8 @@
-"""If a custom backward writes tensors, or results are marked as not differentiable, gradients are eager PyTorch's."""
+"""A `torch.autograd.Function` with an unusual backward runs as in eager PyTorch, or is refused with the line.
+
+A backward may write its own tensors. If the backward writes a shared tensor, the program runs in parts. Results may be
+marked as not differentiable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs whose `torch.autograd.Function` writes in place or returns inputs give the results of eager PyTorch."""
+"""Programs with a `torch.autograd.Function` that writes in place or returns inputs equal eager PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Capture by Dynamo gives the statements and ids of capture by the interpreter. Compiled modules act as modules."""
+"""Capture by Dynamo gives the same statements and ids as capture by the interpreter.
+
+Compiled modules behave like the original modules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Programs with empty tensors, numbers read from tensors, or Python code around a graph run as in eager PyTorch."""
+"""Unusual programs give the results of eager PyTorch, or are refused with a reason.
+
+Examples are programs with empty tensors, with numbers that are read from tensors, or with Python code around a single
+graph.
+"""
 
 from __future__ import annotations
 

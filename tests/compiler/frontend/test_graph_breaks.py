@@ -1,4 +1,7 @@
-"""Programs of several graphs: each part has a plan and choices, one config has all choices, training equals eager."""
+"""In a program of several graphs, each part has a plan and choices, and training equals eager PyTorch.
+
+One config has the choices of all parts.
+"""
 
 from __future__ import annotations
 
@@ -329,7 +332,7 @@ def test_parts_are_compared_with_unmodified_thunder_and_eager(mysterious: PartsB
 
 @pytest.mark.slow
 def test_operators_that_pytorch_runs_count_as_changed_kernels() -> None:
-    """PyTorch runs the sine here. Unmodified Thunder compiles it with Inductor, whose sine has other bits."""
+    """PyTorch runs the sine here. Unmodified Thunder compiles it with Inductor, whose sine is not bitwise equal."""
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten.sin(x) * x

@@ -1,4 +1,7 @@
-"""If a detached output shares memory with another output, gradients equal eager's, and writes reach all aliases."""
+"""If a detached output shares memory with another output, gradients equal eager PyTorch's.
+
+Writes reach all aliases.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A warning names each gradient of Thunder that is wrong because it ignores an in-place write, but no right one."""
+"""A warning names each gradient that is wrong because Thunder ignores an in-place write, and no right gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Predicted memory at each statement equals that of a step with fake tensors. Predicted peaks equal measured ones."""
+"""Predicted memory at each statement equals that of a step with fake tensors.
+
+Predicted peak memory equals measured peak memory.
+"""
 
 from __future__ import annotations
 

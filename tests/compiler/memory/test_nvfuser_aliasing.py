@@ -1,4 +1,4 @@
-"""A plan knows which outputs of nvFuser fusions are views. On a GPU, storages take whole blocks of memory."""
+"""A plan knows which outputs of nvFuser fusions are views. On a planned GPU, a storage takes whole blocks of memory."""
 
 from __future__ import annotations
 

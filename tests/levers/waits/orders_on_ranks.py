@@ -143,7 +143,7 @@ def compared(
     *,
     exact: bool = False,
 ) -> dict[str, Any]:
-    """Compare the results of one order with the references. If `exact`, all bits must equal unmodified Thunder's."""
+    """Compare the results of one order with the references. If `exact`, Thunder's results must be bitwise equal."""
     errors = [
         error
         for against, expected in references.items()
@@ -218,7 +218,8 @@ def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[d
         assert ("all_gather" in compiled.entry.backward_traces[-1].python()) == (kind == fake_process_group.ZERO3)
         for name, choices in orders(compiled, *drawn):
             ours = rank_training.train(functools.partial(under, compiled, choices), build_own)
-            # Without buckets, ranks send the same messages as under unmodified Thunder, so all bits must be equal.
+            # Without buckets, ranks send the same messages as under unmodified Thunder, so results must be bitwise
+            # equal.
             exact = "waits.bucket" not in choices
             outcome = compared(name, ours, {accuracy.THUNDER: stocks[sharded], "eager": eager}, exact=exact)
             found.append({"ranks": count, "kind": kind, **outcome})

@@ -1,4 +1,4 @@
-"""A bucket, which sends several collectives as one, gives their results. Training with buckets equals PyTorch's."""
+"""A bucket sends several collectives as one, and gives the same results. Training with buckets equals eager PyTorch."""
 
 from __future__ import annotations
 

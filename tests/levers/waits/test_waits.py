@@ -1,4 +1,4 @@
-"""Under each policy, lever `waits` gives the stated order of collectives on ranks. Illegal places are refused."""
+"""Under each policy, lever `waits` gives the stated order of collectives on ranks. Illegal positions are refused."""
 
 from __future__ import annotations
 

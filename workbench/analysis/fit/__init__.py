@@ -1,1 +1,1 @@
-"""Choose for each saved storage whether to save, recompute or offload it, under a limit of the peak."""
+"""Choose for each saved storage whether to save, recompute or offload it, under a limit on peak memory."""

@@ -1,4 +1,4 @@
-"""Find which storages to save, recompute and offload for the least time under a limit of the peak.
+"""Find which storages to save, recompute and offload for the least step time under a limit on peak memory.
 
 The method combines linear programs with exact predictions of memory. Each storage that the forward saves is saved,
 recomputed or offloaded. Recomputation costs the time of the statements that run again. Offloading costs the time of
@@ -6,8 +6,9 @@ transfers that do not overlap with compute. A linear program models how many byt
 An exact prediction shows at which statements the memory exceeds the limit. Rows for these statements are added, and the
 program is solved again, until no statement exceeds the limit. Finally, storages that still fit are saved again.
 
-A choice is to recompute or to offload one storage. Options are the choices for all storages together. A position is the
-number of a statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`.
+A choice is to recompute or to offload one storage. Options are the choices for all storages together. A limit is a
+limit on peak memory. A position is the number of a statement; see
+`workbench.analysis.memory.peak_by_statement.PeakPositions`.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ _AIMS = 8
 _NEAR = 0.01
 """Share that decides whether the result of a guide is close enough, so that the guide is not asked again.
 
-The result is close enough if its peak is at most this share below the limit. After the first guide, no further guide is
-asked if the time of the best known options exceeds the lower bound by at most this share of a step.
+The result is close enough if its peak memory is at most this share below the limit. After the first guide, no further
+guide is asked if the time of the best known options exceeds the lower bound by at most this share of a step.
 """
 _TURNS = (40, 400)
 """Smallest and largest number of changes that are evaluated to improve a result. A change sets one storage's option."""
 _TURNED = 400_000
 """The number of changes is this number divided by the number of the program's statements, but within `_TURNS`."""
 _ALONE = 1_000_000
-"""Limit of the number of statements times the number of choices. Up to this limit, the bytes that each single choice
+"""Largest product of the number of statements and the number of choices for which the bytes that each single choice
 frees are predicted exactly.
 
-Above the limit, an upper bound of these bytes is used.
+For larger products, an upper bound of these bytes is used.
 """
 
 
@@ -203,7 +204,7 @@ class Chooser:
             self._fastest_time_saver()
             return self.fastest_known(limit_bytes)
         if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
-            return None  # the least peak that was found exceeds the limit
+            return None  # the least peak memory that was found exceeds the limit
         if self._fit_by_guides(limit_bytes, below_s) is None:
             if self._guides and np.isfinite(below_s):
                 return None
@@ -326,7 +327,7 @@ class Chooser:
     def fastest_known(self, limit_bytes: int) -> OptionCost | None:
         """Return the fastest evaluated options within a limit. They may have been found for another limit.
 
-        If several options are equally fast, return the options with the lowest peak. Return None if no evaluated
+        If several options are equally fast, return the options with the lowest peak memory. Return None if no evaluated
         options are within the limit.
         """
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
@@ -359,16 +360,16 @@ class Chooser:
         return sum(self._added_seconds(options))
 
     def least(self) -> OptionCost:
-        """Search for the options with the least peak, whatever their time, and return the best evaluated options."""
+        """Search for the options with the least peak memory at any step time, and return the best evaluated options."""
         if not self._lowered_once:
             self._lowest()
             self._lowered_once = True
         return min((point for point, _ in self._known.values()), key=lowest_first)
 
     def _lowest(self) -> None:
-        """Search for options with the least peak.
+        """Search for options with the least peak memory.
 
-        The search ends if the lower bound of the peak is reached, or if a round does not lower the peak.
+        The search ends if the lower bound of peak memory is reached, or if a round does not lower the peak memory.
         """
         floor_bytes = self._relaxation.floor_bytes
         for make in self._guides:
@@ -404,7 +405,7 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
-                break  # the least peak of the linear program is not below the lowest known peak
+                break  # the least peak memory of the linear program is not below the lowest known peak memory
             x = np.round(solved.x[:-1])
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
@@ -412,11 +413,11 @@ class Chooser:
             self._lower_peak(away)
 
     def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
-        """Compute plans under the options for which a guide predicts the least peak.
+        """Compute plans under the options for which a guide predicts the least peak memory.
 
         After each plan, the difference between the plan's peaks and the guide's prediction is added to the predictions
-        of the guide, and the guide searches again. The search ends when the guide's lower bound of the peak is not
-        below the lowest known peak.
+        of the guide, and the guide searches again. The search ends when the guide's lower bound of peak memory is not
+        below the lowest known peak memory.
         """
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
@@ -439,7 +440,7 @@ class Chooser:
                 more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
     def _lower_peak(self, point: OptionCost) -> None:
-        """Change the option of one storage at a time. Always make the best change, until no change lowers the peak.
+        """Change the option of one storage at a time. Always make the best change, until none lowers the peak memory.
 
         This search finds improvements that the linear program misses. The linear program does not model how choices
         interact.

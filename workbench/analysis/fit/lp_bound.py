@@ -1,4 +1,4 @@
-"""Lower bound on the step time of all options that meet a limit of the peak, by a linear program.
+"""Lower bound on the step time of all options that meet a limit on peak memory, by a linear program.
 
 A choice is to recompute or to offload one storage; each choice is a variable from 0 to 1. A position is the number of a
 statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`. A memory row is a constraint that limits the
@@ -253,7 +253,7 @@ class Relaxation:
 
     @property
     def floor_bytes(self) -> int:
-        """Lower bound of the peak, whatever the choices are."""
+        """Lower bound of peak memory, whatever the choices are."""
         return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
@@ -441,7 +441,7 @@ class LimitedProgram:
     # Solving.
 
     def _freed_bytes(self, position: int) -> dict[int, float]:
-        """Map each column to the bytes that it frees at a position if its value is 1."""
+        """Return, by column, the bytes that the column frees at a position if its value is 1."""
         base = self._base
         here = np.flatnonzero((base.piece_starts <= position) & (position < base.piece_ends))
         entries = dict(zip(base.piece_columns[here].tolist(), base.piece_sizes[here].tolist(), strict=True))
@@ -652,7 +652,7 @@ class LimitedProgram:
 
 
 def _nest_groups(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
-    """Map each group of numbers to a partition of it: smaller groups from `groups`, and single numbers."""
+    """Return a partition of each group of numbers: smaller groups from `groups`, and single numbers."""
     of: dict[int, list[tuple[int, ...]]] = {}
     for group in sorted(groups, key=len):
         for number in group:

@@ -1,4 +1,4 @@
-"""Find options for storages within a limit of the peak, and a lower bound on the time of the best options.
+"""Find options for storages within a limit on peak memory, and a lower bound on the step time of the best options.
 
 In the linear program of `lp_bound`, a choice is a number from 0 to 1, such as 0.3 for a storage that is recomputed to
 30 %. This module searches for choices that are 0 or 1. It rounds the fractions first. Then `scipy.optimize.milp` solves

@@ -62,7 +62,7 @@ def _top(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph) -> dict[int, int]:
-    """Map each value to the row of the first statement that outputs it; members of fusions are not considered."""
+    """Return, by value, the row of the first statement that outputs the value. Members of fusions do not count."""
     made: dict[int, int] = {}
     for row in _top(graph):
         for value in graph.statements.outputs[row].tolist():

@@ -1,4 +1,4 @@
-"""Compute the memory over a step from a graph: live storages, the peak, and the effect of a different schedule.
+"""Compute the memory over a step from a graph: live storages, peak memory, and the effect of a different schedule.
 
 A storage is alive from the statement that makes its first value until its last value is freed. Arguments are alive
 during the complete step. Cotangents are the gradients of outputs; the backward receives them, and they are alive from

@@ -227,7 +227,7 @@ def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Part
 
 
 def _last_backward_reads(graph: Graph, shared: Collection[int]) -> dict[int, int]:
-    """Map each `shared` storage that the part holds for its backward to the last statement that uses the storage."""
+    """Return, by `shared` storage that the part holds for its backward, the last statement that uses the storage."""
     statements, storage = graph.statements, graph.values.storage
     kept = set(graph.saved_storages(arguments=True).tolist())
     kept |= set(storage[(graph.values.flags & ValueFlag.COTANGENT) != 0].tolist())

@@ -124,7 +124,7 @@ class Recomputer:
         self._readers = self._backward_readers()
 
     def _backward_readers(self) -> dict[int, list[int]]:
-        """Map each storage to the statements of the backward that read its saved values."""
+        """Return, by storage, the statements of the backward that read the storage's saved values."""
         saved = set(self.saved.tolist())
         found: dict[int, list[int]] = {}
         for row in np.flatnonzero(self.backward & (self.graph.statements.kind != Kind.GET_GRAD)).tolist():
@@ -157,7 +157,7 @@ class Recomputer:
         return self._readers.get(storage, [])
 
     def first_readers(self, storage: int) -> dict[int, int]:
-        """Map each saved value of a storage to the first statement of the backward that reads it."""
+        """Return, by saved value of a storage, the first statement of the backward that reads the value."""
         found: dict[int, int] = {}
         for row in self.readers_of(storage):
             for value in self._inputs[row]:
@@ -166,7 +166,7 @@ class Recomputer:
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
 
     def first_storage_reads(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
-        """Map saved storages to the time at which the recomputation of a storage in `always` first reads them.
+        """Return, by saved storage, the time at which the recomputation of a storage in `always` first reads it.
 
         The time is a statement of the backward: the recomputation runs right before it. The result is empty if
         `also_saved` is empty.

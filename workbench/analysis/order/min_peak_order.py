@@ -1,4 +1,4 @@
-"""Search for the order of statements with the least predicted peak. The search needs only a `Graph`.
+"""Search for the order of statements with the least predicted peak memory. The search needs only a `Graph`.
 
 The forward and the backward, the two sides of a graph, are ordered separately. An order must satisfy constraints that
 follow from the graph. A value is made before it is read. If memory is written, all accesses of it keep their order.
@@ -6,7 +6,7 @@ Random draws keep their order. No statement moves past a collective or an offloa
 
 The live bytes after some statements depend only on the set of these statements, and not on their order. Therefore, the
 search examines sets. If there are few possible sets, the search is exact. If there are many, a beam search keeps only
-the best sets of each size. The result never has a higher peak than the current order.
+the best sets of each size. The result never has a higher peak memory than the current order.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Ordered:
     moved : int
         Smallest number of statements that must be moved to get the new order.
     refused : bool
-        True if the new order was not used because it has a higher peak. `order` is then the graph's own order.
+        True if the new order was not used because it has a higher peak memory. `order` is then the graph's own order.
     """
 
     order: NDArray[np.intp]
@@ -336,9 +336,9 @@ def _pull_members(
 
 
 def least_peak(half: HalfStep) -> list[int]:
-    """Search for the order with the least peak. Return the current order if no order with a lower peak is found.
+    """Search for the order with the least peak memory. Return the current order if no better order is found.
 
-    If there are few enough sets for the exact search, no order has a lower peak than the result.
+    If there are few enough sets for the exact search, no order has a lower peak memory than the result.
     """
     stock = unchanged_order(half)
     known = half.peak_bytes(stock)
@@ -366,12 +366,12 @@ def reorder_sides(
     sides : sequence of int
         The sides to reorder: `FORWARD`, `BACKWARD` or both.
     exceed : bool
-        Whether to return the new order even if it has a higher peak.
+        Whether to return the new order even if it has a higher peak memory.
 
     Returns
     -------
     Ordered
-        The new order, or the current order if the new order has a higher peak and `exceed` is false.
+        The new order, or the current order if the new order has a higher peak memory and `exceed` is false.
     """
     stock_rows = top_rows(graph)
     stock_peak_bytes = timeline(graph).peak_bytes
@@ -402,7 +402,7 @@ def _bits(mask: int) -> list[int]:
 
 
 def _bound(half: HalfStep) -> int:
-    """Return a lower bound on the peak that holds for every order.
+    """Return a lower bound on peak memory that holds for every order.
 
     The bound is the maximum of three figures: the live bytes before the first statement, the live bytes after the last
     statement, and the most bytes that a single statement needs.
@@ -436,7 +436,7 @@ class _SearchState:
 
 
 def _run(half: HalfStep, state: _SearchState, statement: int) -> _SearchState:
-    """Run a statement, and then all ready statements that increase neither the peak nor the live bytes.
+    """Run a statement, and then all ready statements that increase neither the peak memory nor the live bytes.
 
     Return the resulting state. To run such statements immediately is never worse than to run them later.
     """
@@ -464,7 +464,7 @@ def _start(half: HalfStep) -> _SearchState:
 
 
 def _exact_order(half: HalfStep) -> list[int] | None:
-    """Return the order with the least possible peak; None if the search would examine too many sets."""
+    """Return the order with the least possible peak memory; None if the search would examine too many sets."""
     everything = (1 << len(half.rows)) - 1
     queue = [(half.start_bytes, 0, 0, _start(half))]
     seen: set[int] = set()
@@ -510,7 +510,7 @@ def _beam_search(half: HalfStep) -> list[int]:
 
 
 def _settle_ends(half: HalfStep, order: list[int]) -> list[int]:
-    """Undo moves of `order` at its beginning and at its end, as many as possible without a higher peak."""
+    """Undo moves of `order` at its beginning and at its end, as many as possible without a higher peak memory."""
     count, most = len(order), half.peak_bytes(order)
 
     def with_beginning(length: int) -> list[int]:

@@ -11,7 +11,7 @@ _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
 def recomputed_by_layer(graph: Graph, half: StatementReads) -> dict[str, list[int]]:
-    """Map each layer to those statements of the backward that recompute statements of this layer.
+    """Return, by layer, the statements of the backward that recompute statements of this layer.
 
     Statements outside of layers are listed under their module instead.
     """

@@ -1,4 +1,4 @@
-"""`worth`: predict how each option that is not chosen would change the plan's peak, saved bytes and step time."""
+"""`worth`: predict how each other option would change the plan's peak memory, saved bytes and step time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Gain:
         Whether `peak_bytes` and `saved_bytes` were computed on the joint trace, without a plan. The bytes of the plan
         may then differ.
     why : str
-        The reason why the peak does not change, and the values that are alive at the peak; empty if the peak changes.
+        The reason why the peak memory does not change, and the values that are alive at the peak; empty if the peak
+        memory changes.
     """
 
     choices: Mapping[str, str]
@@ -132,7 +133,7 @@ class Worth:
         return f"effect of one further choice, sorted by peak; steps by {self.machine.name}'s rates\n{ranked!r}"
 
     def ranked(self, most: int = 10) -> Gains:
-        """Return the best single choices, sorted by peak, then by saved bytes, then by time.
+        """Return the best single choices, sorted by peak memory, then by saved bytes, then by step time.
 
         In very large programs, only the choices for the largest storages are evaluated.
 
@@ -270,7 +271,7 @@ class Worth:
         return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
-        """Describe why choices do not change the peak, with the statement at the peak and the values alive there."""
+        """Describe why choices do not change the peak memory, with the statement and the live values at the peak."""
         where, held, largest = self._peak
         values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
         alive = sorted(values & held)
@@ -279,7 +280,7 @@ class Worth:
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _reason(self, choices: Mapping[str, str], saved_bytes: int) -> str:
-        """Return only the reason why choices do not change the peak, in one or two sentences."""
+        """Return only the reason why choices do not change the peak memory, in one or two sentences."""
         where, held, largest = self._peak
         values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()
         if not values:

@@ -90,7 +90,7 @@ class Cut:
 
 
 class Cuts(tuple[Cut, ...]):
-    """Table of the plans on the Pareto front of compilations, peak, saved bytes and step time.
+    """Table of the plans on the Pareto front of compilations, peak memory, saved bytes and step time.
 
     One plan beats another if it is better in one of these figures and at least as good in the others. The front has the
     plans that are not beaten.
@@ -152,8 +152,8 @@ class Cuts(tuple[Cut, ...]):
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table's cells, one row for each plan in `every`.
 
-        The first row has the figures of `stock`. The peak, saved bytes and step of the other rows are differences from
-        the first row.
+        The first row has the figures of `stock`. The peak memory, saved bytes and step time of the other rows are
+        differences from the first row.
         """
         stock = self.stock
 
@@ -185,9 +185,9 @@ def time_difference(duration: float, stock_duration: float) -> str:
 def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
     """Return the choices of those rows of a table that a fit tries.
 
-    Rows are taken by turns: the fastest, the one with the lowest peak, the second fastest, and so on. If `most` is a
-    number, only rows with at most `most` compilations are taken. If it is None, only rows with a faster step or a lower
-    peak than `cuts.stock` are taken.
+    Rows are taken by turns: the row with the shortest step time, the row with the lowest peak memory, the row with the
+    second shortest step time, and so on. If `most` is a number, only rows with at most `most` compilations are taken.
+    If it is None, only rows with a shorter step time or a lower peak memory than `cuts.stock` are taken.
     """
     stock = cuts.stock
     good = [

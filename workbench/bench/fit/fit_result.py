@@ -47,8 +47,8 @@ class UnsavedStorage:
     seconds : float
         Time to recompute this storage, or to offload and reload it without overlap.
     peak_bytes : int
-        Rise of the peak if this storage were saved and all other choices stayed. Zero if saving this storage alone does
-        not raise the peak.
+        Rise of the peak memory if this storage were saved and all other choices stayed. Zero if saving this storage
+        alone does not raise the peak memory.
     saves_s : float
         Decrease of the step time if this storage were saved and all other choices stayed.
     """
@@ -80,7 +80,7 @@ class NextChoice:
     ----------
     id, option, source : str
     peak_bytes : int
-        Change of the peak, computed on the joint trace.
+        Change of the peak memory, computed on the joint trace.
     step_s : float
         Change of the step time, computed on the joint trace.
     """
@@ -96,7 +96,7 @@ class NextChoice:
 
     @property
     def label(self) -> str:
-        """Effect of the choice on the peak, in words."""
+        """Effect of the choice on the peak memory, in words."""
         if not self.peak_bytes:
             return "Keep the peak"
         size = human_bytes(abs(self.peak_bytes))
@@ -117,7 +117,7 @@ class Fit:
     ----------
     limit_bytes, peak_bytes, saved_bytes : int
     before_peak_bytes : int
-        Peak before the fit.
+        Peak memory before the fit.
     choices : mapping of str to str
         Choices made by the fit, in addition to the choices made by hand.
     why : tuple of UnsavedStorage
@@ -129,27 +129,27 @@ class Fit:
     machine : str
         Name of the machine model for the times.
     binding : str
-        The line of the user's code at which the peak occurs after the fit; empty if unknown.
+        The line of the user's code at which memory is at its peak after the fit; empty if unknown.
     held : tuple of str
         The largest values alive at this peak, except parameters and inputs. Each text contains the value's source line.
     looser, tighter : NextChoice or None
-        The best single change that raises the peak, and the best single change that lowers it. `looser` saves the
-        storage that gains the most time per byte of the peak. `tighter` recomputes or offloads the storage that costs
-        the least time per byte of the peak.
+        The best single change that raises the peak memory, and the best single change that lowers it. `looser` saves
+        the storage that gains the most time per byte of peak memory. `tighter` recomputes or offloads the storage that
+        costs the least time per byte of peak memory.
     using : tuple of str
         Kinds of choices that the fit could use.
     beside : mapping of str to str
         The entries of `choices` that do not concern storages: orders of statements, orders of collectives, and cuts
         between fusions.
     beside_peak_bytes : int
-        Rise of the peak if the choices in `beside` were undone.
+        Rise of the peak memory if the choices in `beside` were undone.
     before_waiting_s, waiting_s : float
         Simulated seconds of a step in which compute waits for collectives or for the host: before the fit, and after
         it. Zero for a program without collectives.
     before_compilations, compilations : int
         Number of fusions to compile, before and after the fit.
     limits_reserved : bool
-        Whether `limit_bytes` limits the predicted reserved memory, instead of the peak.
+        Whether `limit_bytes` limits the predicted reserved memory, instead of the peak memory.
     before_reserved_bytes, reserved_bytes : int, optional
         Memory that PyTorch's allocator is predicted to reserve, before and after the fit; None on a CPU.
     """
@@ -189,7 +189,7 @@ class Fit:
 
     @property
     def s_per_gib(self) -> float:
-        """Seconds that a step takes longer if the peak is lowered by one GiB, from the slope of `bound`."""
+        """Seconds that a step takes longer if peak memory is lowered by one GiB, from the slope of `bound`."""
         return self.bound.s_per_byte * 2**30
 
     def to_json(self) -> dict[str, Any]:
@@ -243,7 +243,7 @@ class Fit:
 
     @property
     def _price_text(self) -> str:
-        """Describe how much time a lower peak costs."""
+        """Describe how much time a lower peak memory costs."""
         if self.s_per_gib <= 0:
             return ""
         unit, size = next(

@@ -1,7 +1,7 @@
 """`fit`: find choices that meet a limit. `FitterWithCuts` runs a `Fitter` for each of a few sets of cuts.
 
-A cut is the set of values that one fusion passes to another. A result is a `PresetPlan`: options of storages, and
-choices of orders and cuts, with the figures of their plan.
+A cut is the set of values that one fusion passes to another. A limit is a limit on peak memory. A result is a
+`PresetPlan`: options of storages, and choices of orders and cuts, with the figures of their plan.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class FitterWithCuts:
         return fitter.plan(own)
 
     def bound(self, point: PresetPlan, limit_bytes: int) -> Bound:
-        """Return a lower bound on the step time of every plan with the result's cuts and a peak within the limit."""
+        """Return a lower bound on the step time of every plan with the result's cuts within the limit."""
         fitter, _ = self._split_result(point)
         return self._bound(fitter, limit_bytes)
 
@@ -181,7 +181,7 @@ class FitterWithCuts:
         )
 
     def lowest_peak(self) -> tuple[PresetPlan, Plan]:
-        """Search for the lowest peak, at any step time. Return the best result found, and its plan."""
+        """Search for the lowest peak memory, at any step time. Return the best result found, and its plan."""
         lowest = min(
             (self._from_stock(fitter, fitter.lowest_peak()[0]) for fitter in self._all_fitters()),
             key=lambda found: (found.planned_bytes, found.whole_s),
@@ -194,15 +194,15 @@ class FitterWithCuts:
         Raises
         ------
         PlanError
-            If no computed plan is within the limit. The message names the least peak.
+            If no computed plan is within the limit. The message names the least peak memory.
         """
         first, best = self._fitter(0), None
 
         def hoped_s(fitter: Fitter) -> float:
             return self._lead_s(fitter) + fitter.chooser.hoped_s(limit_bytes)
 
-        # Start with the fitter that has the least estimated time. Skip a fitter whose lower bound is not below the time
-        # of the best result so far. With `below_s`, a fitter ends as soon as it cannot find a faster result.
+        # Start with the fitter that has the least estimated step time. Skip a fitter whose lower bound is not below the
+        # time of the best result so far. With `below_s`, a fitter ends as soon as it cannot find a faster result.
         for fitter in sorted(self._all_fitters(), key=hoped_s):
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
@@ -215,7 +215,7 @@ class FitterWithCuts:
         return best, self.plan(best)
 
     def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
-        """Search for the lowest peak with a step time of at most `step_s`. Return the best result found, and its plan.
+        """Search for the lowest peak memory with a step time of at most `step_s`. Return the best result, and its plan.
 
         Raises
         ------
@@ -247,7 +247,7 @@ class FitterWithCuts:
     def fastest_all_saved(self) -> tuple[PresetPlan, Plan]:
         """Search for the fastest result within the maximum number of compilations. Return it, and its plan.
 
-        The peak is not limited, so only plans that save every storage are computed.
+        Peak memory is not limited, so only plans that save every storage are computed.
 
         Raises
         ------
@@ -327,9 +327,10 @@ def fit(
     machine : Machine
         Machine model for the step time.
     peak : int or str, optional
-        Limit of the peak: a size, such as ``"4 GiB"``, or a share of the stock peak, such as ``"70%"``.
+        Limit on peak memory: a size, such as ``"4 GiB"``, or a share of the stock plan's peak memory, such as
+        ``"70%"``.
     step_s : float, optional
-        Limit of the step time, instead of a peak.
+        Limit on the step time, instead of peak memory.
     using : sequence of str
         As in `Fitter`.
     compilations : int, optional
@@ -375,7 +376,7 @@ def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
     """Return the fastest result within a limit of reserved memory, with offloading and without it.
 
     A storage that is reloaded from the host gets a block of the stream that copies. No other storage uses this block.
-    Offloading may therefore raise the reserved memory although it lowers the peak.
+    Offloading may therefore raise the reserved memory although it lowers the peak memory.
     """
     tried = [among, *([among.without_offloading()] if {RECOMPUTE, OFFLOAD} <= {*among.using} else [])]
     found: list[tuple[PresetPlan, Plan, FitterWithCuts]] = []

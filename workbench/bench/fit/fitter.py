@@ -1,6 +1,7 @@
-"""`Fitter`: find the options of storages and the orders with the least step time within a limit of the peak.
+"""`Fitter`: find the options of storages and the orders with the least step time within a limit on peak memory.
 
-An option is to save, recompute or offload a storage. Orders are the order of statements and that of collectives.
+An option is to save, recompute or offload a storage. Orders are the order of statements and the order of collectives. A
+limit is a limit on peak memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _TRIES = 8
 _TRIES_BESIDE = 4
 """Maximum number of plans that are computed to find options of storages for one limit and one order."""
 _PLANNED_BESIDE = 4_000
-"""Maximum total of statements in the plans that are computed to lower the peak under one order.
+"""Maximum total of statements in the plans that are computed to lower the peak memory under one order.
 
 At least `_TRIES_BESIDE` plans are computed even if they have more statements.
 """
@@ -87,8 +88,8 @@ class Fitter:
     compilations : int, optional
         Maximum number of compilations of a plan.
     reserved : bool
-        Whether limits are for the predicted reserved memory of a plan, instead of its peak. `PresetPlan.planned_bytes`
-        is then the reserved memory.
+        Whether limits are for the predicted reserved memory of a plan, instead of its peak memory.
+        `PresetPlan.planned_bytes` is then the reserved memory.
 
     Raises
     ------
@@ -300,7 +301,7 @@ class Fitter:
 
     @paused_gc()
     def lowest_peak(self) -> tuple[PresetPlan, Plan]:
-        """Search for the lowest peak, at any step time. Return the best point found, and its plan."""
+        """Search for the lowest peak memory, at any step time. Return the best point found, and its plan."""
         if self._least is None:
             self._least = self.chooser.least()
             self.plan(self._least)
@@ -325,7 +326,7 @@ class Fitter:
         """Compute the plan of a point under an order of statements, and return the point with this order.
 
         If the fit may move collectives, compute a plan for each preset order of collectives. Return the point with the
-        lowest peak.
+        lowest peak memory.
         """
         key = _key(point.options, order)
         if key not in self._found:
@@ -362,7 +363,7 @@ class Fitter:
                     break
 
     def _lower_peak(self, order: Mapping[str, str]) -> None:
-        """Search for a lower peak under an order: recompute or offload one further storage at a time.
+        """Search for a lower peak memory under an order: recompute or offload one further storage at a time.
 
         Storages that free bytes at the peak are tried first.
         """
@@ -422,7 +423,7 @@ class Fitter:
         Raises
         ------
         Unmet
-            If no computed plan is within the limit. The message names the least peak.
+            If no computed plan is within the limit. The message names the least peak memory.
         """
         found = self.find(limit_bytes)
         if found is None:
@@ -441,7 +442,7 @@ class Fitter:
         ----------
         limit_bytes : int
         hard : bool
-            Whether to search for the least peak if the first search finds no point.
+            Whether to search for the least peak memory if the first search finds no point.
         below_s : float
             The caller needs only points that add fewer seconds; see `Chooser.fit`.
         """
@@ -461,8 +462,8 @@ class Fitter:
             over_bytes = self._limited_bytes(self.plan(point)) - limit_bytes
             if over_bytes <= 0:
                 break
-            # The plan's peak is a little higher than the peak that the chooser has computed. Lower the limit by the
-            # difference.
+            # The plan's peak memory is a little higher than the peak memory that the chooser has computed. Lower the
+            # limit by the difference.
             aim -= over_bytes
         self._try_orders(limit_bytes)
         found = self.fastest_planned(limit_bytes) or self._fastest_uniform(limit_bytes)
@@ -494,7 +495,7 @@ class Fitter:
 
     @paused_gc()
     def fit_time(self, step_s: float) -> tuple[PresetPlan, Plan]:
-        """Search for the lowest peak with a step time of at most `step_s`. Return the best point found, and its plan.
+        """Search for the lowest peak memory with a step time of at most `step_s`. Return the best point, and its plan.
 
         Raises
         ------
@@ -597,7 +598,7 @@ class Fitter:
         )
 
     def _best_to_save(self, point: OptionCost) -> NextChoice | None:
-        """Find the storage that gains the most time per byte of the peak if it is saved, too.
+        """Find the storage that gains the most time per byte of peak memory if it is saved, too.
 
         If statements are fused, a plan is computed to check the gain. Return None if no storage gains time.
         """
@@ -611,7 +612,7 @@ class Fitter:
         return None
 
     def _best_to_release(self, point: OptionCost) -> NextChoice | None:
-        """Find the storage that costs the least time per byte of the peak if it is recomputed or offloaded, too."""
+        """Find the storage that costs the least time per byte of peak memory if it is recomputed or offloaded, too."""
         at = int(np.argmax(self._predict_memory(point.options).peaks))
         steps = [self._step(point, *tried) for tried in self.chooser.helpful_choices(point, at)[:_TIGHTER]]
         lower = [step for step in steps if step.peak_bytes < 0]
@@ -619,7 +620,7 @@ class Fitter:
 
 
 def peak_of(plan: Plan) -> int:
-    """Return the predicted peak of a plan."""
+    """Return the predicted peak memory of a plan."""
     return plan.peak_bytes
 
 

@@ -42,7 +42,7 @@ def largest_at_peak(plan: Plan) -> Iterator[str]:
 
 
 def peak_line(plan: Plan) -> str:
-    """Return the line of the user's code at which the peak occurs; empty if unknown."""
+    """Return the line of the user's code at which memory is at its peak; empty if unknown."""
     graph, at = plan.graph, plan.timeline.peak_statement
     origin = int(graph.statements.origin[at]) if 0 <= at < len(graph.statements) else -1
     if origin < 0 or not graph.origins[origin].line:
@@ -52,7 +52,7 @@ def peak_line(plan: Plan) -> str:
 
 
 def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> Unmet:
-    """Return the error that the step of every plan takes longer than `step_s`."""
+    """Return the error for the case that the step of every plan takes longer than `step_s`."""
     message = (
         f"no plan of {bench.program.name} has a step of {human_seconds(step_s)} or less by the rates of "
         f"{machine.name}; if everything is saved, a step takes {human_seconds(saved_s)}"
@@ -63,10 +63,10 @@ def step_too_short(bench: Workbench, step_s: float, saved_s: float, machine: Mac
 def peak_too_low(
     bench: Workbench, limit_bytes: int, stock: Plan, least: Plan, using: Sequence[str], *, reserved: bool = False
 ) -> Unmet:
-    """Return the error that every plan's peak is above the limit.
+    """Return the error for the case that every plan's peak memory is above the limit.
 
-    The message names the least peak that was found, and the values alive at this peak. With `reserved`, the limit is
-    about reserved memory.
+    The message names the least peak memory that was found, and the values alive at this peak. With `reserved`, the
+    limit is a limit on reserved memory.
     """
     known = [plan.reserved.reserved_bytes for plan in (stock, least) if reserved and plan.reserved is not None]
     least_bytes = min(known or (stock.peak_bytes, least.peak_bytes))
@@ -105,7 +105,7 @@ def _advise_more_means(bench: Workbench, stock: Plan, using: Sequence[str]) -> A
 
 
 def too_few_compilations(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:
-    """Return the error that every plan has too many fusions to compile. The message names the least number."""
+    """Return the error for the case that every plan compiles too many fusions. The message names the least number."""
     within = "" if limit_bytes is None else f" and a peak of {human_bytes(limit_bytes)} or less"
     message = f"no plan of {bench.program.name} with {compilations} compilations or less{within} was found"
     by_hand = any(id.startswith(("remat", "sharing.")) for id in bench.pinned)

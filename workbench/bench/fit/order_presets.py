@@ -26,7 +26,7 @@ class PresetPlan(OptionCost):
         Choices for sites other than storages: the order of statements, the order of collectives, and cuts between
         fusions.
     planned_bytes : int
-        Peak of the plan. It equals `peak_bytes` if nothing is fused and `beside` is empty.
+        Peak memory of the plan. It equals `peak_bytes` if nothing is fused and `beside` is empty.
     waiting_s : float
         Simulated seconds of a step in which compute is idle: it waits for collectives, or for the host to launch the
         next statement. Zero without collectives.
@@ -73,7 +73,7 @@ def may_move_waits(plan: Plan, using: Collection[str], pinned: Collection[str]) 
 def wait_orders(
     captured: Capture, choices: Mapping[str, str], machine: Machine
 ) -> Iterator[tuple[dict[str, str], int, float]]:
-    """For each preset order of collectives, yield its choices, the peak, and the time in which compute waits.
+    """For each preset order of collectives, yield its choices, the peak memory, and the time in which compute waits.
 
     The peak is in bytes, and the time in seconds of a simulated step. All other choices stay the same.
     """

@@ -1,4 +1,4 @@
-"""`Curve`: the least step time for each limit of the peak, from the peak without a fit to the least peak."""
+"""`Curve`: the least step time for each limit on peak memory, from the peak memory without a fit to the least one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CurvePoint:
     gap : float
         Difference between the step time and its lower bound, as a share of the step time.
     s_per_gib : float
-        Seconds that a step takes longer if the peak is lowered by one GiB.
+        Seconds that a step takes longer if peak memory is lowered by one GiB.
     choices : mapping of str to str
         Choices in addition to the pinned choices.
     recomputed, offloaded : int
@@ -88,7 +88,7 @@ class FractionalCurve:
     using : tuple of str
         The allowed kinds of choices.
     points : tuple of CurvePoint
-        Lowest peak first. A point with a higher peak always has a shorter step.
+        Lowest peak memory first. A point with a higher peak memory always has a shorter step time.
     """
 
     using: tuple[str, ...]
@@ -105,10 +105,10 @@ class FractionalCurve:
 
 
 class Curve(Background):
-    """The fastest plans for limits from the peak without a fit down to the least peak. `Workbench.curve` returns it.
+    """The fastest plans for several limits on peak memory. `Workbench.curve` returns it.
 
-    A thread computes the points. It begins with the highest and the lowest limit. Then it always takes the middle of
-    the widest gap between limits.
+    The limits are between the peak memory without a fit and the least peak memory. A thread computes the points. It
+    begins with the highest and the lowest limit. Then it always takes the middle of the widest gap between limits.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Curve(Background):
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """Points found so far on the last line, lowest peak first; see `FractionalCurve`."""
+        """Points found so far on the last line, lowest peak memory first; see `FractionalCurve`."""
         lines = self.lines
         return lines[-1].points if lines else ()
 
@@ -211,7 +211,7 @@ class Curve(Background):
             self._find(fitter, tried)
 
     def fit(self, peak: int | str) -> Fit:
-        """Find choices for a limit of the peak, and reuse the plans that the curve already has.
+        """Find choices for a limit on peak memory, and reuse the plans that the curve already has.
 
         The choices are not added to the bench; `Workbench.choose_found` does this.
 

@@ -1,4 +1,4 @@
-"""Checks of a fit's arguments: a peak, a step, points of a curve, and kinds of choices. PyTorch is not imported."""
+"""Check a fit's arguments (limits, points of a curve, kinds of choices) without an import of PyTorch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 def check_peak(peak: int | str) -> int | str:
-    """Check a peak and return it as it was given.
+    """Check a limit on peak memory, and return the limit as it was given.
 
     Raises
     ------
     ChoiceError
-        If `peak` is neither a size nor a share of the stock peak, or if it is not above zero.
+        If `peak` is neither a size nor a share of the stock plan's peak memory, or if it is not above zero.
     """
     if _percent(peak) is None:
         size_bytes(peak)
@@ -36,14 +36,14 @@ def check_peak(peak: int | str) -> int | str:
 
 
 def peak_bytes(peak: int | str, stock_bytes: Callable[[], int]) -> int:
-    """Convert a peak to bytes.
+    """Convert a limit on peak memory to bytes.
 
     Parameters
     ----------
     peak : int or str
         A size, or a share of the stock peak such as ``80%``.
     stock_bytes : callable
-        Returns the stock peak; called only for a share.
+        Returns the stock plan's peak memory; called only for a share.
 
     Raises
     ------

@@ -360,7 +360,7 @@ class PartsBench(Workbench):
         Returns
         -------
         PlanDiff
-            Sums over the parts; for `peak_bytes`, the change of the largest peak among the parts.
+            Sums over the parts; for `peak_bytes`, the change of the largest peak memory among the parts.
         """
         by_part = self._choices_by_part(choices)
         before = self.largest_peak_bytes
@@ -392,7 +392,7 @@ class PartsBench(Workbench):
 
     @property
     def largest_peak_bytes(self) -> int:
-        """The largest predicted peak of a single part, without the memory of other parts."""
+        """The largest predicted peak memory of a single part, without the memory of other parts."""
         return max((part.plan.peak_bytes for part in self.benches), default=0)
 
     @property

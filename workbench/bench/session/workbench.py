@@ -398,7 +398,7 @@ class Workbench:
         return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
 
     def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
-        """Return a table of alternative cuts, with compilations, peak, saved bytes and step time. No choice changes.
+        """Return a table of alternative cuts: compilations, peak memory, saved bytes and step time. No choice changes.
 
         A cut is the set of values that fusions pass to one another; a fusion recomputes all other values that it
         needs. Each alternative recomputes values that are now passed, or saves values that are now recomputed, in the
@@ -452,7 +452,7 @@ class Workbench:
         Returns
         -------
         Search
-            ``choices``, which can be passed to `choose`, and a lower bound on the step.
+            ``choices``, which can be passed to `choose`, and a lower bound on the step time.
 
         Raises
         ------
@@ -483,22 +483,22 @@ class Workbench:
         using: Sequence[str] | None = None,
         machine: str | Machine | None = None,
     ) -> Fit:
-        """Choose options that give the least step time under a peak, or the least peak within a step time.
+        """Choose options for the least step time within a peak memory, or for the least peak memory within a step time.
 
         Choices made by hand do not change; choices of an earlier `fit` are replaced. One `undo` reverts the fit.
 
         Parameters
         ----------
         peak, peak_bytes : int or str, optional
-            Limit of the peak: bytes, or a text such as ``'24 GiB'`` or ``'80%'`` (a share of the stock peak). The peak
-            includes parameters and inputs.
+            Limit on peak memory: bytes, or a text such as ``'24 GiB'`` or ``'80%'`` (a share of the stock plan's peak
+            memory). The peak memory includes parameters and inputs.
         step_s : float, optional
-            Limit of the step time in seconds, instead of a peak.
+            Limit on the step time in seconds, instead of peak memory.
         compilations : int, optional
-            Maximum number of fusions to compile. This limit can be combined with a peak or a step time, or can be the
-            only limit. With this argument, identical fusions are compiled once, and ``cuts`` is used.
+            Maximum number of fusions to compile. This limit can be combined with a limit on peak memory or step time,
+            or can be the only limit. With this argument, identical fusions are compiled once, and ``cuts`` is used.
         reserved : bool
-            Whether the peak limits the memory that PyTorch's allocator is predicted to reserve on a GPU, instead of the
+            Whether `peak` limits the memory that PyTorch's allocator is predicted to reserve on a GPU, instead of the
             allocated bytes. A share is then a share of the stock plan's reserved memory.
         using : sequence of str, optional
             Kinds of choices that `fit` may make: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of
@@ -530,12 +530,12 @@ class Workbench:
         each: bool = False,
         machine: str | Machine | None = None,
     ) -> Curve:
-        """Compute step time against peak in the background, with a fit for each of several peaks. No choice changes.
+        """Compute step time against peak memory in the background, with a fit for each limit. No choice changes.
 
         Parameters
         ----------
         points : int, optional
-            Number of peak limits.
+            Number of limits on peak memory.
         using : sequence of str, optional
             As for `fit`.
         each : bool

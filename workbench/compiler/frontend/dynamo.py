@@ -476,7 +476,7 @@ def prepare_graph(
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
-    """Map the `id` of each tensor of a program to the tensor's name in traces of Thunder's interpreter."""
+    """Return, by `id`, the name of each tensor of a program in traces of Thunder's interpreter."""
     names: dict[int, str] = {}
     if isinstance(program, torch.nn.Module):
         for table in (program.named_parameters(), program.named_buffers()):

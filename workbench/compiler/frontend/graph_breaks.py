@@ -523,7 +523,7 @@ def source_of(graph: fx.GraphModule) -> str:
 
 
 def _number_pieces(graph: fx.GraphModule, refusals: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
-    """Map each operator of a graph to the number of its piece.
+    """Return, for each operator of a graph, the number of the piece that contains the operator.
 
     If an operator writes into a result of a different piece, the graph cannot be cut and is one piece.
     """

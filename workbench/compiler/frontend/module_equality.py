@@ -139,7 +139,7 @@ def _pattern(objects: Iterable[Any]) -> list[int]:
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Map paths to parameters and buffers of a module. A tensor with several paths appears under each path."""
+    """Return the parameters and buffers of a module, by path. A tensor with several paths appears under each path."""
     return {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),

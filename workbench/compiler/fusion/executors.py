@@ -601,7 +601,8 @@ def _nvfuser_executor() -> Any:
             return control.regions.get_or_make(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
 
         def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
-            # Later copies of the statement share the structure, and so do fusions that differ only in names.
+            # Later copies of the statement share the structure. Fusions that differ only in names also share one
+            # structure.
             structure = getattr(region, "structure", None)
             if structure is None:
                 structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)

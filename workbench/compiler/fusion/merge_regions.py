@@ -6,11 +6,11 @@ statement and a region after it read the same value, both read it from memory. T
 region makes a value that the other region reads, or if both regions read the same value. The merged region takes the
 position of one of the two regions. The new order preserves all dependencies between statements.
 
-A merge must not raise the peak. No statement between the two regions may have more bytes alive than before the merge.
-While the merged region runs, at most as many bytes may be alive as at the peak of the trace. These counts include only
-values that go through memory after the cuts between fusions. Values that stay inside a region, or are recomputed in a
-region, take no memory. The merged regions may get other cuts, so the peak may rise in spite of these rules. Therefore
-tests compare the peak with the peak of separate regions.
+A merge must not raise the peak memory. No statement between the two regions may have more bytes alive than before the
+merge. While the merged region runs, at most as many bytes may be alive as at the peak of the trace. These counts
+include only values that go through memory after the cuts between fusions. Values that stay inside a region, or are
+recomputed in a region, take no memory. The merged regions may get other cuts, so the peak memory may rise in spite of
+these rules. Therefore, tests compare the peak memory with and without merged regions.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _RegionGroups:
         )
 
     def join(self, first: _RegionGroup, second: _RegionGroup) -> bool:
-        """Merge two regions if the order stays valid and the peak does not rise. Return whether they were merged."""
+        """Merge two regions if the order stays valid and peak memory does not rise. Return whether they were merged."""
         between = [one for one in self.order[first.place + 1 : second.place] if one is not None]
         if any(one.fixed for one in between):
             return False
@@ -133,7 +133,7 @@ class _RegionGroups:
     def _merge_if_it_fits(
         self, first: _RegionGroup, second: _RegionGroup, between: list[_RegionGroup], target: _RegionGroup
     ) -> bool:
-        """Merge two regions at `target` if the bytes alive stay within the limits. Return whether they were merged."""
+        """Merge two regions at `target` if the rules on bytes alive allow it. Return whether they were merged."""
         both = {first, second}
         place = target.place
         change = dict.fromkeys((*between, target), 0)

@@ -182,7 +182,7 @@ class _FlatFusion:
 
     @functools.cached_property
     def order(self) -> dict[str, int]:
-        """Map each name to a number, in order of first appearance."""
+        """Return a number for each name, in order of first appearance."""
         names = dict.fromkeys(chain.from_iterable(member.names for member in self.members))
         return {name: i for i, name in enumerate(names)}
 
@@ -532,7 +532,7 @@ def _undefined_names(trace: TraceCtx) -> set[str]:
 
 
 def _readers(trace: TraceCtx) -> dict[str, list[int]]:
-    """Map each name to the positions of the statements that read it."""
+    """Return, for each name, the positions of the statements that read the value of this name."""
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, bsym in enumerate(trace.bound_symbols):
         if bsym.sym.id not in _READS_NOTHING:

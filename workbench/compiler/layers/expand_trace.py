@@ -1,9 +1,9 @@
 """Expand a trace that was made from a reduced program: add the statements of the layers that were left out.
 
 The place of the missing layers is the gap. This module compares the two layers next to the gap in Thunder's trace,
-statement by statement. Each pair of statements must read corresponding values of their own layer, of the layer before
-and of the layer after. All other values that the two statements read must be the same. If the two layers pass this
-comparison, the missing layers have the same statements, too. This module adds these statements with the names that
+statement by statement. Each pair of statements must read corresponding values of their own layer, of the previous
+layer, and of the next layer. All other values that the two statements read must be the same. If the two layers pass
+this comparison, the missing layers have the same statements, too. This module adds these statements with the names that
 Thunder would make. Thunder numbers names in the order in which it makes them. Therefore the numbers of corresponding
 names in two neighboring layers differ by the count of numbers that a layer uses.
 """
@@ -82,7 +82,7 @@ class TraceExpander:
         }
 
     def _pairs_of(self, layer: int) -> dict[str, str]:
-        """Map the names of results and private arguments of the layer before the gap to the names in `layer`."""
+        """Return the names of values in `layer`, by the corresponding names in the layer before the gap."""
         run = self._run
         pairs = dict(zip(run.private[self._here], run.private[layer], strict=True))
         for one, other in zip(run.layers[self._here], run.layers[layer], strict=True):
@@ -365,7 +365,7 @@ def _only_one(error: KeyError) -> str:
 
 
 def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
-    """Map the name of each value to the index of the layer that makes the value, or to -1."""
+    """Return, by name of a value, the index of the layer that makes the value; -1 if no layer makes it."""
     home: dict[str, int] = {}
     for part, bsym in zip(parts, trace.bound_symbols, strict=True):
         if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:

@@ -175,7 +175,7 @@ class LayerPartition:
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
-    """Map the name of each value to the `identity` of the statements that read the value. The return does not count."""
+    """Return, by name of a value, the `identity` of the statements that read it. The return does not count."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for bsym in program.bound_symbols:
         if bsym.sym.id is not PrimIDs.RETURN:
@@ -290,7 +290,7 @@ def _private_arguments(
     home: Mapping[str, tuple[int, int]],
     readers: Mapping[str, list[int]],
 ) -> dict[str, str]:
-    """Map each argument that only `layer` reads to the corresponding argument that only `next_layer` reads.
+    """Return the arguments that only `next_layer` reads, by the corresponding arguments that only `layer` reads.
 
     Raises
     ------

@@ -216,7 +216,7 @@ class Aliases:
 
     @functools.cached_property
     def _reads(self) -> dict[fx.Node, list[tuple[fx.Node, fx.Node]]]:
-        """Map each owner of memory to its reads, in order: pairs of a node and the name that the node reads."""
+        """The reads of memory, by owner of the memory, in order: pairs of a node and the name that the node reads."""
         owners: dict[fx.Node, fx.Node] = {}
         found: dict[fx.Node, list[tuple[fx.Node, fx.Node]]] = {}
         for node in self._graph.nodes:
@@ -228,7 +228,7 @@ class Aliases:
 
     @functools.cached_property
     def _names_by_memory(self) -> dict[int, list[fx.Node]]:
-        """Map the id of each storage to the nodes whose results are in the storage."""
+        """The nodes whose results are in a storage, by the storage's id."""
         found: dict[int, list[fx.Node]] = {}
         for node in self._graph.nodes:
             memory = _memory(node)
@@ -238,7 +238,7 @@ class Aliases:
 
     @functools.cached_property
     def unread_writes(self) -> dict[fx.Node, fx.Node]:
-        """Map each node that writes without effect to the node that it overwrites.
+        """The nodes that write without effect, each with the node that it overwrites.
 
         The write goes to memory that the program allocates, and no later node reads this memory. Thunder moves such a
         write into the backward. If the program has no backward, Thunder creates a backward for the write.

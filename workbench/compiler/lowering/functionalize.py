@@ -190,7 +190,7 @@ class _MemoryUses:
         return name
 
     def groups(self) -> dict[str, set[str]]:
-        """Map the root of each group to the names that may share its memory."""
+        """Return, for the root of each group, the names that may share the root's memory."""
         found: dict[str, set[str]] = {}
         for name in self.made:
             found.setdefault(self.find(name), set()).add(name)

@@ -113,7 +113,7 @@ def _graph(context: LeverContext, trace: TraceCtx, bsyms: list[BoundSymbol]) -> 
 
 
 def _composites(program: Iterable[BoundSymbol], joint: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
-    """Map the `id` of each composite of the program to the operators that replace it in the joint trace.
+    """Return, by `id` of a composite of the program, the operators that replace the composite in the joint trace.
 
     The inputs and outputs of these operators are renamed to the names of the composite's inputs and outputs.
     """

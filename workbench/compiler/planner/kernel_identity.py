@@ -1,4 +1,4 @@
-"""List the kernels of a compiled program. If unmodified Thunder runs the same kernels, every bit must be equal."""
+"""List the kernels of a compiled program. If unmodified Thunder runs the same kernels, results are bitwise equal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
     """Return the kernels of the last call of a function that ``thunder.jit`` has made, for all parts of a program.
 
     An operator that Thunder does not know runs uncompiled in PyTorch. It is listed under a key of its own, because
-    unmodified Thunder compiles such operators with Inductor. Therefore the bits of the results may differ.
+    unmodified Thunder compiles such operators with Inductor. Therefore, the results may not be bitwise equal.
     """
     compiled = getattr(jitted, "_workbench_jitted", (jitted,))
     last = [traces for each in compiled for traces in (last_traces(each), last_backward_traces(each))]

@@ -68,8 +68,8 @@ class Plan:
     graph : Graph
         Graph of the execution traces, forward before backward.
     peak_bytes, baseline_bytes : int
-        Predicted peak of the step, and the bytes of parameters, buffers and inputs. The peak includes these bytes,
-        because parameters, buffers and inputs are alive during the complete step.
+        Predicted peak memory of the step, and the bytes of parameters, buffers and inputs. The peak memory includes
+        these bytes, because parameters, buffers and inputs are alive during the complete step.
     saved_bytes, saved_tensors : int
         Bytes held for the backward, and the number of tensors in Thunder's list of saved tensors. `saved_bytes` counts
         each storage once, and does not count arguments, which are alive anyway. `saved_tensors` also counts the
@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Predicted peak of the step, including arguments."""
+        """Predicted peak memory of the step, including arguments."""
         return int(self.timeline.peak_bytes)
 
     @property
@@ -226,7 +226,7 @@ class Plan:
         return known.reorder(self.graph, self.rows) if known is not None else None
 
     def alive_at_peak(self) -> list[dict[str, Any]]:
-        """Return the values that are alive at the peak, largest first.
+        """Return the values that are alive at the predicted peak memory, largest first.
 
         Returns
         -------

@@ -186,7 +186,7 @@ class ValuePlace(NamedTuple):
 
 
 def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, ValuePlace]:
-    """Map the name of each value to the parts of its stable id.
+    """Return, by name of a value, the parts of the value's stable id.
 
     If a value has no origin, such as a gathered parameter, its id begins with the argument from which it is made.
     """

@@ -85,9 +85,9 @@ class Accuracy:
         Whether every bit of every tensor equals unmodified Thunder's; None if unmodified Thunder is not the reference.
     changed_kernels : tuple of str or None
         Names of the fusions and statements that run here and not in unmodified Thunder; None if they are not known. If
-        no kernel differs, every bit must be the same, except in tensors whose bits differ between two runs of
-        unmodified Thunder. If some kernel differs, errors up to
-        `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` are allowed.
+        no kernel differs, the tensors must be bitwise equal. Tensors that differ between two runs of unmodified Thunder
+        are exempt. If some kernel differs, errors up to `workbench.runs.measure.tensor_diff.RELATIVE_TOLERANCE` are
+        allowed.
     unstable : bool
         Whether an error against double precision exceeds the data type's tolerance. Such an error is allowed only if
         eager PyTorch's own error is similarly large.
@@ -124,9 +124,9 @@ class Accuracy:
 
     @property
     def words(self) -> str:
-        """Sentence for the user: whether the bits equal unmodified Thunder's.
+        """Sentence for the user that says whether the results are bitwise equal to unmodified Thunder's.
 
-        If the bits need not be equal, the sentence states the reason and the tolerance.
+        If bitwise equality is not required, the sentence states the reason and the tolerance.
         """
         if self.why and self.bitwise is None:
             return f"compared with {self.against}, as {self.why}{self._instability}"

@@ -156,8 +156,9 @@ class Peak:
 def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Peak:
     """Measure the memory of one step of a program that has already been stepped.
 
-    On a CPU, the peak is computed from the allocator's events and not from the size of the process, because only the
-    program's allocations count. On CUDA, the allocator reports the peak, and the timeline is computed from its events.
+    On a CPU, the peak memory is computed from the allocator's events and not from the size of the process, because only
+    the program's allocations count. On CUDA, the allocator reports the peak memory, and the timeline is computed from
+    the allocator's events.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Compare the results of two steps tensor by tensor: for equal bits, or for errors within a tolerance."""
+"""Compare the results of two steps tensor by tensor, either bitwise or within a tolerance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ share refers to the largest element, because an element whose terms cancel to al
 FLOOR = 0.1
 """Smallest size to which `RELATIVE_TOLERANCE` is applied, as a share of the largest element of all tensors of one kind.
 
-All gradients are of one kind, all outputs of another. The limit is needed because some gradients consist only of
+All gradients are of one kind, all outputs of another. This minimum is needed because some gradients consist only of
 rounding errors. Examples are the gradients of a bias before a normalization, and of a key's bias in attention.
 """
 
@@ -121,7 +121,7 @@ def compare_tensors(
 def tensors_with_other_bits(
     first: Mapping[str, RecordedTensor], second: Mapping[str, RecordedTensor]
 ) -> frozenset[str]:
-    """Return the names of tensors whose bits differ between two steps."""
+    """Return the names of the tensors that are not bitwise equal in two steps."""
     return frozenset(
         name
         for name in {*first, *second}

@@ -1,8 +1,8 @@
 """End a run's processes and delete its temporary files, in a separate program that a busy Jupyter kernel cannot delay.
 
-The work needs about a thousand accesses to ``/proc``. In a kernel with a busy cell, each access and each deletion of a
-file would wait some milliseconds for the interpreter's lock. A separate process has a lock of its own. This program
-starts in a thirtieth of a second, because it needs only the standard library.
+The work needs about a thousand accesses to ``/proc``. In a Jupyter kernel with a busy cell, each access and each
+deletion of a file would wait some milliseconds for the interpreter's lock. A separate process has a lock of its own.
+This program starts in a thirtieth of a second, because it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -91,6 +91,6 @@ def _reap(mark: str, scratch: Path, timeout_s: float) -> bool:
 
 
 if __name__ == "__main__":
-    # Ignore interrupts, because an interrupt of a kernel goes to the kernel's whole process group.
+    # Ignore interrupts, because an interrupt of a Jupyter kernel goes to the whole process group of that kernel.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(0 if _reap(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])) else 1)

@@ -243,10 +243,10 @@ class Record:
     def coverage(self) -> dict[str, float | None] | None:
         """Planned shares, from 0 to 1, of the ``step`` and of the ``peak`` of a program in parts.
 
-        The share of the step is the measured time in planned parts, divided by the step time. The share of the peak is
-        the predicted peak divided by the measured peak, because a prediction lacks the memory of opaque parts. The
-        property is None if the run did not time parts, for example because the program is one graph. The share of the
-        peak is None if the peak was not measured.
+        The share of the step is the time measured in planned parts, divided by the step time. The share of the peak is
+        the predicted peak memory divided by the measured peak memory, because a prediction lacks the memory of opaque
+        parts. The property is None if the run did not time parts, for example because the program is one graph. The
+        share of the peak is None if the peak memory was not measured.
         """
         times = self.part_times
         if times is None:

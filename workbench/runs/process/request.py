@@ -26,7 +26,9 @@ OUTPUT_BYTES = 1 << 18
 """Maximum number of bytes of a worker's output that are stored. If there are more, the last bytes are stored."""
 
 ALIVE_LISTED = 200
-"""Maximum number of values that are stored for a predicted or measured peak. The largest values are stored."""
+"""Maximum number of values that are stored, of all values that are alive at the predicted or measured peak memory. The
+largest values are stored.
+"""
 
 FORMAT_VERSION = 1
 """Version of a request's form. Increase it with each change that makes an older version misread a request."""
@@ -67,7 +69,8 @@ class RunOptions:
     clocks : bool
         Whether to time each statement.
     check_accuracy : bool
-        Whether to compare the results with unmodified Thunder, with eager and, if possible, with double precision.
+        Whether to compare the results with unmodified Thunder, with eager PyTorch and, if possible, with double
+        precision.
     memory_snapshot : bool
         Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.measure.memory_snapshot`.
     cuda_graph : bool
@@ -116,12 +119,12 @@ class RunRequest:
     created_s : float
         Seconds since the epoch.
     predicted_peak_bytes : int, optional
-        The plan's peak, for comparison with the measured peak.
+        The plan's predicted peak memory, for comparison with the measured peak memory.
     peak_bound_bytes : int, optional
-        Predicted peak of a program in parts. It is a lower bound, because it lacks the memory of opaque parts.
+        Predicted peak memory of a program in parts. It is a lower bound, because it lacks the memory of opaque parts.
     predicted_alive : list of dict
-        Values that are alive at the plan's peak, largest first, at most `ALIVE_LISTED`: ``bytes``, ``value``, and the
-        ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.
+        Values that are alive at the plan's predicted peak memory, largest first, at most `ALIVE_LISTED`: ``bytes``,
+        ``value``, and the ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.
     variants : dict of str to str, optional
         Variants whose steps are timed interleaved with the run's own steps. It maps a variant's name to the text of a
         config, or to None for unmodified Thunder.
