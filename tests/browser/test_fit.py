@@ -1,4 +1,4 @@
-"""Use the Fit tab in a real JupyterLab, in both themes: draw the curve, click a point, and state a peak."""
+"""Use the Fit tab in a real JupyterLab, in both themes: draw the curve, click a point, and state a peak memory."""
 
 from __future__ import annotations
 

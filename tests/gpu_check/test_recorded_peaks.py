@@ -1,4 +1,4 @@
-"""Recorded peaks of a GPU are compared with current predictions, which need no GPU."""
+"""Peak memory that was recorded on a GPU is compared with current predictions. Predictions need no GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(bool(why_no_nvfuser()), reason="nvFuser does not
 
 
 def recorded(part: str, step: str) -> int:
-    """Return the measured peak in bytes of one step of the recorded GPU check."""
+    """Return the measured peak memory in bytes of one step of the recorded GPU check."""
     steps: list[dict[str, Any]] = json.loads(RECORDED.read_text())["parts"][part]["steps"]
     return int(next(each for each in steps if each["step"] == step)["figures"]["measured_peak_bytes"])
 
@@ -38,7 +38,7 @@ def planned(program: str, choices: Mapping[str, str] | None = None, **settings: 
 
 
 def as_measured_then(bench: Workbench) -> int:
-    """Return the predicted peak in bytes, computed by the rules of the recorded measurement.
+    """Return the predicted peak memory in bytes, computed by the rules of the recorded measurement.
 
     The recorded runs counted arguments by the bytes of their elements. At a peak in the backward, they also counted one
     block for the loss and one block for its gradient.

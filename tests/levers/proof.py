@@ -31,7 +31,9 @@ type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
 
 SEED = 3
 FLOOR_BYTES = 1024
-"""Minimum tolerance of a measured peak. Kernels take extra memory: more than 1 % of the peak of a tiny program."""
+"""Minimum tolerance of measured peak memory. Kernels take extra memory: more than 1 % of the peak memory of a tiny
+program.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,12 +135,12 @@ def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = T
 
 
 def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes: int) -> None:
-    """Assert that a step's measured peak above its baseline equals the predicted peak, within 1 %.
+    """Assert that a step's measured peak memory above its baseline equals the prediction, within 1 %.
 
-    The measured peak may be higher for three reasons, each with its own limit. First, after the backward, autograd
-    copies gradients that share memory or are not contiguous. Second, autograd adds cotangents of inputs that the
-    program returns. Third, the peak may be at the start of the backward, before its first statement. The plan has no
-    figure for this moment, but `stepped_bytes` includes it.
+    The measured peak memory may be higher for three reasons, each with its own limit. First, after the backward,
+    autograd copies gradients that share memory or are not contiguous. Second, autograd adds cotangents of inputs that
+    the program returns. Third, the peak may be at the start of the backward, before its first statement. The plan has
+    no figure for this moment, but `stepped_bytes` includes it.
     """
     plan = bench.plan
     measured = memory_meter.measure_peak(run)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def branches(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Compute four wide values, then sum each. Summing each value at once would free it, and would lower the peak."""
+    """Compute four wide values, then sum each. Summing each value at once would lower the peak memory."""
     wide = [torch.outer(x * k, w) for k in (1.0, 2.0, 3.0, 4.0)]
     return torch.stack([torch.cos(one).sum() for one in wide]).sum()
 
@@ -230,7 +230,7 @@ def test_a_run_measures_the_predicted_peak(tmp_path: Path) -> None:
 
 
 def test_for_a_non_contiguous_input_the_executed_order_equals_the_planned_order() -> None:
-    """A matrix product copies a non-contiguous input. Because of this copy, another order has the least peak."""
+    """A matrix product copies a non-contiguous input. Because of this copy, another order has the least peak memory."""
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         mean = x.view(-1).mean(0, keepdim=True)

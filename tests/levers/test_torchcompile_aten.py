@@ -272,7 +272,7 @@ def test_saved_values_of_attention_can_be_recomputed() -> None:
 
 
 class Attending(torch.nn.Module):
-    """Attention of inputs so large that the workspace of the attention kernel is visible in the measured peak."""
+    """Attention of inputs so large that the workspace of the attention kernel is visible in measured peak memory."""
 
     def __init__(self) -> None:
         super().__init__()

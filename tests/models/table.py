@@ -35,7 +35,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 LIMIT_S = 120
 """Limit of a trial in CPU seconds. A trial that only waits is ended after ten times as many elapsed seconds."""
 _WITHIN = 0.01
-"""Largest allowed difference between the measured and the predicted peak, as a share."""
+"""Largest allowed difference between measured and predicted peak memory, as a share."""
 
 _COLUMNS = (
     "model",
@@ -132,7 +132,7 @@ def row_of_process(name: str, fusions: bool) -> dict[str, Any]:
 
 
 def is_right(found: dict[str, Any]) -> bool:
-    """Return whether the row of a model has no fault: accuracy, replay, training, and the predicted peak are right."""
+    """Return whether the row of a model has no fault: accuracy, replay, training, and peak memory are right."""
     if found["reason"] or not found["accurate"] or not found["replayed"] or found["trained"]:
         return False
     off = found["measured_bytes"] / found["predicted_bytes"] - 1

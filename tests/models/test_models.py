@@ -1,4 +1,4 @@
-"""Each model of the zoo can be opened, gives right results under choices, and has the predicted peak."""
+"""Each model of the zoo can be opened, gives right results under choices, and has the predicted peak memory."""
 
 from __future__ import annotations
 

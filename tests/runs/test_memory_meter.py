@@ -1,4 +1,4 @@
-"""The measured peak equals the count by hand, and allocations are attributed to statements."""
+"""The measured peak memory equals the count by hand, and allocations are attributed to statements."""
 
 from __future__ import annotations
 

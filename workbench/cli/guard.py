@@ -19,8 +19,8 @@ from workbench.cli.statuses import FAILED, INTERRUPTED, UNREAD
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_PRESS_S = 0.5
-"""Time within which two signals count as one press of Ctrl-C. The child gets two signals for a press: one from the
-terminal, which signals both processes, and one that the parent forwards.
+"""Time within which two signals count as one press of Ctrl-C. The child gets two signals for a press: the terminal
+signals both processes, and the parent forwards its own signal.
 """
 _PR_SET_PDEATHSIG = 1
 

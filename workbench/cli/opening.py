@@ -95,7 +95,7 @@ def parse_pairs(option: str, texts: list[str] | None, error: type[WorkbenchError
 
 
 def _split(pair: str) -> tuple[str, str, str]:
-    """Split ``ID=OPTION``, at the last ``=`` if the id has a colon, otherwise at the first ``=``.
+    """Split ``ID=OPTION`` at the last ``=`` if the id has a colon, and at the first ``=`` if it has none.
 
     An id with a colon is a place and may contain ``=``. An id without a colon is a setting, and its option may contain
     ``=``.

@@ -241,7 +241,7 @@ class Lever:
     only_with_backward: ClassVar[bool] = False
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings of the lever, each of which applies to the complete program."""
+        """Return the settings of the lever. Each setting applies to the complete program."""
         return ()
 
     def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:

@@ -376,7 +376,7 @@ class Copies(Lever):
 
 
 def _legal(option: str, illegal: Mapping[str, str]) -> str:
-    """Return `option`, which is `IN` or `OUT`, if it is legal. If it is illegal, return the other one."""
+    """Return `option`, which is `IN` or `OUT`, if it is legal. If it is illegal, return the other option."""
     return option if option not in illegal else IN if option == OUT else OUT
 
 

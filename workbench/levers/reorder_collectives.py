@@ -90,7 +90,7 @@ class Orders:
         return simulate(self.base.graph, known.cost, order, known.links), known.lower_bound_s
 
     def weigh(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
-        """Simulate a step under `choices`. Return the simulation, and the predicted peak in bytes."""
+        """Simulate a step under `choices`. Return the simulation, and the predicted peak memory in bytes."""
         rows = with_members(self.base.graph, self.in_order(self.orders(choices)))
         return self.simulate(choices, machine)[0], timeline(reorder_graph(self.base.graph, rows)).peak_bytes
 
@@ -199,7 +199,7 @@ FEW: Sequence[Mapping[str, str]] = [
 
 
 def weigh(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
-    """Simulate a step under `choices`. Return the simulation, and the predicted peak in bytes.
+    """Simulate a step under `choices`. Return the simulation, and the predicted peak memory in bytes.
 
     A plan is computed only if no plan under the other choices is cached: choices that only reorder collectives need no
     new plan.

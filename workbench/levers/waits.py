@@ -60,7 +60,7 @@ class Waits(Lever):
     }
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings, each of which applies to all collectives."""
+        """Return the settings. Each setting applies to all collectives."""
         return (
             Setting(
                 name="issue",

@@ -21,7 +21,7 @@ def test_if_all_blocks_are_small_the_allocator_has_allocated_the_predicted_peak(
     plan = opened(name, layers=layers).plan
     reserved = plan.reserved
     assert reserved is not None
-    # The allocator splits small blocks to the exact size, so its allocated bytes equal the plan's peak.
+    # The allocator splits small blocks to the exact size, so its allocated bytes equal the plan's peak memory.
     assert reserved.allocated_bytes == plan.peak_bytes
     assert reserved.reserved_bytes % (2 * MIB) == 0
     assert reserved.fragmented_bytes == reserved.reserved_bytes - reserved.allocated_bytes

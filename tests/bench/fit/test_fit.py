@@ -203,7 +203,7 @@ def test_each_of_many_budgets_keeps_the_promises_of_fit(tall: Workbench, using: 
     for limit in limits:
         fitter.fit_peak(limit)
     for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
-        # The peak may be more than 1 % below the limit only if the search made no faster plan within the limit.
+        # The peak memory may be more than 1 % below the limit only if the search made no faster plan within the limit.
         best = fitter.chooser.fastest_known(limit)
         assert best is not None
         assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
@@ -803,7 +803,7 @@ def test_the_command_reports_the_least_peak(invoke: Callable[..., tuple[int, str
     least = int(named[1])
     status, out = invoke(*MLP, "--peak", str(least), "--json")
     assert (status, json.loads(out)["peak_bytes"]) == (0, least)
-    # Choices made by hand stay, even if no plan with them meets the peak.
+    # Choices made by hand stay, even if no plan with them meets the limit on peak memory.
     status, out = invoke(*MLP, "--choose", "saved:blocks.0/gelu>add=recompute", "--peak", str(least))
     assert status == 1
     assert re.search(r"the least peak is \d+ KiB \(\d+ bytes\) \(keeping 1 choice made by hand\)", out)

@@ -63,7 +63,7 @@ def test_reserved_memory_of_the_plan_found_is_within_the_limit(seed: int) -> Non
 
 
 def test_a_limit_of_the_peak_limits_no_reserved_memory() -> None:
-    """Reserved memory may exceed the peak: an offloaded storage returns into the copy stream's own memory pool."""
+    """Reserved memory may exceed peak memory: an offloaded storage returns into the copy stream's own memory pool."""
     bench = opened(1)
     limit = reserved_bytes(bench) * 95 // 100
     within = bench.fit(limit)

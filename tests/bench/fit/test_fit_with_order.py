@@ -20,7 +20,7 @@ STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
 
 def early_and_wide(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Compute two wide values. In program order, both are alive at once; in another legal order, they are not."""
+    """Compute two wide values. In program order, both values are alive at once; in another order, they are not."""
     a, b = (x @ w).repeat(1, 3), (x * 2).repeat(1, 3)
     return a.sin().sum(1).tanh().sum() + b.cos().sum(1).exp().tanh().sum()
 

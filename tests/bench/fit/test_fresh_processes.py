@@ -31,7 +31,7 @@ print(json.dumps(found))
 
 
 def asked(shares: tuple[float, ...], seed: str) -> dict[str, list[Any]]:
-    """In a new process, fit a new bench to each share of the stock peak. Return the choices and figures by share."""
+    """In a new process, fit a new bench to each share of stock peak memory. Return choices and figures by share."""
     command = [sys.executable, "-c", ASK, json.dumps(shares)]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True, timeout=300

@@ -118,7 +118,7 @@ def test_a_call_under_no_grad_or_autocast_gives_the_results_of_eager_each_time(
 
 
 def told(bench: Workbench, choices: dict[str, str]) -> str:
-    """Make choices. If they are refused, return the message; otherwise return an empty string."""
+    """Make choices. Return the message if they are refused, and an empty string if they are accepted."""
     try:
         bench.choose(choices)
     except workbench.ChoiceError as error:

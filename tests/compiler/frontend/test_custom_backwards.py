@@ -116,7 +116,7 @@ def test_a_backward_may_write_its_own_tensors() -> None:
 
 
 def marked(*places: int, count: int = 2) -> type[torch.autograd.Function]:
-    """Return a `torch.autograd.Function` with `count` results. Those at `places` are marked as not differentiable."""
+    """Return a `torch.autograd.Function` with `count` results. Results at `places` are marked not differentiable."""
 
     class Marked(torch.autograd.Function):
         @staticmethod

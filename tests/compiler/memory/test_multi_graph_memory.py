@@ -62,7 +62,7 @@ def step() -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> int:
-    """Return the measured peak of a step under the current choices."""
+    """Return the measured peak memory of a step under the current choices."""
     program = build()
     stepper = accuracy.Stepper(program, (x,), {}, bench.config.jit(program))
     for _ in range(2):

@@ -34,7 +34,7 @@ def replicated() -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def programs() -> ModuleType:
-    """Import `on_ranks.py`, which defines the modules that ranks train, and the cases."""
+    """Import `on_ranks.py`. It defines the cases, and the modules that ranks train."""
     spec = importlib.util.spec_from_file_location("on_ranks", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules["on_ranks"] = module

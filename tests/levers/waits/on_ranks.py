@@ -58,7 +58,7 @@ class Normed(nn.Module):
 
 
 class Tied(nn.Module):
-    """Three linears, two of which share a weight, and a buffer that each call replaces by a new tensor."""
+    """Three linears and a buffer. Two linears share a weight. Each call replaces the buffer by a new tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,8 @@ def error(case: Case, rank: int) -> float:
 
 def main() -> None:
     """Run the cases on all ranks. For each case, each rank writes the result of `error`, or a traceback."""
-    # Import these once, before the ranks are forked. Otherwise each rank would import them in its first case.
+    # Import these once, before the ranks are forked. Without this import, each rank would import them in its first
+    # case.
     from tests.levers.waits import forked
     from workbench.compiler import api  # noqa: F401
 

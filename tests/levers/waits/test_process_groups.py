@@ -1,4 +1,4 @@
-"""Programs with several process groups. In the simulation, each group has its own communication stream."""
+"""In the simulation of a program with several process groups, each group has its own communication stream."""
 
 from __future__ import annotations
 

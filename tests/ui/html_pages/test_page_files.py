@@ -1,4 +1,4 @@
-"""A browser opens the HTML pages of a saved plan and of a comparison from disk."""
+"""A browser shows the HTML pages of a saved plan and of a comparison from disk, without a network."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_collectives_are_beside_the_columns_and_their_figures_are_not_cut():
     ends = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture.split("translate(0 ")[-1])]
     assert len(ends) == 2 * len(drawn) > 8
     assert all(columns.label[1] < x < columns.forward[0] or columns.backward[1] < x < columns.width for x in ends)
-    # The figure of communication has the longest title and text. Both must be complete.
+    # The figure of communication has the longest title and text. Title and text must be complete.
     assert {"Communication,", "in flight"} <= set(words(picture))
     assert any(line.startswith("simulated on ") for line in words(picture))
     assert "…" not in picture.split("No choices")[0]

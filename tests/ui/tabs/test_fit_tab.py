@@ -1,4 +1,4 @@
-"""The Fit tab: meet a stated peak, apply a point of the curve, and show the state of the bench."""
+"""The Fit tab meets a stated peak memory, applies a point of the curve, and shows the state of the bench."""
 
 from __future__ import annotations
 

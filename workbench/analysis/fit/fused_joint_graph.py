@@ -84,7 +84,7 @@ class FusedJointGraph:
             rows = self.work.rows_rerun((storage,), along=along, gather=gather)
             for read in {int(storages[value]) for row in rows for value in statements.inputs[row]} - {storage}:
                 self._of.setdefault(read, []).append(storage)
-        # False for a storage of which a fusion outputs only a part. Such a storage must not be offloaded, because an
+        # False for a storage if a fusion outputs only a part of it. Such a storage must not be offloaded, because an
         # offload would move the complete tensor.
         whole = graph.storages.bytes[: len(work.graph.storages)] >= work.graph.storages.bytes
         self.free: dict[int, Sequence[str]] = {}

@@ -21,7 +21,8 @@ class Census:
     largest : int
         Number of statements in the largest fusion.
     forward_unique, backward_unique : int
-        Number of different structures in the forward, and in the backward. If a structure is in both, both count it.
+        Number of different structures in the forward, and in the backward. If a structure is in forward and backward,
+        both numbers count it.
     groups : tuple of tuple of int
         For each structure, the positions of its fusions in the arguments of `census`. Groups are sorted by their first
         position.

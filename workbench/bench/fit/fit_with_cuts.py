@@ -1,7 +1,8 @@
 """`fit`: find choices that meet a limit. `FitterWithCuts` runs a `Fitter` for each of a few sets of cuts.
 
-A cut is the set of values that one fusion passes to another. A limit is a limit on peak memory. A result is a
-`PresetPlan`: options of storages, and choices of orders and cuts, with the figures of their plan.
+A cut is the set of values that one fusion passes to another. In `FitterWithCuts`, a limit is a limit on peak memory, or
+on reserved memory with `reserved`. A result is a `PresetPlan`: options of storages, and choices of orders and cuts,
+with the figures of their plan.
 """
 
 from __future__ import annotations

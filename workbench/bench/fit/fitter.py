@@ -1,7 +1,7 @@
 """`Fitter`: find the options of storages and the orders with the least step time within a limit on peak memory.
 
 An option is to save, recompute or offload a storage. Orders are the order of statements and the order of collectives. A
-limit is a limit on peak memory.
+limit is a limit on peak memory, or on reserved memory with `reserved`.
 """
 
 from __future__ import annotations

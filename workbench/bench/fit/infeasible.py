@@ -25,8 +25,8 @@ class Unmet(PlanError):
     ----------
     nearest : tuple of int and float
         Sort key that puts the least severe of several errors first. The first number is 0 if only the number of
-        compilations is too large, and 1 if the peak or the step time is too large. The second number is the least value
-        that was found.
+        compilations is too large, and 1 if the peak memory or the step time is too large. The second number is the
+        least value that was found.
     """
 
     def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:

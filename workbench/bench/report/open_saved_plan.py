@@ -1,7 +1,8 @@
 """`SavedPlan`: a saved plan, opened without its program, without a GPU and without Thunder.
 
 The plan can be inspected and compared. A choice is checked against the saved list of legal options. The effect of a
-choice on memory is predicted if arithmetic on the saved graph suffices; otherwise a message says what is needed.
+choice on memory is predicted if arithmetic on the saved graph suffices. If it does not suffice, a message says what is
+needed.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class SavedPlan:
     def graph(self) -> Graph:
         """The plan's graph.
 
-        If an order of statements was chosen here and can be predicted, the graph has this order. Otherwise it has the
-        saved order.
+        If an order of statements was chosen here and can be predicted, the graph has this order. In all other cases,
+        the graph has the saved order.
         """
         saved = Graph.from_json(json.dumps(self.document["graph"]))
         way = _WAYS.get(self.changed.get(_ORDER, ""))
@@ -137,7 +138,7 @@ class SavedPlan:
 
     @cached_property
     def estimate(self) -> MemoryEstimate:
-        """Predicted peak and saved bytes under the choices made here.
+        """Predicted peak memory and saved bytes under the choices made here.
 
         Raises
         ------

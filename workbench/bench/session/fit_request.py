@@ -133,7 +133,8 @@ def check_reserved(peak: object, device: str, ranks: int) -> None:
     Raises
     ------
     ChoiceError
-        If no peak is given, or the reserved memory of the program is not predicted: on a CPU, and on several ranks.
+        If no limit on peak memory is given, or the reserved memory of the program is not predicted: on a CPU, and on
+        several ranks.
     """
     if peak is None:
         raise ChoiceError(

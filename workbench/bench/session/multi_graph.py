@@ -399,8 +399,8 @@ class PartsBench(Workbench):
     def memory(self) -> StepMemory | None:
         """Predicted memory over a step of the whole program under the current choices; None if it is unknown.
 
-        The peak is a lower bound (`StepMemory.at_least` is True) if PyTorch runs a part without Thunder, because the
-        memory of that part's kernels is unknown.
+        The peak memory is a lower bound (`StepMemory.at_least` is True) if PyTorch runs a part without Thunder, because
+        the memory of that part's kernels is unknown.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):

@@ -27,8 +27,8 @@ def prepare(
     from workbench.runs.process import request, run_store
 
     plan, config = None if bench.parts else bench.plan, bench.config
-    # The predicted peak of a program in parts can be a lower bound. Pass a bound only as `peak_bound_bytes`, because
-    # the run compares its measured peak with `predicted_peak_bytes`.
+    # The predicted peak memory of a program in parts can be a lower bound. Pass a bound only as `peak_bound_bytes`,
+    # because the run compares its measured peak memory with `predicted_peak_bytes`.
     memory: StepMemory | None = getattr(bench, "memory", None)
     bound_bytes = memory.peak_bytes if memory is not None else None
     peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None

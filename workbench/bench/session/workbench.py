@@ -116,8 +116,8 @@ class Workbench:
     def on_disk(self) -> str:
         """Cache status of the trace.
 
-        ``from disk`` if the trace was read from disk. Otherwise the text says that the trace was written to disk, or
-        why it was not.
+        ``from disk`` if the trace was read from disk. If the trace was not read from disk, the text says that it was
+        written to disk, or why it was not written.
         """
         return self._captured.planned.on_disk
 
@@ -353,7 +353,7 @@ class Workbench:
                 del requested[id]
 
     def predict(self, choices: Mapping[str, str]) -> Prediction | Plan:
-        """Predict memory with `choices` added to the current ones, without making them.
+        """Predict memory with `choices` added to the current choices, without making `choices`.
 
         Returns
         -------

@@ -6,7 +6,7 @@ the number of rows. Here, tables map each name directly to the first and the lat
 
 Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Therefore Thunder's names differ
 between processes, and between layers with equal writes. Here, views are named in order of their first appearance in the
-program, which is one of the orders that Thunder may use.
+program. Thunder may use this order, too.
 """
 
 from __future__ import annotations

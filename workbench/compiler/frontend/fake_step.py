@@ -173,8 +173,8 @@ class StepRecorder:
     def _differentiate(self, outputs: Any) -> None:
         """Run the backward of the outputs in the same way as a run does.
 
-        If the only output of a floating-point or complex type is a scalar, this output is the loss. Otherwise, each
-        output that requires a gradient receives a new gradient.
+        If the only output of a floating-point or complex type is a scalar, this output is the loss. In all other cases,
+        each output that requires a gradient receives a new gradient.
         """
         floating = [output for output in _tensors(outputs) if output.is_floating_point() or output.is_complex()]
         wanted = [output for output in floating if output.requires_grad]
@@ -254,7 +254,7 @@ class _PartNode(torch.autograd.Function):
         return tuple(output.detach() for output in outputs)
 
     @staticmethod
-    @torch.compiler.disable  # otherwise, Dynamo would compile this backward when a program calls autograd
+    @torch.compiler.disable  # without this, Dynamo would compile this backward when a program calls autograd
     def backward(ctx: Any, *cotangents: Any) -> Any:
         recorder: StepRecorder = ctx.recorder
         if ctx.ran or torch.is_grad_enabled():

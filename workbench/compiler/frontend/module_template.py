@@ -107,7 +107,8 @@ class GraphBefore:
         for item, values in tx.output.side_effects.store_attr_mutations.items():
             if isinstance(item.mutation_type, EXISTING):
                 # The program has set attributes of objects that exist outside of the trace. Keep a reference to each
-                # variable in these attributes. Otherwise, Python could give the id of this variable to another object.
+                # variable in these attributes. Without the reference, Python could give the id of this variable to
+                # another object.
                 VariableTracker.visit(lambda inner: self.set_on_others.setdefault(id(inner), inner), values)
 
 

@@ -380,7 +380,7 @@ def _contents_ids(fusion: BoundSymbol) -> tuple[int, ...]:
 def _number_replacements(fusion: BoundSymbol, replacements: Mapping[Any, Any]) -> tuple[Hashable, ...]:
     """Return a fusion's replacements as a key with numbers instead of names.
 
-    For two fusions with one structure, the keys are equal if the replacements change both in the same way.
+    For two fusions with one structure, the keys are equal if the replacements change both fusions in the same way.
     """
     if not replacements:
         return ()

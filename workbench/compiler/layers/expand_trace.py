@@ -50,7 +50,7 @@ class _LayerPair:
 
 
 class TraceExpander:
-    """Adds the missing layers to a sequence of traces, each of which Thunder makes from the previous trace.
+    """Adds the missing layers to a sequence of traces. Thunder makes each trace from the previous trace.
 
     Parameters
     ----------
@@ -214,7 +214,8 @@ class TraceExpander:
     def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _LayerPair, fixed: set[str]) -> None:
         """Compare two statements, one of each layer: the values that they read and make must correspond.
 
-        The names of corresponding values are added to `both`, and the names of values that both read to `fixed`.
+        The names of corresponding values are added to `both`, and the names of values that both statements read to
+        `fixed`.
         """
         here, there = self._here, self._there
         if not is_like(a, b):

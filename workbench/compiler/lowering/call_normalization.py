@@ -29,7 +29,7 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.ilshift: operator.lshift,
     operator.irshift: operator.rshift,
 }
-"""Maps in-place operators, which Thunder's tensors refuse, to the operators that compute the value to write."""
+"""In-place operators that Thunder's tensors refuse, each with the operator that computes the value to write."""
 
 _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 """NumPy keywords that PyTorch also accepts, each with PyTorch's own keyword."""

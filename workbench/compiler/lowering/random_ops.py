@@ -45,7 +45,7 @@ def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None)
 
 
 def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
-    """Replace `randint_like`, which Thunder runs again for a gradient that no program needs.
+    """Replace `randint_like`. Thunder runs it again to compute its gradient, but no program needs this gradient.
 
     `bounds` are one or two numbers. They may also be given by the keywords ``low`` and ``high``.
     """

@@ -578,7 +578,7 @@ def _mark_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _fake_like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
-    """Return a fake tensor like `tensor`. `storages` maps real storages to fake ones; this function extends it."""
+    """Return a fake tensor like `tensor`. `storages` maps real storages to fake storages; this function extends it."""
     storage = tensor.untyped_storage()
     if storage._cdata not in storages:
         storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)

@@ -119,7 +119,8 @@ def copy_facts(fusion: BoundSymbol) -> list[CopyFact]:
         return []
     inputs = {a.name for a in fusion.flat_proxy_args}
     members = list(leaves(fusion.subsymbols))
-    # Maps the result of a shallow copy to the name of the copied value. In nvFuser, both are one value.
+    # Maps the result of a shallow copy to the name of the copied value. In nvFuser, the result and the copied value are
+    # one value.
     same: dict[str, str] = {}
     for member in members:
         if member.sym.id is prims.PrimIDs.SHALLOW_COPY:

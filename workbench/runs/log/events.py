@@ -266,7 +266,7 @@ class StepTimes(Event):
     other_cores, free_cores : float, optional
         `other_cores` is the number of cores that other processes used during the measurement. `free_cores` is the
         machine's number of cores, minus `other_cores`, minus the run's own threads. A negative `free_cores` means that
-        the run competed for cores. Both are None in older logs, which lack these figures.
+        the run competed for cores. `other_cores` and `free_cores` are None in older logs, which lack these figures.
     """
 
     type = "step_times"

@@ -33,8 +33,8 @@ class TrainingResult:
     Attributes
     ----------
     tensors : dict of str to RecordedTensor
-        ``parameter(name)`` after the last step, and ``grad(name)`` summed over the steps; both are gathered from the
-        ranks' parts. Also the outputs of the last step, and this rank's buffers and inputs.
+        ``parameter(name)`` after the last step, and ``grad(name)`` summed over the steps; parameters and gradients are
+        gathered from the ranks' parts. Also the outputs of the last step, and this rank's buffers and inputs.
     random : bool
         Whether the steps drew random numbers. Only steps in eager PyTorch are watched; False for steps with Thunder.
     kernels : dict of str to str

@@ -270,19 +270,19 @@ class Record:
 
     @property
     def alive_at_peak(self) -> list[dict[str, Any]]:
-        """Live allocations of the step at the measured peak; see `workbench.runs.log.events.PeakMeasured`."""
+        """Live allocations of the step at the measured peak memory; see `workbench.runs.log.events.PeakMeasured`."""
         peak = self._last_of(events.PeakMeasured)
         return peak.alive if peak is not None else []
 
     @property
     def peak_statement(self) -> dict[str, Any] | None:
-        """Statement at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None if unknown."""
+        """Statement at the measured peak memory: ``statement``, ``name``, ``outputs``, ``source``; None if unknown."""
         peak = self._last_of(events.PeakMeasured)
         return peak.peak_statement or None if peak is not None else None
 
     @property
     def predicted_alive_at_peak(self) -> list[dict[str, Any]]:
-        """Live values at the plan's predicted peak; see `workbench.runs.process.request.RunRequest`."""
+        """Live values at the plan's predicted peak memory; see `workbench.runs.process.request.RunRequest`."""
         return self.request.predicted_alive
 
     @property

@@ -58,7 +58,7 @@ class RunOptions:
     threads : int, optional
         Number of torch's threads on the CPU; by default torch's own number.
     warmup, samples : int
-        Number of steps before the timed ones, and number of timed steps.
+        Number of steps before the timed steps, and number of timed steps.
     sampling_s : float
         Maximum time for timed steps; at least three steps are timed in any case.
     memory_interval_s : float

@@ -200,7 +200,7 @@ def check_sweep(sweep: Sweep) -> None:
     Raises
     ------
     ProgramError
-        If the program, a setting or a value is unknown; the message names it and lists the legal ones.
+        If the program, a setting or a value is unknown. The message names what is unknown, and lists what is legal.
     """
     for point in sweep.points():
         programs.check(sweep.program, point["settings"])
