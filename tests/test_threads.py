@@ -1,4 +1,4 @@
-"""Use programs in several threads: only one thread plans at a time, and results equal those of a single thread."""
+"""If several threads use programs, only one plans at a time, and results equal the results of a single thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a config takes little time and memory and prints nothing, whatever the file has. Messages are short."""
+"""Reading a config takes little time and memory and prints nothing, whatever the file contains. Messages are short."""
 
 import os
 import time

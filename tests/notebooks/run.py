@@ -92,7 +92,7 @@ class Session:
         return json.loads(self.run(f"import json as _json\nprint(_json.dumps({expression}))"))
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of the kernel and of those of its child processes that have ended."""
+        """Return the CPU seconds of the kernel and of its child processes that have ended."""
         return float(self.run(_CPU))
 
 

@@ -1,4 +1,4 @@
-"""Tensors inside a user's objects are found, whatever the kind of object, and moved to the program's device."""
+"""Tensors inside a user's objects of any kind are found, and moved to the program's device."""
 
 from __future__ import annotations
 

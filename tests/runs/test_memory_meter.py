@@ -40,7 +40,7 @@ def test_the_peak_of_an_mlp_equals_the_count_by_hand() -> None:
     assert peak.baseline_bytes == (weights + batch * narrow) * FLOAT_BYTES
     # Each block saves the result of tanh and its own result.
     kept = blocks * (batch * wide + batch * narrow)
-    # At the peak, three gradients are alive: that of the last matrix, that of tanh's output, and that of tanh's input.
+    # At the peak, three gradients are alive: the gradients of the last matrix, of tanh's output, and of tanh's input.
     # The backward of tanh reads the second gradient and writes the third.
     backward = narrow * wide + 2 * batch * wide
     # The gradient of the output is not in the count, because it was allocated before the measured step.

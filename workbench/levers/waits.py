@@ -2,7 +2,7 @@
 
 The lever edits the forward and backward traces after the split, so it does not change fusions. If ``waits.stage`` is
 ``before_fusion``, the lever's settings act on the joint trace before fusion instead. Then a collective between two
-statements prevents their fusion. Whatever the options are, no statement moves past a statement on which it depends; see
+statements prevents their fusion. Under all options, no statement moves past a statement on which it depends; see
 `workbench.compiler.pipeline.collective_constraints`.
 """
 

@@ -1,4 +1,4 @@
-"""During capture, a module may reuse the trace of an equal module. The graph must equal that of tracing each module."""
+"""If a module reuses the trace of an equal module during capture, the graph equals the graph without reuse."""
 
 from __future__ import annotations
 

@@ -448,8 +448,8 @@ def _ranges(
 ) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
     """Return the range of kernels with which each collective can overlap, and prefix sums of the kernels' times.
 
-    Statements that can move together with a collective do not count as kernels: views, statements that read only
-    results of waits, and statements whose results are read only by collectives.
+    Statements that can move together with a collective do not count as kernels. They are views, statements that read
+    only results of waits, and statements whose results only collectives read.
 
     Returns
     -------

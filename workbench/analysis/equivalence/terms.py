@@ -262,8 +262,8 @@ def is_wider(wide: str, narrow: str) -> bool:
 def in_place(step: ParsedLine) -> tuple[str, bool]:
     """Return a collective's call as text, and whether it is an all-reduce that overwrites its operand.
 
-    The argument that requests this is removed from the call, so that the call equals that of an all-reduce that
-    allocates its result.
+    The argument that requests overwriting is removed. The call then equals the call of an all-reduce that allocates its
+    result.
     """
     found = re.fullmatch(r"(.*all_reduce.*), (True|False)\)", step.call)
     return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")

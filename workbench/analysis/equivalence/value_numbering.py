@@ -461,7 +461,7 @@ class ValueNumbering:
     def _move(self, step: ParsedLine, node: _Node, number: int) -> list[_Node]:
         """Return the nodes of a step's outputs if the step only selects elements of an operand.
 
-        Equal selections get equal numbers, whatever operators select the elements.
+        Equal selections get equal numbers, even if different operators select the elements.
         """
         found = []
         state = self.version.get(node.storage)

@@ -1,10 +1,10 @@
-"""A joint graph whose storages are replaced by those of its execution graph, to predict the memory of plans quickly.
+"""A joint graph with the storages of its execution graph, from which the memory of plans is predicted quickly.
 
 A value that only members of the same fusion read takes no memory. If a fusion outputs only a part of a tensor, this
-part has its own storage. The execution graph and the joint graph may save different storages; those of the execution
-graph are used. For example, the joint graph saves a product in bfloat16. A fusion of the backward recomputes this
-product from an activation in float32, so the execution graph saves the activation and not the product. To recompute the
-activation in the execution graph, recomputation must be chosen for the product in the joint graph.
+part has its own storage. The execution graph and the joint graph may save different storages. The storages of the
+execution graph are used. For example, the joint graph saves a product in bfloat16. A fusion of the backward recomputes
+this product from an activation in float32, so the execution graph saves the activation and not the product. To
+recompute the activation in the execution graph, recomputation must be chosen for the product in the joint graph.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WITHIN, _APART = -2, -3
 
 
 class FusedJointGraph:
-    """The joint graph of a program, with storages that are replaced by those of its execution graph.
+    """The joint graph of a program, with the storages of the program's execution graph.
 
     Parameters
     ----------

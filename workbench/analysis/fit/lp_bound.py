@@ -113,7 +113,7 @@ class Relaxation:
     Attributes
     ----------
     floor_s : float
-        Lower bound of the seconds that choices add, whatever the limit is. It is negative if choices may save time.
+        Lower bound, for all limits, of the seconds that choices add. It is negative if choices may save time.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Relaxation:
 
     @property
     def floor_bytes(self) -> int:
-        """Lower bound of peak memory, whatever the choices are."""
+        """Lower bound of peak memory for all choices."""
         return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:

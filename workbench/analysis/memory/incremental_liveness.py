@@ -1,4 +1,4 @@
-"""Compute the exact memory of a joint graph with recomputed or offloaded storages, from that of the stock schedule.
+"""Compute exact memory with recomputed or offloaded storages, from the memory of the stock schedule.
 
 `Predictor` visits all statements for each schedule. This module visits only the statements that a recomputation or an
 offload affects. This takes milliseconds, even for a long program. The module gives no result if a statement of the

@@ -86,8 +86,8 @@ class RecordedStep:
     opaque : tuple of str
         Names of parts that PyTorch runs without Thunder. The memory that their kernels use internally is not known.
     runs_between : bool
-        Whether operators run between the parts. The recording contains only those of their tensors that a part
-        receives.
+        Whether operators run between the parts. The recording contains a tensor of these operators only if a part
+        receives the tensor.
     """
 
     baseline: tuple[StorageAllocated, ...]

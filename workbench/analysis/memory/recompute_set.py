@@ -214,7 +214,7 @@ class Recomputer:
         ----------
         storage : int
         always : collection of int
-            Storages that are recomputed whatever the choices are.
+            Storages that are recomputed under all choices.
 
         Returns
         -------

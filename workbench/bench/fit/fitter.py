@@ -249,7 +249,7 @@ class Fitter:
         return tuple(self._found.values())
 
     def choices(self, point: OptionCost) -> dict[str, str]:
-        """Return the choices of a point: a map from sites, those of storages and others, to options."""
+        """Return the choices of a point: the option of each site, for storages and for other sites."""
         return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_other_choices(point)}
 
     def plan(self, point: OptionCost) -> Plan:

@@ -455,7 +455,7 @@ class PartsBench(Workbench):
         self._refuse("saved plan")
 
     def undo(self) -> None:
-        """Undo the latest change of choices, whichever part it is in."""
+        """Undo the latest change of choices among all parts."""
         if (part := self._part_to_go(-1)) is not None:
             part.undo()
 

@@ -238,7 +238,7 @@ class LeverContext:
 
     @planned_property
     def caveats(self) -> tuple[str, ...]:
-        """Messages about wrong results that Thunder computes for this program, whatever the choices.
+        """Messages about wrong results that Thunder computes for this program under all choices.
 
         Each message names the cause.
 

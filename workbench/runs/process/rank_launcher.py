@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch does not export it explicitly
 
 CANCEL_FILE = "cancel"
-"""A file in a run's folder. When it exists, all ranks of the run end, whichever machine they run on."""
+"""A file in a run's folder. When this file exists, all ranks of the run end, on all machines."""
 
 PORT = 29400
 """Default port on the first of several machines, at which torchrun's processes meet."""
