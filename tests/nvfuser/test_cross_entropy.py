@@ -1,4 +1,4 @@
-"""Cross-entropy losses that nvFuser's `cross_entropy` does not support, such as sums, get right plans."""
+"""For losses that nvFuser's `cross_entropy` does not support, such as sums, replays equal eager PyTorch."""
 
 from __future__ import annotations
 

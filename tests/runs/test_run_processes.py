@@ -1,4 +1,4 @@
-"""Runs in separate processes report measurements. However a run ends, it has one reason and leaves nothing behind."""
+"""Runs in separate processes report measurements. A run ends with one reason, and leaves no process or file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`commutes` accepts an order of statements only if no statement moves past one that it depends on or affects."""
+"""`commutes` accepts an order only if no statement moves past a statement that it depends on or affects."""
 
 from __future__ import annotations
 

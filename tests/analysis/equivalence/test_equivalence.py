@@ -1,4 +1,7 @@
-"""The prover accepts equal plans. For unequal plans, it names a differing statement. Each of its rules has a case."""
+"""The prover accepts plans with equal results. For other plans, it names a differing statement.
+
+Each rule has a case.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A guide predicts what recomputing fused statements costs in a plan. A linear program gives a lower bound.
+"""A guide predicts the time that recomputing fused statements adds to a plan. A linear program gives a lower bound.
 
 A guide predicts the memory and the time of plans without planning; see `workbench.bench.fit.fitter`.
 """

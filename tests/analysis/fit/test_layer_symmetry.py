@@ -1,4 +1,4 @@
-"""The solver may model identical layers once: the bound stays valid, and the best plan found is as fast."""
+"""If the solver models identical layers once, its bound stays valid, and its best plan is as fast as without that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concurrent choices in one bench: a newer choice does not wait for an older one, and no choice is lost."""
+"""Concurrent choices in one bench: a newer choice does not wait for an older choice, and none is lost."""
 
 from __future__ import annotations
 

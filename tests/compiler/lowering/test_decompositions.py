@@ -1,4 +1,4 @@
-"""Operators that Thunder lacks or cannot differentiate stay in one graph, with right values and gradients."""
+"""Operators that Thunder lacks or cannot differentiate stay in one graph, with PyTorch's values and gradients."""
 
 from __future__ import annotations
 

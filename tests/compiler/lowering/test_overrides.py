@@ -1,4 +1,4 @@
-"""Operators that Thunder accepts only with some arguments have right values and gradients with other arguments too."""
+"""Operators that Thunder accepts only with some arguments have PyTorch's values and gradients with others, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph view in a browser without JupyterLab: where elements are drawn, and what clicks and keys send."""
+"""In a browser without JupyterLab, the graph view draws elements in their places, and sends clicks and keys."""
 
 from __future__ import annotations
 

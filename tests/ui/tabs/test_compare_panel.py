@@ -1,4 +1,4 @@
-"""In the Experiments tab, a panel lists and compares plans and runs, and writes the comparison as a page."""
+"""The panel of the Experiments tab compares the requested plans and runs, and writes the comparison as a page."""
 
 from __future__ import annotations
 
