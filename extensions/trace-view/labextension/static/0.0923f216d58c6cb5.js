@@ -251,10 +251,10 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-controls .wb-bar { display: flex; align-items: center; gap: 0 12px; height: 32px; white-space: nowrap; }
 .wb-controls .wb-program { flex: 1 1 0; display: flex; align-items: baseline; gap: 0 10px; min-width: 0; overflow: hidden; }
 .wb-controls .wb-program > * { flex: 0 1 auto; min-width: 0; overflow: hidden; text-overflow: ellipsis; }
-.wb-controls .wb-program > .wb-muted { flex-shrink: 99; }
+.wb-controls .wb-program > strong { flex-shrink: 0; max-width: 100%; }
 .wb-controls .wb-program strong { font-size: 15px; font-weight: 650; }
 .wb-controls .wb-group { display: inline-flex; flex: none; gap: 6px; }
-.wb-controls .wb-export input { width: 130px; font-family: var(--wb-mono); font-size: 11.5px; }
+.wb-controls .wb-export input { width: 140px; font-family: var(--wb-mono); font-size: 11.5px; }
 .wb-controls .wb-turns { display: inline-flex; align-items: center; gap: 4px; min-height: 24px; color: var(--wb-muted); font-size: 12px; }
 .wb-controls .wb-turns > input[type="checkbox"] { margin: 0 6px; }
 .wb-controls .wb-ranks label { display: inline-flex; align-items: center; gap: 6px; color: var(--wb-muted); }
@@ -267,9 +267,9 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
   .wb-controls .wb-bar:not(.wb-ranks) .wb-group { gap: 4px; }
   .wb-controls .wb-bar:not(.wb-ranks) button { padding: 0 8px; }
   .wb-controls .wb-program strong { font-size: 13px; }
-  .wb-controls .wb-export input { width: 96px; }
 }
-@container wb-app (max-width: 960px) {
+@container wb-app (max-width: 1060px) {
+  .wb-controls .wb-export input { width: 120px; }
   .wb-controls :is(.wb-undo, .wb-redo, .wb-shown button) > .wb-words { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .wb-controls :is(.wb-undo, .wb-redo, .wb-shown button) > .wb-sign { display: inline; }
 }
