@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +155,15 @@ def test_values_that_a_part_saves_are_alive_until_its_backward_has_read_them() -
     expected = [1100, 1100 + 10 + 9, 1100 + 7 + 10, 1117, 1127, 1000 + 10 + 10 + 100 + 8, 1010, 1110]
     assert joined.live_bytes.tolist() == expected
     assert (joined.peak_bytes, joined.baseline_bytes, joined.peak_part) == (1128, 1000, "part1 backward")
+
+
+def test_an_argument_that_a_part_does_not_read_keeps_its_own_size() -> None:
+    part = inside(first_backward=1, live=[0], peak=[0], saved=0, argument=(-1,), cotangent=(), made={})
+    events = (Forward("part1", 1, (2,), (3,)), StorageAllocated(2, 4), StorageAllocated(3, 10))
+    joined = join_step_memory(RecordedStep((StorageAllocated(1, 1000),), events, ()), {"part1": part})
+    assert joined.peak_bytes == 1014
+    empty = dataclasses.replace(part, output=(-1,), bytes=np.zeros(0, np.int64))
+    assert join_step_memory(RecordedStep((), events, ()), {"part1": empty}).peak_bytes == 14
 
 
 def test_a_part_that_pytorch_runs_makes_the_peak_a_lower_bound() -> None:

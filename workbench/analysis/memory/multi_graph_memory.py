@@ -315,7 +315,8 @@ class _LiveStorages:
         self.kept[event.call] = {places[storage] for storage in inside.dropped if places.get(storage, -1) >= 0}
         for storage, place in places.items():
             # A later event allocates the outputs. Here, only their sizes are stored.
-            if place >= 0:
+            # A part's plan has no storage for an argument that the plan does not read.
+            if place >= 0 and storage >= 0:
                 self.bytes.setdefault(place, int(inside.bytes[storage]))
         self.hidden[event.call] = inside.saved_bytes
         after = self.live_bytes() if inside.first_backward < len(inside.peak_bytes) else 0

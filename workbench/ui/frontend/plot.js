@@ -55,7 +55,7 @@ function render({ model, el }) {
 
   /** Where all of the app is shown at once the plot takes the height there is; elsewhere it has its own. */
   function fit() {
-    const plot = roots?.roots[0].model, full = getComputedStyle(el).getPropertyValue("--wb-full").trim() === "1";
+    const plot = roots?.roots[0]?.model, full = getComputedStyle(el).getPropertyValue("--wb-full").trim() === "1";
     if (!plot || !el.clientWidth) return;
     const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
     if (plot.height !== height) plot.height = height;
