@@ -25,11 +25,11 @@ WRONG = {
             ("'r', 'h * 2'", "`h * 2`: `h` is read once more"),
             ("'r', 'z'", "`z`: it is computed"),
             ("'r', 'softmax'", "`softmax`: it is computed"),
-            ("", "`r` left out: a reshape of what lies in one piece"),
+            ("", "`r` left out: a `reshape` of a contiguous tensor"),
         ],
         "q3": [
             ("'add'", "a name is not the memory"),
-            ("'tanh'", "only made there"),
+            ("'tanh'", "only computed there"),
             ("'reshape'", "reads `h` again"),
             ("'softmax'", "has memory of its own"),
         ],
@@ -41,8 +41,8 @@ WRONG = {
             ("7", "a name is a text"),
         ],
         "e2": [
-            ("program", "is as it was"),
-            ("lambda x, w: (torch.softmax(torch.tanh(x @ w), -1), x.sum())", "results are other ones"),
+            ("program", "is the same as before"),
+            ("lambda x, w: (torch.softmax(torch.tanh(x @ w), -1), x.sum())", "The results differ"),
             (
                 "lambda x, w: (torch.softmax((h := torch.tanh(x @ w)) + h + h + 0 * h, -1), h.sum())",
                 "The results are right",
@@ -62,14 +62,14 @@ WRONG = {
         "q2": [("0", "`a` is read twice"), ("3", "for each reader but the first")],
         "e1": [
             ("lambda x: torch.zeros(3)", "no backward at all"),
-            ("lambda x: (x * 2).sum()", "Thunder makes 2 operation(s) of it"),
-            ("lambda x: torch.tanh(x * 2 + 1).sum()", "The backward needs what `tanh` makes"),
+            ("lambda x: (x * 2).sum()", "Thunder makes only 2 operation(s)"),
+            ("lambda x: torch.tanh(x * 2 + 1).sum()", "The backward needs the result of `tanh`"),
             ("'f'", "a function of 1 tensor"),
         ],
         "e2": [
-            ("lambda x: torch.tanh(x).sum()", "has to be what `logistic` gives"),
-            ("logistic", "The forward keeps 2 tensors: what exp, add make"),
-            ("lambda x: torch.sigmoid(x).sum()", "Which operation has a rule that needs its own result alone"),
+            ("lambda x: torch.tanh(x).sum()", "must return the result of `logistic`"),
+            ("logistic", "The forward keeps 2 tensors, the results of exp, add"),
+            ("lambda x: torch.sigmoid(x).sum()", "a rule that needs only the operation's own result"),
         ],
     },
     "fusion": {
@@ -78,7 +78,7 @@ WRONG = {
             ("'sin', 'cos', 'add', 'mul'", "`sin`: the product needs it, through `b`"),
             ("'exp', 'cos', 'add', 'mul'", "`exp`: the product needs it"),
             ("'matmul', 'cos', 'add', 'mul'", "`matmul`: a matrix product has kernels of its own"),
-            ("'add', 'mul'", "`cos` left out: it needs `x` alone"),
+            ("'add', 'mul'", "`cos` left out: it needs only `x`"),
             ("'cos', 'mul'", "`add` left out"),
             ("'cos', 'add'", "`mul` left out"),
         ],
@@ -92,7 +92,7 @@ WRONG = {
         "e2": [
             ("mine", "There are operations before the product and after it: these are 2 fusions"),
             ("lambda x, w: torch.sin(torch.exp(torch.tanh(x)))", "This has 0 matrix products"),
-            ("lambda x, w: x @ w", "fewer than three operations"),
+            ("lambda x, w: x @ w", "no fusion holds at least three operations"),
         ],
     },
     "aliasing": {
@@ -103,14 +103,18 @@ WRONG = {
             ("'r'", "`t` left out: a transpose moves nothing"),
         ],
         "q2": [("'what b held'", "computed before `a` was overwritten")],
-        "q3": [("2", "a compiler may drop a sum with zeros"), ("0", "What harm"), ("3", "There are two copies")],
+        "q3": [
+            ("2", "a compiler may drop a sum with zeros"),
+            ("0", "What could go wrong"),
+            ("3", "There are two copies"),
+        ],
         "e1": [
             ("'copies:swap/copy_'", "may run inside"),
-            ("'copies:swap/copy'", "is no copy's site; did you mean"),
+            ("'copies:swap/copy'", "is not the id of a copy's site; did you mean"),
             ("2", "a site's id is a text"),
         ],
         "e2": [
-            ("mine", "One has to stay out"),
+            ("mine", "One copy has to stay out"),
             ("lambda a, b: a.copy_(b)", "do not hold what the swap leaves"),
             ("'mine'", "a function of 2 tensor"),
         ],
@@ -118,26 +122,29 @@ WRONG = {
     "memory": {
         "q1": [("18", "only summed up"), ("6", "Go through a layer"), ("5", "More:"), ("24", "Fewer:")],
         "q2": [
-            ("'tanh', 'exp'", "`exp`: what tanh gives is kept"),
-            ("'tanh', 'sin'", "`sin`: what exp gives is kept"),
+            ("'tanh', 'exp'", "`exp`: the result of tanh is kept"),
+            ("'tanh', 'sin'", "`sin`: the result of exp is kept"),
             ("", "`tanh` left out"),
         ],
-        "q3": [("'falls by half or more'", "what does the first"), ("'falls by less'", "what does the first")],
+        "q3": [
+            ("'falls by half or more'", "which values does the first"),
+            ("'falls by less'", "which values does the first"),
+        ],
         "e1": [
             ("lesson.everything(bench)", "though nothing is saved"),
             ("choices", "Recompute more of them"),
-            ("{'saved:program/exp': 'offload'}", "another way"),
+            ("{'saved:program/exp': 'offload'}", "this exercise is about recomputation"),
             ("{'saved:program/sinh': 'recompute'}", "there is no site"),
             ("{'saved:program/exp': 'recomput'}", "'recomput' is not an option here; legal: save, recompute"),
         ],
         "e2": [
             ("{id: 'recompute' for id in lesson.everything(bench) if '/tanh' in id}", "6 matrix products run twice"),
-            ("{'saved:program/exp': 'recompute'}", "What else is cheap"),
-            ("{'saved:program/exp': 'offload'}", "another way"),
+            ("{'saved:program/exp': 'recompute'}", "Which other values are cheap"),
+            ("{'saved:program/exp': 'offload'}", "this exercise is about recomputation"),
         ],
     },
     "overlap": {
-        "q1": [("'up'", "needed first, so it should be"), ("'mix'", "neither the first that is needed")],
+        "q1": [("'up'", "needed first, so it should be gathered first"), ("'mix'", "neither needed first")],
         "q2": [
             ("'late', 'both', 'gradients'", "`late`: the first layer's weight is gathered last"),
             ("'consumer', 'both', 'gradients'", "`consumer`: the order is right"),
@@ -152,17 +159,17 @@ WRONG = {
             ("{'waits.issue': 'sooner'}", "The workbench refuses this"),
         ],
         "e2": [
-            ("{**lesson.LATE, **lesson.CONSUMER, **lesson.EARLIEST}", "are on their way at once"),
+            ("{**lesson.LATE, **lesson.CONSUMER, **lesson.EARLIEST}", "are in flight at once"),
             ("{'waits.issue': 'just_in_time'}", "One at a time, but"),
         ],
     },
     "rematerialization": {
-        "q1": [("4", "the cut goes through two"), ("64", "in bits"), ("32768", "knows no shapes"), ("5", "float32")],
+        "q1": [("4", "the cut goes through two"), ("64", "in bits"), ("32768", "ignores shapes"), ("5", "float32")],
         "q2": [
-            ("'a', 'b'", "`a`, `b`: these two are what the program's text hands over"),
-            ("'x', 'y'", "`x`, `y`: `x` and `y` together would do, and cost as much"),
+            ("'a', 'b'", "`a`, `b`: the second half of the program reads these two"),
+            ("'x', 'y'", "`x`, `y`: `x` and `y` together are enough too, and cost as much"),
             ("'s', 't'", "`t`: only the matmul reads `t`"),
-            ("'x'", "`s` left out: both `a` and `b` are cheap to make from it"),
+            ("'x'", "`s` left out: `a` and `b` are cheap to compute from `s`"),
         ],
         "q3": [("'x and y'", "better choice by far"), ("'a and b'", "two variables cost more than one")],
         "e1": [

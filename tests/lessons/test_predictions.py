@@ -93,9 +93,9 @@ def test_none_of_the_options_is_a_valid_prediction() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("gren",), "'gren' is none of the options; did you mean green"),
-        ((3,), "3 is none of the options"),
-        ((["red"],), r"\['red'\] is none of the options"),
+        (("gren",), "'gren' is not one of the options; did you mean green"),
+        ((3,), "3 is not one of the options"),
+        ((["red"],), r"\['red'\] is not one of the options"),
     ],
 )
 def test_an_unknown_option_is_refused(given: tuple[Any, ...], message: str) -> None:
@@ -108,7 +108,7 @@ def test_an_unknown_option_is_refused(given: tuple[Any, ...], message: str) -> N
 def test_a_single_answer_allows_a_single_option() -> None:
     question = lessons.Predict("?", ["a", "b"], lambda: {"b"}, wrong={"a": "look again"}, one=True)
     for given in ((), ("a", "b")):
-        with pytest.raises(LessonError, match="one option is to be chosen"):
+        with pytest.raises(LessonError, match="exactly one option must be chosen"):
             question.lock(*given)
     question.lock("a")
     assert str(question.reveal()).endswith("✗ `a`: look again")
@@ -232,7 +232,7 @@ def test_the_widget_follows_the_prediction() -> None:
     assert widget.content["options"][0] == ("red", "a colour")
     assert not widget.content["locked"]
     widget._on_message({"type": "lock", "given": ["puce"]})
-    assert "'puce' is none of the options" in widget.content["error"]
+    assert "'puce' is not one of the options" in widget.content["error"]
     widget._on_message({"type": "lock", "given": ["red"]})
     assert widget.content["locked"]
     assert widget.content["given"] == ["red"]

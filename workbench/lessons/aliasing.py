@@ -34,11 +34,11 @@ def sees_the_write(bench: Workbench) -> Predict:
         answer,
         wrong={
             "c": "a clone has memory of its own: that is what it is for.",
-            "s": "a sum is computed once, and what is computed has memory of its own.",
+            "s": "a sum is computed once, and its result has memory of its own.",
         },
         missed={
-            "r": "a reshape of what lies in one piece is a view: the same memory in another shape.",
-            "t": "a transpose moves nothing: it is a view with its strides exchanged.",
+            "r": "a `reshape` of a contiguous tensor is a view: the same memory in another shape.",
+            "t": "a transpose moves nothing: it is a view with exchanged strides.",
         },
     )
 
@@ -63,28 +63,27 @@ def ends_with(bench: Workbench) -> Predict:
             "what a held": "Look again at the order of the lines.",
         },
         one=True,
-        why="Run as Thunder compiles it, with PyTorch's own operators. Whether every compiler agrees is the next "
-        "question.",
+        why="This is the result when Thunder compiles the swap for PyTorch's own operators. The next question is "
+        "whether every compiler gives this result.",
     )
 
 
 def inside(bench: Workbench) -> PredictNumber:
     """Ask how many copies may run inside torch.compile's region."""
     return PredictNumber(
-        "The two copies could run in one compiled region with the sum. How many of the two does the workbench allow "
-        "there?",
+        "The two copies could run in the same compiled region as the sum. How many of the two copies does the "
+        "workbench allow in the region?",
         lambda: sum("in" not in site.illegal for site in _copies(bench)),
         wrong=[
             Wrong(
                 lambda given, answer: given == 2,
-                "Inside a region a compiler may drop a sum with zeros: then `t` *is* `a`, and by the time that `b` is "
-                "written, `a` has changed.",
+                "Inside a region a compiler may drop a sum with zeros. Then `t` *is* `a`, and `a` has changed "
+                "before it is copied to `b`.",
             ),
             Wrong(
                 lambda given, answer: given == 0,
-                "One of them copies a whole tensor into another one that nobody reads any more in its old form. What "
-                "harm "
-                "could it come to?",
+                "One of them overwrites a tensor whose old content is not read afterwards. What could go wrong "
+                "with this copy inside the region?",
             ),
             Wrong(lambda given, answer: True, "There are two copies."),
         ],
@@ -104,7 +103,8 @@ def kept_out(bench: Workbench) -> Exercise:
             raise LessonError(f"a site's id is a text; given {short_repr(id)}")
         if id not in known:
             raise LessonError(
-                f"{short_repr(id)} is no copy's site{suggest_names(id, known)}; there are {', '.join(known)}"
+                f"{short_repr(id)} is not the id of a copy's site{suggest_names(id, known)}; the ids are "
+                f"{', '.join(known)}"
             )
         return bench.site(id)
 
@@ -115,8 +115,8 @@ def kept_out(bench: Workbench) -> Exercise:
             Wrong(
                 lambda id, site: "in" not in site.illegal,
                 lambda id, site: (
-                    f"`{id}` may run inside: what it writes into is not read any more by then. Look at `.illegal` of "
-                    "the sites."
+                    f"`{id}` may run inside: no later statement reads the old content of the tensor that it "
+                    "overwrites. Look at `.illegal` of the sites."
                 ),
             )
         ],
@@ -147,15 +147,16 @@ def swapped(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
             ),
             Wrong(
                 lambda given, bench: len(_copies(bench)) != 2,
-                lambda given, bench: f"This has {len(_copies(bench))} copies in place; a swap has two.",
+                lambda given, bench: f"This program has {len(_copies(bench))} in-place copies; a swap has two.",
             ),
             Wrong(
                 lambda given, bench: bool(refusals(bench)),
                 lambda given, bench: (
-                    f"One has to stay out: {refusals(bench)[0]}. Which operations could no compiler ever drop?"
+                    f"One copy has to stay out: {refusals(bench)[0]}. Which operations must every compiler keep, "
+                    "because they change the numbers?"
                 ),
             ),
         ],
-        "Right: what is copied is computed for certain, so that it cannot turn out to be memory that was written "
-        "meanwhile.",
+        "Right: the copied value is certainly the result of a computation, so it has memory of its own. It cannot "
+        "be an alias of a tensor that was overwritten before the copy.",
     )

@@ -21,11 +21,12 @@ def count(bench: Workbench) -> PredictNumber:
         wrong=[
             Wrong(
                 lambda given, answer: given == 1,
-                "What reads `m` cannot run together with what `m` is made of: the product stands between them.",
+                "The operations that read `m` cannot run in one kernel with the operations that `m` needs: the "
+                "product stands between them.",
             ),
             Wrong(
                 lambda given, answer: given > answer,
-                "A fusion takes in whatever can run beside the rest of it, also where the program's lines stand apart.",
+                "Operations that can run together are in one fusion, even if their lines stand apart in the program.",
             ),
             Wrong(lambda given, answer: True, "There is more than one operation on each side of the product."),
         ],
@@ -42,20 +43,20 @@ def second(bench: Workbench) -> Predict:
             "matmul": "`m`",
             "cos": "`c`",
             "add": "`c + m`",
-            "mul": "the last product, by `x`",
+            "mul": "the last multiplication, by `x`",
         },
         lambda: set(fusions(bench.plan)[1].holds),
         wrong={
             "sin": "the product needs it, through `b`, and the second fusion needs the product.",
             "exp": "the product needs it, and the second fusion needs the product.",
-            "matmul": "a matrix product has kernels of its own, better than what a fusion could make: it stays "
+            "matmul": "a matrix product has kernels of its own, which are better than a fusion's code. It stays "
             "outside.",
         },
         missed={
-            "cos": "it needs `x` alone and could run in either. Its only reader is in the second: there it crosses "
-            "nothing.",
+            "cos": "it needs only `x` and could run in either fusion. Its only reader is in the second fusion. If "
+            "it runs there too, its result stays inside the fusion.",
             "add": "it needs `m`, so it runs after the product.",
-            "mul": "it needs the sum, so it runs after the product, and everything it reads is at hand.",
+            "mul": "it needs the sum, so it runs after the product. Its other input, `x`, is an argument.",
         },
     )
 
@@ -68,17 +69,17 @@ def alike(bench: Workbench) -> PredictNumber:
         wrong=[
             Wrong(
                 lambda given, answer: given == bench.plan.census.count,
-                "That is how many there are. Many of them compute the same of other tensors.",
+                "That is how many there are in all. Many of them compute the same operations on other tensors.",
             ),
             Wrong(
                 lambda given, answer: given < answer,
-                "The blocks are equal, but fusions do not keep to blocks: what surrounds the first, and what the last?",
+                "The blocks are equal, but fusions do not keep to blocks. Which operations come before the first "
+                "product, and which after the last one?",
             ),
-            Wrong(lambda given, answer: True, "Between two products stands the same every time."),
+            Wrong(lambda given, answer: True, "The operations between two products are the same every time."),
         ],
-        why="The end of one block and the start of the next are one fusion; before the first product and after the "
-        "last "
-        "stand others.",
+        why="The end of one block and the start of the next are one fusion. The operations before the first "
+        "product, and those after the last one, are other fusions.",
     )
 
 
@@ -89,7 +90,7 @@ def compiled_once(bench: Workbench) -> Exercise:
         return int(plan.counts["compilations"])
 
     return Exercise(
-        "Choose so that each different fusion is compiled once. Leave the fusions as they are.",
+        "Make choices with which each different fusion is compiled only once. Do not change the fusions.",
         lambda choices: plan_choices(bench, choices),
         [
             Wrong(
@@ -140,13 +141,13 @@ def one_fusion(example: tuple[Any, ...]) -> Exercise:
             Wrong(
                 lambda program, bench: bench.plan.census.count > 1,
                 lambda program, bench: (
-                    "There are operations before the product and after it: these are "
-                    f"{bench.plan.census.count} fusions. On one side there must be none."
+                    f"There are operations before the product and after it: these are {bench.plan.census.count} "
+                    "fusions. One side of the product must have no operations."
                 ),
             ),
             Wrong(
                 lambda program, bench: bench.plan.census.count == 0 or bench.plan.census.largest < 3,
-                "The fusion is right, but it holds fewer than three operations.",
+                "The number of products is right, but no fusion holds at least three operations.",
             ),
         ],
         lambda program, bench: f"Right: one fusion of {bench.plan.census.largest} operations.",

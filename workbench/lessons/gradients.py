@@ -29,16 +29,16 @@ def saved(bench: Workbench) -> Predict:
         {"x": "an argument", "w": "an argument", "a": "`torch.sin(x)`", "b": "`torch.tanh(a)`", "c": "`b + a`"},
         lambda: {NAMES[made] for made in _saved_producers(bench.stock_plan.graph) if made in NAMES},
         wrong={
-            "a": "who would need it? The gradient of tanh can be had from its result, `1 - b * b`, and that of a sum "
-            "needs neither of its inputs."
+            "a": "who would need it? The derivative of tanh is `1 - b * b`, so it needs only the result `b`. The "
+            "gradient of a sum needs neither of the sum's inputs."
         },
         missed={
-            "x": "the derivative of the sine is the cosine, of the sine's *input*.",
+            "x": "the derivative of the sine is the cosine of the sine's *input*.",
             "w": "the gradient of a product needs the other factor: `w` for that of `c`.",
             "b": "the derivative of tanh is `1 - b * b`: Thunder keeps the result and not the input.",
             "c": "the gradient of a product needs the other factor: `c` for that of `w`.",
         },
-        why="Each operation's rule decides, and not how large or how expensive a value is.",
+        why="Each operation's rule decides which values are kept. The size and the cost of a value play no role.",
     )
 
 
@@ -50,21 +50,21 @@ def sums(bench: Workbench) -> PredictNumber:
         return sum(operation(graph, row) == "add" for row in statement_rows(graph, BACKWARD))
 
     return PredictNumber(
-        "The forward has one `add`. How many has the backward?",
+        "The forward has one `add`. How many does the backward have?",
         count,
         wrong=[
             Wrong(
                 lambda given, answer: given == 0,
-                "The gradient of `b + a` is passed on as it is, that is true. But `a` is read twice, by tanh and by "
-                "the "
-                "sum: what comes back from both has to meet somewhere.",
+                "True, the gradient of `b + a` is passed on unchanged. But `a` is read twice, by tanh and by the "
+                "sum. The gradients from these two readers have to meet somewhere.",
             ),
             Wrong(
                 lambda given, answer: True,
-                "Look for values that are read more than once in the forward: for each reader but the first, one sum.",
+                "Look for values that the forward reads more than once. The backward has one sum for each reader "
+                "but the first.",
             ),
         ],
-        why="Where a value fans out in the forward, gradients are added up in the backward.",
+        why="If the forward reads a value several times, the backward adds up the gradients from its readers.",
     )
 
 
@@ -85,25 +85,23 @@ def nothing_kept(example: tuple[Any, ...]) -> Exercise:
         return ", ".join(f"`{name}`" for name in _saved_producers(graph) if name not in graph.values.name)
 
     return Exercise(
-        "Write a function of `x` of at least three operations, whose backward needs none of the values in between.",
+        "Write a function of `x` with at least three operations, whose backward needs no intermediate values.",
         lambda program: open_rewritten(program, example),
         [
             Wrong(
                 lambda program, bench: not statement_rows(bench.plan.graph, BACKWARD),
-                "This has no backward at all: what is returned has to depend on `x`.",
+                "This function has no backward at all: its result has to depend on `x`.",
             ),
             Wrong(
                 lambda program, bench: operations(bench) < 3,
-                lambda program, bench: (
-                    f"The backward needs nothing; but Thunder makes {operations(bench)} operation(s) of it."
-                ),
+                lambda program, bench: f"Thunder makes only {operations(bench)} operation(s) of this function.",
             ),
             Wrong(
                 lambda program, bench: len(bench.plan.graph.saved_storages()) > 0,
-                lambda program, bench: f"The backward needs what {saved_text(bench)} makes. Whose rule asks for it?",
+                lambda program, bench: f"The backward needs the result of {saved_text(bench)}. Whose rule asks for it?",
             ),
         ],
-        "Right: a rule that needs no values has a derivative that is the same everywhere.",
+        "Right: if an operation's rule needs no values, the operation has the same derivative everywhere.",
     )
 
 
@@ -120,24 +118,24 @@ def kept_less(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise
     def saved_text(bench: Workbench) -> str:
         graph = bench.plan.graph
         makers = [name for name in _saved_producers(graph) if name not in graph.values.name]
-        return f"The forward keeps {len(graph.saved_storages())} tensors: what {', '.join(makers)} make."
+        return f"The forward keeps {len(graph.saved_storages())} tensors, the results of {', '.join(makers)}."
 
     return Exercise(
-        "Write `logistic` so that the forward keeps a single tensor beside its arguments.",
+        "Write `logistic` so that the forward keeps only one tensor besides its arguments.",
         lambda given: open_rewritten(given, example),
         [
             Wrong(
                 lambda given, bench: not same_results(given, program, example),
-                "The result is another one: it has to be what `logistic` gives, for any `x`.",
+                "The result differs: for any `x`, your function must return the result of `logistic`.",
             ),
             Wrong(
                 lambda given, bench: len(bench.plan.graph.saved_storages()) > 1,
                 lambda given, bench: (
-                    f"The result is right. {saved_text(bench)} Which operation has a rule that needs its own result "
-                    "alone, and nearly the same curve?"
+                    f"The result is right. {saved_text(bench)} Which operation has nearly the same curve, and a "
+                    "rule that needs only the operation's own result?"
                 ),
             ),
         ],
-        "Right. Automatic differentiation takes each operation as it stands: how a function is written decides what "
-        "is kept.",
+        "Right. Automatic differentiation treats each operation separately. Therefore, the operations of which you "
+        "build a function decide which values are kept.",
     )

@@ -24,17 +24,20 @@ _WHAT = {
     "b": "`torch.cos(s)`",
     "t": "`torch.tanh(s)`",
 }
-_TIE = "`x` and `y` together would do, and cost as much as `s` alone. Thunder takes the cut nearest to the reader."
+_TIE = (
+    "`x` and `y` together are enough too, and cost as much as `s` alone. If two cuts cost the same, Thunder takes the "
+    "one nearer to the reader."
+)
 _TWO = (
-    "these two are what the program's text hands over: two values written and read. Is there one value from which both "
-    "can be made again?"
+    "the second half of the program reads these two, but then two values are written and read. Is there one value "
+    "from which both can be computed again?"
 )
 
 
 def _pair(plan: Plan) -> tuple[PlanFusion, PlanFusion]:
     found = fusions(plan)
     if len(found) != 2:
-        raise LessonError(f"this lesson is about a program of two fusions, and this one has {len(found)}")
+        raise LessonError(f"this lesson needs a program with two fusions; this program has {len(found)}")
     return found[0], found[1]
 
 
@@ -46,7 +49,7 @@ def _variables_read(plan: Plan) -> set[str]:
 def handed_over(bench: Workbench) -> Predict:
     """Ask for the variables that the second fusion reads in the stock plan."""
     return Predict(
-        "Which of these does the second fusion read, beside `m`?",
+        "Which of these does the second fusion read, besides `m`?",
         _WHAT,
         lambda: _variables_read(bench.stock_plan),
         wrong={
@@ -54,13 +57,14 @@ def handed_over(bench: Workbench) -> Predict:
             "y": _TIE,
             "a": _TWO,
             "b": _TWO,
-            "t": "only the matmul reads `t`, and it is no fusion. Look at the last line: what does it need?",
+            "t": "only the matmul reads `t`, and the matmul is not in a fusion. Which values does the last line need?",
         },
         missed={
-            "s": "both `a` and `b` are cheap to make from it: one value is handed over instead of two, and the second "
-            "fusion computes the sine and the cosine itself."
+            "s": "`a` and `b` are cheap to compute from `s`. One value is handed over instead of two, and the "
+            "second fusion computes the sine and the cosine itself."
         },
-        why="The first fusion gives what crosses the cut, and the second makes the rest again.",
+        why="The first fusion hands over the values in the cut. The second fusion recomputes the other values that "
+        "it needs.",
     )
 
 
@@ -75,14 +79,14 @@ def cost_without(bench: Workbench) -> PredictNumber:
         return sum(int(graph.values.bytes[v]) // max(1, _numel(graph.values.shape[v])) for v in crossing)
 
     return PredictNumber(
-        "What does the cut `{a, b}` cost, where a variable costs the bytes of one of its elements?",
+        "What does the cut `{a, b}` cost, if each variable costs the number of bytes of one of its elements?",
         cost,
         wrong=[
             Wrong(lambda given, cost: given == cost / 2, "That is one variable; the cut goes through two."),
             Wrong(lambda given, cost: given == 8 * cost, "That is in bits."),
             Wrong(
                 lambda given, cost: given > 100,
-                "That is the memory of whole tensors. Thunder's measure knows no shapes: a variable counts the bytes "
+                "That is the memory of whole tensors. Thunder's measure ignores shapes: a variable costs the bytes "
                 "of one element.",
             ),
             Wrong(lambda given, cost: True, "Both are float32. How many bytes has one element?"),
@@ -105,13 +109,13 @@ def small_arguments(bench: Workbench) -> Predict:
         {"x and y": "128 numbers in all", "s": "4096 numbers", "a and b": "8192 numbers"},
         lambda: {" and ".join(sorted(_variables_read(bench.plan_under({"remat.weight": "0.6"}))))},
         wrong={
-            "x and y": "it would be the better choice by far. But the cut's measure knows no shapes: at 0.6 the two "
-            "arguments cost 2 × 4 × 0.6, and `s` costs 4.",
+            "x and y": "this would be the better choice by far. But Thunder's measure ignores shapes: at 0.6 the "
+            "two arguments cost 2 × 4 × 0.6, and `s` costs 4.",
             "a and b": "two variables cost more than one, whatever their shapes.",
             "s": "look at what an argument costs at this weight.",
         },
         one=True,
-        why="A cut is as good as what it measures. This is a place where a person who knows the shapes can do better.",
+        why="A cut is only as good as its measure. Here, a person who knows the shapes can do better than Thunder.",
     )
 
 
@@ -138,10 +142,13 @@ def tipping_point(bench: Workbench) -> Exercise:
             ),
             Wrong(
                 lambda given, taken: taken[1] == {"x", "y"},
-                lambda given, taken: f"At {given} it does, and at a hundredth more it still does. Go on.",
+                lambda given, taken: (
+                    f"At {given} the second fusion reads `x` and `y`, and at a hundredth more it "
+                    "still does. Try a larger weight."
+                ),
             ),
         ],
-        "Right: one hundredth more, and the two cuts cost the same; Thunder then takes the one nearest to the reader.",
+        "Right: at one hundredth more, the two cuts cost the same, and Thunder takes the one nearer to the reader.",
     )
 
 
@@ -153,14 +160,15 @@ def as_written(bench: Workbench) -> Exercise:
         return set(first.holds) & set(second.holds) - {"add", "mul"}
 
     return Exercise(
-        "Choose so that `a` and `b` are handed over and nothing is computed twice. Leave the settings of the whole "
-        "lever alone: no site whose name begins with `remat.`",
+        "Make choices with which the first fusion hands over `a` and `b`, and nothing is computed twice. Do not "
+        "use sites whose ids begin with `remat.`, because these are settings of the whole lever.",
         lambda choices: plan_choices(bench, choices),
         [
             Wrong(
                 lambda choices, plan: any(id.startswith("remat.") for id in choices),
-                "That is a setting of the whole lever, which changes every pair of fusions in a program. "
-                "`bench.sites('remat')` lists the sites of single variables too: `remat:…`.",
+                "A site whose id begins with `remat.` is a setting of the whole lever: it changes every pair of "
+                "fusions in a program. `bench.sites('remat')` also lists the sites of single variables: "
+                "`remat:…`.",
             ),
             Wrong(
                 lambda choices, plan: any(option == "recompute" for option in choices.values()),
@@ -168,7 +176,7 @@ def as_written(bench: Workbench) -> Exercise:
             ),
             Wrong(
                 lambda choices, plan: _variables_read(plan) == {"s"},
-                "The second fusion still reads `s` alone: choose an option for a variable that it makes again.",
+                "The second fusion still reads `s` alone: choose an option for a variable that this fusion recomputes.",
             ),
             Wrong(
                 lambda choices, plan: _variables_read(plan) != {"a", "b"} or bool(recomputed_names(plan)),
@@ -177,7 +185,7 @@ def as_written(bench: Workbench) -> Exercise:
                 ),
             ),
         ],
-        "Right: more memory traffic, less arithmetic. Which of the two is faster is for a run to say.",
+        "Right: more memory traffic, less arithmetic. Only a run can show which of the two plans is faster.",
     )
 
 
@@ -216,7 +224,8 @@ def refused(example: tuple[Any, ...]) -> Exercise:
             ),
             Wrong(
                 lambda program, bench: all("recompute" not in site.illegal for site in sines(bench)),
-                "`a` may still be computed again. Who else could need it in memory, so that recomputing saves nothing?",
+                "`a` may still be computed again. Who else could need `a` in memory, so that recomputing `a` saves "
+                "nothing?",
             ),
         ],
         lambda program, bench: f"Right. The workbench's reason: {sines(bench)[0].illegal['recompute']}.",

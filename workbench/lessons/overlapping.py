@@ -30,7 +30,9 @@ _WAYS = {"late": LATE, "consumer": CONSUMER, "both": {**LATE, **CONSUMER}, "grad
 def _overlap(bench: Workbench, choices: Mapping[str, str]) -> Overlap:
     found = bench.overlap(bench.plan_under(choices))
     if found is None:
-        raise LessonError("this lesson is about a program that ranks share, and this one has no collectives")
+        raise LessonError(
+            "this lesson needs a program that several ranks run together; this program has no collectives"
+        )
     return found
 
 
@@ -54,12 +56,12 @@ def issued_first(bench: Workbench) -> Predict:
         answer,
         one=True,
         wrong={
-            "up": "it is needed first, so it should be. But Thunder sorts what waits for nothing by the name of the "
-            "parameter.",
-            "mix": "it is neither the first that is needed, nor the first by its name.",
+            "up": "it is needed first, so it should be gathered first. But Thunder sorts gathers that wait for "
+            "nothing by the names of their parameters.",
+            "mix": "it is neither needed first nor first by name.",
             "down": "",
         },
-        why="The first layer then waits until all three are there.",
+        why="The first layer then waits until all three weights have arrived.",
     )
 
 
@@ -76,19 +78,23 @@ def what_helps(bench: Workbench) -> Predict:
             "late": "each wait right before the first statement that needs its result",
             "consumer": "gathers issued in the order in which layers need them",
             "both": "`late` and `consumer` together",
-            "gradients": "each gradient sent on its way as soon as it is there",
+            "gradients": "each gradient sent as soon as it is computed",
         },
         answer,
         wrong={
-            "late": "the first layer's weight is gathered last: however late the wait, it takes until all are there.",
-            "consumer": "the order is right, but all waits still stand before the first layer, and wait for all.",
+            "late": "the first layer's weight is gathered last. Even a late wait for this weight ends only when "
+            "all weights have arrived.",
+            "consumer": "the order is right, but all waits still stand before the first layer. The first layer "
+            "therefore waits for all weights.",
         },
         missed={
-            "both": "now the first layer waits for its own weight alone, and the others come in while it computes.",
-            "gradients": "at the end of the backward nothing is left to compute, so that nothing hides behind "
-            "anything.",
+            "both": "the first layer then waits only for its own weight, and the other weights arrive while it "
+            "computes.",
+            "gradients": "without this change, all gradients are sent at the end of the backward. Nothing is left "
+            "to compute then, so the communication is exposed.",
         },
-        why="Two changes, neither of which gains anything alone: whoever tries them one by one gives up on both.",
+        why="Neither `late` nor `consumer` gains anything alone. A person who tries them one at a time gives up on "
+        "both.",
     )
 
 
@@ -109,12 +115,14 @@ def _exposed_s(simulation: Simulation) -> str:
 def hidden(bench: Workbench) -> Exercise:
     """Ask for choices with which little of the communication is exposed."""
     return Exercise(
-        "Choose so that at most a third of the communication that is exposed now stays exposed, in simulation.",
+        "Make choices with which at most a third of the communication that is exposed without choices stays exposed, "
+        "in simulation.",
         lambda choices: _simulate_choices(bench, choices),
         [
             Wrong(
                 lambda choices, tried: tried.now.order.inversions > 0,
-                "What is needed first is still gathered last. Which setting is about the order of issue?",
+                "The weight that is needed first is still gathered last. Which setting controls the order in which "
+                "gathers are issued?",
             ),
             Wrong(
                 lambda choices, tried: tried.now.simulation.stall_s[0] > 0.5 * tried.stock.simulation.stall_s[0],
@@ -123,7 +131,7 @@ def hidden(bench: Workbench) -> Exercise:
             ),
             Wrong(
                 lambda choices, tried: tried.now.simulation.stall_s[1] > 0.5 * tried.stock.simulation.stall_s[1],
-                "The forward is as it should be. In the backward all gradients are still sent at its end.",
+                "The forward is right. But the backward's gradients are all still sent at its end.",
             ),
             Wrong(
                 lambda choices, tried: (
@@ -131,15 +139,15 @@ def hidden(bench: Workbench) -> Exercise:
                     > EXPOSED * tried.stock.simulation.exposed_communication_s
                 ),
                 lambda choices, tried: (
-                    f"{_exposed_s(tried.now.simulation)} of {_exposed_s(tried.stock.simulation)} are still "
-                    "exposed. With fewer gathers in flight the compute stream waits a little for each."
+                    f"{_exposed_s(tried.now.simulation)} of {_exposed_s(tried.stock.simulation)} are still exposed. "
+                    "If fewer gathers are in flight, the compute stream waits a little for each of them."
                 ),
             ),
         ],
         lambda choices, tried: (
-            f"Right: {_exposed_s(tried.now.simulation)} of {_exposed_s(tried.stock.simulation)} are left, and a step "
-            f"takes {human_seconds(tried.now.simulation.step_s)} instead of "
-            f"{human_seconds(tried.stock.simulation.step_s)}, all simulated."
+            f"Right: {_exposed_s(tried.now.simulation)} of {_exposed_s(tried.stock.simulation)} stay exposed, and a "
+            f"step takes {human_seconds(tried.now.simulation.step_s)} instead of "
+            f"{human_seconds(tried.stock.simulation.step_s)}. All of these times are simulated."
         ),
     )
 
@@ -154,25 +162,24 @@ def few_in_flight(bench: Workbench) -> Exercise:
         return _overlap(bench, {**LATE, **CONSUMER, **EARLIEST}).simulation.step_s
 
     return Exercise(
-        "A gathered weight takes memory from its issue on. Choose so that never more than one is on its way, with a "
-        "step no "
-        "longer than that of your last answer.",
+        "A gathered weight takes memory as soon as its gather is issued. Make choices with which at most one "
+        "weight is in flight at any time, and the step is no longer than with your last answer.",
         lambda choices: _simulate_choices(bench, choices),
         [
             Wrong(
                 lambda choices, tried: tried.now.simulation.ahead_peak_bytes > one_weight(),
                 lambda choices, tried: (
-                    f"Up to {human_bytes(tried.now.simulation.ahead_peak_bytes)} are on their way at once; one weight "
-                    "has "
-                    f"{human_bytes(one_weight())}. Which option of `waits.issue` is about how many?"
+                    f"Up to {human_bytes(tried.now.simulation.ahead_peak_bytes)} are in flight at once; one weight "
+                    f"has {human_bytes(one_weight())}. Which option of `waits.issue` limits the number of gathers "
+                    "in flight?"
                 ),
             ),
             Wrong(
                 lambda choices, tried: tried.now.simulation.step_s * SHORTER > best(),
                 lambda choices, tried: (
                     f"One at a time, but the step takes {human_seconds(tried.now.simulation.step_s)}, and "
-                    f"{human_seconds(best())} are possible. What is gathered just when it is needed hides behind "
-                    "nothing."
+                    f"{human_seconds(best())} are possible. A gather that is issued only when its weight is "
+                    "needed cannot hide behind compute."
                 ),
             ),
         ],

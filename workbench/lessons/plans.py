@@ -94,7 +94,7 @@ def plan_choices(bench: Workbench, choices: Any) -> Plan:
         If a choice is refused.
     """
     if not isinstance(choices, Mapping) or not all(isinstance(text, str) for pair in choices.items() for text in pair):
-        raise LessonError(f"choices are a dict of site to option, both texts; given {short_repr(choices)}")
+        raise LessonError(f"choices are a dict from a site's id to an option, both texts; given {short_repr(choices)}")
     for id in choices:
         if id not in bench.plan.site_of:
             raise LessonError(f"there is no site {short_repr(id)}{suggest_names(id, list(bench.plan.site_of))}")

@@ -75,8 +75,8 @@ class LockedPrediction:
         with self._lock:
             if self._locked is not None and self._locked != wanted:
                 raise LessonError(
-                    f"{self._text_of(self._locked)} is locked in and cannot be changed; given {self._text_of(wanted)}. "
-                    "Run the cell that asks the question again to begin anew"
+                    f"{self._text_of(self._locked)} is locked in and cannot be changed; given "
+                    f"{self._text_of(wanted)}. For a new prediction, run the question's cell again"
                 )
             self._locked = wanted
         self._notify()
@@ -198,9 +198,13 @@ class Predict(LockedPrediction):
         for name in values:
             if not isinstance(name, str) or name not in self.options:
                 near = suggest_names(name, list(self.options)) if isinstance(name, str) else ""
-                raise LessonError(f"{short_repr(name)} is none of the options{near}; legal: {', '.join(self.options)}")
+                raise LessonError(
+                    f"{short_repr(name)} is not one of the options{near}; legal: {', '.join(self.options)}"
+                )
         if self.one and len(set(values)) != 1:
-            raise LessonError(f"one option is to be chosen, and {len(set(values))} were given; {self._instruction()}")
+            raise LessonError(
+                f"exactly one option must be chosen, but {len(set(values))} were given; {self._instruction()}"
+            )
         return frozenset(values)
 
     def form(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def _value(graph: Graph, name: str) -> int:
     """Return the value that the operation `name` makes."""
     rows = [row for row in statement_rows(graph, FORWARD) if operation(graph, row) == name]
     if len(rows) != 1:
-        raise LessonError(f"this lesson is about a program with one {name}, and this one has {len(rows)}")
+        raise LessonError(f"this lesson needs a program with one {name}; this program has {len(rows)}")
     return int(graph.statements.outputs[rows[0]][0])
 
 
@@ -38,17 +38,17 @@ def statements(bench: Workbench) -> PredictNumber:
         wrong=[
             Wrong(
                 lambda given, answer: given == lines,
-                "That is the number of lines. A statement of a trace carries out one operation: count those in each "
-                "line.",
+                "That is the number of lines. A statement of a trace carries out one operation: count the "
+                "operations in each line.",
             ),
             Wrong(
                 lambda given, answer: given < answer,
-                "Some are easily overlooked: `@` is an operation, and so are `*` and `+`, and a change of shape.",
+                "Some operations are easily overlooked: `@`, `*`, `+`, and a change of shape.",
             ),
             Wrong(
                 lambda given, answer: True,
-                "A softmax is exponentials, sums and a division. But PyTorch has one kernel for all of it, and the "
-                "executor takes it whole.",
+                "A softmax consists of exponentials, sums and a division. But PyTorch has one kernel for all of "
+                "it, so the trace has one statement for it.",
             ),
         ],
     )
@@ -65,7 +65,7 @@ def shares_memory(bench: Workbench) -> Predict:
         }
 
     return Predict(
-        "Which of these lie in the same memory as `h`?",
+        "Which of these share the memory of `h`?",
         {
             "r": "`h.reshape(-1)`",
             "h * 2": "the first half of the third line",
@@ -74,13 +74,16 @@ def shares_memory(bench: Workbench) -> Predict:
         },
         answer,
         wrong={
-            "h * 2": "`h` is read once more after it, by the sum: writing into its memory would be wrong, and Thunder "
-            "gives every operation that computes something memory of its own.",
-            "z": "it is computed, and what is computed gets memory of its own, even if its inputs are not needed "
+            "h * 2": "`h` is read once more, by the sum, so `h * 2` must not overwrite `h`. And Thunder gives "
+            "every computed result memory of its own.",
+            "z": "it is computed, and a computed result gets memory of its own, even if the inputs are not needed "
             "again.",
-            "softmax": "it is computed, and what is computed gets memory of its own.",
+            "softmax": "it is computed, and a computed result gets memory of its own.",
         },
-        missed={"r": "a reshape of what lies in one piece moves nothing: `r` is a view, another way to look at `h`."},
+        missed={
+            "r": "a `reshape` of a contiguous tensor moves nothing: `r` is a view of `h`, the same memory in "
+            "another shape."
+        },
     )
 
 
@@ -98,24 +101,26 @@ def given_back(bench: Workbench) -> Predict:
         return {operation(graph, last)}
 
     return Predict(
-        "After which operation is the memory of `h` given back?",
+        "After which operation is the memory of `h` freed?",
         {
-            "tanh": "which makes it",
+            "tanh": "computes `h`",
             "reshape": "the second line",
-            "add": "which reads `h` for the last time",
-            "softmax": "which reads `z`",
-            "sum": "which reads `r`",
+            "add": "reads `h` for the last time",
+            "softmax": "reads `z`",
+            "sum": "reads `r`",
         },
         answer,
         one=True,
         wrong={
-            "tanh": "it is only made there.",
+            "tanh": "`h` is only computed there.",
             "reshape": "the third line reads `h` again.",
-            "add": "the name `h` is deleted there, you are right. But a name is not the memory: who else looks at it?",
+            "add": "true, the name `h` is deleted there. But a name is not the memory: which other value uses the "
+            "same memory?",
             "softmax": "it reads `z`, which has memory of its own.",
             "sum": "",
         },
-        why="Memory lives as long as any view of it, which is why the trace deletes names as early as it can.",
+        why="Memory stays allocated as long as any view of it exists. Therefore, the trace deletes each name as "
+        "early as possible.",
     )
 
 
@@ -133,7 +138,7 @@ def holding(bench: Workbench) -> Exercise:
         return made_by(graph, graph.value_index[name])
 
     return Exercise(
-        "Thunder gives values names of its own. Which one holds `z`?",
+        "Thunder gives values new names. What is the name of `z` in the trace?",
         attempt,
         [
             Wrong(
@@ -143,7 +148,8 @@ def holding(bench: Workbench) -> Exercise:
             Wrong(
                 lambda name, made: made == "mul",
                 lambda name, made: (
-                    f"`{name}` holds `h * 2`: the third line is two statements, and `z` is what the second makes."
+                    f"`{name}` holds `h * 2`: the third line is two statements, and `z` is the result of the second "
+                    "one."
                 ),
             ),
             Wrong(
@@ -172,23 +178,26 @@ def shorter(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
 
     stock = open_rewritten(program, example)
     return Exercise(
-        "Write the program with one statement less, and the same two results.",
+        "Write the program with one statement fewer and the same two results.",
         lambda given: open_rewritten(given, example),
         [
             Wrong(
                 lambda given, bench: not same_results(given, program, example),
-                "The results are other ones: the program has to give what it gave, for any `x` and `w`.",
+                "The results differ: for any `x` and `w`, your program must return the same results as the given one.",
             ),
             Wrong(
                 lambda given, bench: count(bench) == count(stock),
-                "The results are right, and so is the number of statements: it is as it was. Which two can be one?",
+                "The results are right, but the number of statements is the same as before. Which two statements "
+                "can become one?",
             ),
             Wrong(
                 lambda given, bench: count(bench) > count(stock),
-                lambda given, bench: f"The results are right, with {count(bench)} statements. It had {count(stock)}.",
+                lambda given, bench: (
+                    f"The results are right, but there are now {count(bench)} statements instead of {count(stock)}."
+                ),
             ),
         ],
         lambda given, bench: (
-            f"Right: {count(bench)} statements instead of {count(stock)}. Thunder did not see it by itself."
+            f"Right: {count(bench)} statements instead of {count(stock)}. Thunder did not find this by itself."
         ),
     )

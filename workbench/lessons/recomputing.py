@@ -33,8 +33,8 @@ def kept(bench: Workbench, layers: int) -> PredictNumber:
         wrong=[
             Wrong(
                 lambda given, answer: given == answer + 1,
-                "Nearly: three in each layer. But the last sine is only summed up, and a sum needs nothing of its "
-                "inputs.",
+                "Nearly: three in each layer. But the result of the last sine is only summed up, and the rule of a "
+                "sum does not need its input.",
             ),
             Wrong(
                 lambda given, answer: given in (layers, 2 * layers),
@@ -43,10 +43,11 @@ def kept(bench: Workbench, layers: int) -> PredictNumber:
             Wrong(lambda given, answer: given < answer, "More: each operation's rule asks for something (lesson 2)."),
             Wrong(
                 lambda given, answer: True,
-                "Fewer: what one rule needs as its result, the next may need as its input. It is kept once.",
+                "Fewer: one rule may need a value as its result, and the next rule may need the same value as its "
+                "input. The value is kept only once.",
             ),
         ],
-        why="What tanh and exp give, in each layer, and what each product but the first is given.",
+        why="The forward keeps the results of tanh and exp in each layer, and the input of each product but the first.",
     )
 
 
@@ -62,14 +63,17 @@ def expensive(bench: Workbench) -> Predict:
         return found
 
     return Predict(
-        "Each value alone can be computed again from what else is kept. For which does that take a matrix product?",
-        {"tanh": "what it gives", "exp": "what it gives", "sin": "what it gives"},
+        "Each of these values alone can be computed again from the other kept values. For which of them does this "
+        "take a matrix product?",
+        {"tanh": "its result", "exp": "its result", "sin": "its result"},
         answer,
         wrong={
-            "exp": "what tanh gives is kept: from there it is one step.",
-            "sin": "what exp gives is kept: from there it is one step.",
+            "exp": "the result of tanh is kept, and from there it is one step.",
+            "sin": "the result of exp is kept, and from there it is one step.",
         },
-        missed={"tanh": "the nearest value that is kept lies before the product: it has to be computed once more."},
+        missed={
+            "tanh": "the nearest kept value is the input of the product, so the product has to be computed once more."
+        },
     )
 
 
@@ -86,15 +90,15 @@ def peak_of_everything(bench: Workbench) -> Predict:
         answer,
         one=True,
         wrong={
-            "falls by half or more": "nothing lies in memory when the backward begins, true. But what does the first "
-            "statement of the backward need, and what does that need?",
-            "falls by less": "nothing lies in memory when the backward begins, true. But what does the first statement "
-            "of the backward need, and what does that need?",
+            "falls by half or more": "true, nothing is saved when the backward begins. But which values does the "
+            "first statement of the backward need, and from which values are these computed?",
+            "falls by less": "true, nothing is saved when the backward begins. But which values does the first "
+            "statement of the backward need, and from which values are these computed?",
             "does not fall": "",
         },
-        why="The backward begins with the last layer. To have its input, the whole forward is computed again, and all "
-        "of "
-        "it is alive at that moment: saved least is not peak least.",
+        why="The backward begins with the last layer. For the input of this layer, the whole forward is computed "
+        "again, and all of its values are alive at that moment. The plan that saves least does not have the "
+        "lowest peak.",
     )
 
 
@@ -118,7 +122,9 @@ def _offloads(choices: Mapping[str, str], _: Any) -> bool:
     return "offload" in choices.values()
 
 
-_OFFLOADED = "`offload` moves values to the host's memory: another way, and not the one of this exercise."
+_OFFLOADED = (
+    "`offload` moves values to the host's memory. That lowers the peak too, but this exercise is about recomputation."
+)
 
 
 def _all_again(choices: Mapping[str, str], plan: Plan) -> bool:
@@ -128,7 +134,7 @@ def _all_again(choices: Mapping[str, str], plan: Plan) -> bool:
 def lower(bench: Workbench) -> Exercise:
     """Ask for choices under which the peak is at most `GOAL` times the stock plan's peak."""
     return Exercise(
-        f"Choose what is recomputed so that the peak is at most {GOAL:.0%} of what it is now.",
+        f"Choose which values are recomputed, so that the peak is at most {GOAL:.0%} of the peak without choices.",
         lambda choices: plan_choices(bench, choices),
         [
             Wrong(_offloads, _OFFLOADED),
@@ -136,7 +142,7 @@ def lower(bench: Workbench) -> Exercise:
                 lambda choices, plan: _all_again(choices, plan) and _too_high(bench, plan),
                 lambda choices, plan: (
                     f"{_peak(bench, plan)}, though nothing is saved: the backward computes the whole forward again "
-                    "before it can begin. Keep something to start from."
+                    "before it can begin. Keep some values to start from."
                 ),
             ),
             Wrong(
@@ -156,24 +162,24 @@ def lower(bench: Workbench) -> Exercise:
 def lower_and_cheap(bench: Workbench) -> Exercise:
     """Ask for choices under which the peak is as in `lower`, and no matrix product is recomputed."""
     return Exercise(
-        f"The same, at most {GOAL:.0%} of the peak, without computing a matrix product a second time.",
+        f"Again reach at most {GOAL:.0%} of the peak without choices, but compute no matrix product a second time.",
         lambda choices: plan_choices(bench, choices),
         [
             Wrong(_offloads, _OFFLOADED),
             Wrong(
                 lambda choices, plan: bool(_products(plan)),
                 lambda choices, plan: (
-                    f"{_peak(bench, plan)}, but {_products(plan)} matrix products run twice. Of which values is that "
-                    "the "
-                    "price? Keep those."
+                    f"{_peak(bench, plan)}, but {_products(plan)} matrix products run twice. Which recomputed "
+                    "values need these products? Keep those values."
                 ),
             ),
             Wrong(
                 lambda choices, plan: _too_high(bench, plan),
                 lambda choices, plan: (
-                    f"No product runs twice, but: {_peak(bench, plan)}. What else is cheap to have again?"
+                    f"No product runs twice, but the peak is still too high. {_peak(bench, plan)}. Which other "
+                    "values are cheap to recompute?"
                 ),
             ),
         ],
-        lambda choices, plan: f"Right. {_peak(bench, plan)}, for the price of cheap operations alone.",
+        lambda choices, plan: f"Right. {_peak(bench, plan)}, and only cheap operations are computed a second time.",
     )
