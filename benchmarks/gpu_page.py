@@ -37,13 +37,13 @@ thunder-workbench gpu-check --rehearse         # without a GPU: every part with 
 thunder-workbench gpu-check --slot 13          # a short slot: the questions without an answer; results in gpu-slot/
 ```
 
-The check needs no network and no browser. The most informative steps of each part run first. Each part is a process
-with a time limit. The result of each step is written to `PART.jsonl` at once; `gpu-check.json` and `gpu-check.md` are
-written after each part. If a step crashes or hangs, it is reported and the next step starts. A step is wrong if results
-differ from those of unmodified Thunder, if a predicted peak differs by more than 3 % from the measured peak, or if less
-than 95 % of the compile time is attributed to stages and fusions. If a step is wrong, the exit status is 1. Each
-record has `spent`, the seconds of the step by kind: the start of its processes, imports, opening programs,
-compiling, measuring, and other.
+The check needs no network and no browser. The most informative steps of each part run first. Each part runs in
+processes of its own, with a time limit. The result of each step is written to `PART.jsonl` at once; `gpu-check.json`
+and `gpu-check.md` are written after each part. If a step crashes or hangs, it is reported and the next step starts. A
+step is wrong, for example, if results differ from those of unmodified Thunder, if a predicted peak differs by more than
+3 % from the measured peak (1 % in a short slot), or if less than 95 % of the compile time is attributed to stages and
+fusions. If a step failed or is wrong, the exit status is 1. The result of each step has a field `spent`. It divides the
+step's duration into: the start of its processes, imports, opening programs, compiling, measuring, and other.
 
 | part | what it does | at most |
 |---|---|---|
@@ -70,9 +70,9 @@ with which the prediction is compared. With `--rehearse`, the first step of each
 FOUND = """\
 ## Results
 
-Each section shows one check. The column *not right* counts steps that are wrong by the predictions that the workbench
-made on the day of the check. All figures are in the files of the machine's folder in `benchmarks/results`. Predictions
-have improved since: a test compares today's with these measurements (see
+Each section shows one check. The column *not right* counts steps that failed or are wrong. Predicted figures
+are those of the day of the check. All figures are in the files of the machine's folder in `benchmarks/results`.
+Predictions have improved since: a test compares today's predictions with these measurements (see
 [Memory](../explanation/memory.md#on-cuda)).
 
 """

@@ -60,7 +60,7 @@ PARTS = (
     CheckPart(
         name="launches",
         title="Launches",
-        does="Measures host and device time, CUDA graphs, the time that timing each statement adds, "
+        does="Measures host and device time, CUDA graphs, the overhead of the clocks at each statement, "
         "and variants with and without syncs.",
         limit_s=300,
         module=f"{_MODULE}.launches",
