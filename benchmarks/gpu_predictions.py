@@ -78,7 +78,10 @@ def peaks() -> Iterator[Row]:
 
 
 def beyond_the_card() -> Iterator[Row | ChoicesOf]:
-    """Yield rows of the deepest Llama that fits the GPU without choices, and of a fit of a Llama 1.5 times as deep."""
+    """Yield rows for two Llamas: the deepest that fits the GPU without choices, and one that is 1.5 times as deep.
+
+    The deeper one has the choices that `Workbench.fit` finds.
+    """
     one, two = llama_7b(1, LONG_TOKENS).plan.peak_bytes, llama_7b(2, LONG_TOKENS).plan.peak_bytes
     layers = 1 + (CARD_BYTES - one) // (two - one)
     while not predict_reserved((bench := llama_7b(layers, LONG_TOKENS)).plan.graph, CARD_BYTES).fits:

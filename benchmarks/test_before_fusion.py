@@ -1,7 +1,10 @@
-"""Measure ordering collectives before fusion, on Llama-2-7B shapes: the number of split fusions, and the time gained.
+"""Compare plans whose collectives are ordered before fusion with plans whose collectives are ordered after it.
 
-`python -m pytest benchmarks/test_before_fusion.py -s` prints the rows of `waits_before_fusion.csv`. WAITS_LAYERS sets
-the number of layers.
+The figures are the number of fusions, the peak memory, and the simulated step time of a Llama with small shapes and of
+one with the shapes of Llama-2-7B.
+
+`python -m pytest benchmarks/test_before_fusion.py -s` prints the figures of `waits_before_fusion.csv`. WAITS_LAYERS
+sets the number of layers.
 """
 
 from __future__ import annotations

@@ -138,10 +138,10 @@ from workbench.ui.controls.controls import Controls
 controls = next(one for one in gc.get_objects() if isinstance(one, Controls))
 stages = [{"name": f"stage {n}", "seconds": 1.0} for n in range(12)]
 """
-"""Code for the kernel that finds the app's controls, to show states of a run without a run."""
+"""Code to execute in the kernel. It finds the app's controls, so the test can show a run's states without a run."""
 
 
-def test_the_graph_has_most_of_the_tab_and_nothing_moves(lab: Lab) -> None:
+def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1440, "height": 900})
     source = "import workbench as wb\nbench = wb.open('mlp', device='cpu')\nbench.show(tab=True)"
     lab.write_notebook("share.ipynb", [source])

@@ -21,7 +21,7 @@ COMPUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cross_entropy": lambda y: functional.cross_entropy(y, CLASSES),
     "nll_loss": lambda y: functional.nll_loss(y.log_softmax(-1), CLASSES),
     "mse_loss": lambda y: functional.mse_loss(y, y.flip(0)),
-    "l1_loss": lambda y: functional.smooth_l1_loss(y, y.flip(0)),
+    "smooth_l1_loss": lambda y: functional.smooth_l1_loss(y, y.flip(0)),
     "kl_div": lambda y: functional.kl_div(y.log_softmax(-1), y.softmax(-1), reduction="sum"),
     "logits": lambda y: functional.binary_cross_entropy_with_logits(y, y.sigmoid()),
     "prod": lambda y: y.prod(-1) + torch.prod(y, -1),

@@ -138,9 +138,9 @@ class Allocations(TorchDispatchMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         packet = func._overloadpacket
-        # A loss that is reduced in the storage of its elements gets a storage of this size. If gradients are enabled,
-        # this is not needed: the statement then runs PyTorch's autograd, and `_call` measures its kernels with this
-        # storage.
+        # The CPU kernels of these losses return the mean or sum in the storage that holds one loss per element. Give
+        # the fake result a storage of that size. This is not needed if gradients are enabled: the statement then runs
+        # PyTorch's autograd, and `_call` measures its kernels with that storage.
         is_own = packet in _REDUCED_WHERE_THEY_LIE and not torch.is_grad_enabled()
         if is_own and out.dim() == 0 and out.device.type == "cpu":
             single = torch.broadcast_shapes(args[0].shape, args[1].shape)
@@ -251,7 +251,7 @@ def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
 def fake_tensors(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
     """Return a fake tensor in `mode` for each proxy.
 
-    This is faster than `empty`, because it bypasses the dispatcher.
+    This is faster than `empty`, because it bypasses the dispatch of the fake mode in Python.
     """
     with _disable_current_modes():
         return [

@@ -2,9 +2,9 @@
 
 nvFuser's fusions are replayed as nvFuser executes them. All members read the inputs as they are at the start of the
 fusion. In-place copies are executed at the end of the fusion, and each value is copied to at most one destination. If
-an output consists of moved elements of an input, it is a view of the input, even if the fusion writes into the input;
-see `workbench.compiler.memory.nvfuser_aliasing`. Random operators inside a fusion cannot be replayed, because they use
-the GPU's generator.
+the fusion only rearranges an input to get an output, for example by a transpose, the output can be a view of the input,
+even if the fusion also writes into the input; see `workbench.compiler.memory.nvfuser_aliasing`. Random operators
+inside a fusion cannot be replayed, because they use the GPU's generator.
 """
 
 from __future__ import annotations
