@@ -73,7 +73,7 @@ function render({ model, el }) {
     const stop = new AbortController();
     let roots = null, shown = null;
     function fit() {
-        const plot = roots?.roots[0].model, full = "1" === getComputedStyle(el).getPropertyValue("--wb-full").trim();
+        const plot = roots?.roots[0]?.model, full = "1" === getComputedStyle(el).getPropertyValue("--wb-full").trim();
         if (!plot || !el.clientWidth) return;
         const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
         if (plot.height !== height) plot.height = height;
