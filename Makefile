@@ -1,6 +1,6 @@
 # make lab    set everything up and open JupyterLab on a copy of the quickstart notebook
 # make test   set everything up and run the tests, those in a browser included
-# make long   run those that take long, further cases, and those that draw with more examples; CI does a quarter
+# make long   run those that take long, further cases, and those that draw with more examples; CI does an eighth
 # make quick  run the tests that take no browser, no worker process and no compiler, with what is set up
 #
 # All but `make quick` begin with `make setup`, which makes .venv and does nothing the second time.
@@ -27,7 +27,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-r
 help:
 	@echo "make lab     JupyterLab on a copy of the quickstart  (LAB_ARGS=... for jupyter lab)"
 	@echo "make test    the tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
-	@echo "make long    those that take long, further cases     (likewise; CI does a quarter)"
+	@echo "make long    those that take long, further cases     (likewise; CI does an eighth)"
 	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing)"
 	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
 	@echo "make lint    ruff and mypy"
