@@ -170,3 +170,38 @@ def test_a_part_that_pytorch_runs_makes_the_peak_a_lower_bound() -> None:
     assert join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ("part2",)), {}).at_least
     nothing = join_step_memory(RecordedStep((StorageAllocated(1, 8),), (), ()), {})
     assert (nothing.peak_bytes, nothing.at_least, nothing.peak_part) == (8, False, "")
+
+
+class Doubled(torch.autograd.Function):
+    """Twice the input. The backward allocates a tensor that no part makes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0].repeat(50)[: len(gradients[0])] * 2
+
+
+@torch.compiler.disable
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    result: Any = Doubled.apply  # without types in torch
+    made: torch.Tensor = result(x)
+    return made
+
+
+@pytest.mark.parametrize("users", [False, True])
+def test_a_backward_that_the_user_wrote_makes_the_peak_a_lower_bound(users: bool) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        between = x.sin()
+        if users:
+            between = doubled(between)
+        else:
+            torch._dynamo.graph_break()
+        return between.cos().sum()
+
+    bench = workbench.open(program, torch.randn(100, requires_grad=True), device="cpu")
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert bench.memory.at_least is users

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.analysis.memory.multi_graph_memory import (
@@ -64,6 +65,7 @@ class StepRecorder:
     def __init__(self, mode: FakeTensorMode | None, tensors: Sequence[torch.Tensor]) -> None:
         self.mode: contextlib.AbstractContextManager[Any] = mode or contextlib.nullcontext()
         self._has_values = mode is None
+        self._runs_users_backward = False
         self.events: list[Event] = []
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
@@ -77,7 +79,9 @@ class StepRecorder:
 
     def recorded_step(self) -> RecordedStep:
         """Return the events that are recorded so far."""
-        return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque), self._has_values)
+        return RecordedStep(
+            self._baseline, tuple(self.events), tuple(self.opaque), self._has_values or self._runs_users_backward
+        )
 
     def stop(self) -> None:
         """Stop recording."""
@@ -180,11 +184,28 @@ class StepRecorder:
         wanted = [output for output in floating if output.requires_grad]
         if not wanted:
             return
+        # No operator of a backward that the user wrote is recorded.
+        self._runs_users_backward = any(
+            isinstance(node, BackwardCFunction) and type(node).__name__ != f"{_PartNode.__name__}Backward"
+            for node in _backward_nodes(wanted)
+        )
         if len(floating) == 1 and floating[0].dim() == 0:
             floating[0].backward()
             return
         loss: Any = _GivenGradientLoss.apply  # without types in torch
         loss(self, *wanted).backward()
+
+
+def _backward_nodes(outputs: Sequence[torch.Tensor]) -> set[Any]:
+    """Return the nodes of autograd's graph of the outputs."""
+    found: set[Any] = set()
+    left: list[Any] = [output.grad_fn for output in outputs]
+    while left:
+        node = left.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            left += [before for before, _ in node.next_functions]
+    return found
 
 
 class _Tape:
