@@ -342,9 +342,6 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
   & > .widget-hbox > .wb-outline.wb-beside.wb-open { width: min(var(--wb-outline, clamp(364px, 27%, 480px)), 50%); position: relative; }
   & > .jupyter-widget-tab { flex: calc(100 - 100 * var(--wb-split-y, var(--wb-share))) 1 0; min-height: 60px; overflow: hidden; }
   &:not([style*="--wb-split-y"]) > .jupyter-widget-tab { min-height: 168px; }
-  /* the second line of a program on ranks takes its place from the tabs */
-  &:has(> .wb-controls > .wb-ranks:not([hidden])) { --wb-share: 0.74; }
-  &:has(> .wb-controls > .wb-ranks:not([hidden])):not([style*="--wb-split-y"]) > .jupyter-widget-tab { min-height: 134px; }
   & .widget-tab-contents { flex: 1 1 0; min-height: 0; overflow: auto; padding: 4px 10px; }
   & .widget-tab-contents > .widget-hbox { height: 100%; flex-flow: row nowrap !important; overflow: visible; }
   & .wb-alive { height: 100%; overflow: auto; }
