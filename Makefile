@@ -81,7 +81,7 @@ long: setup browser
 
 quick:
 	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }
-	$(PYTEST) -m "not slow and not browser" $(PYTEST_ARGS) $(TESTS)
+	$(PYTEST) -m "not slow and not browser and not long" $(PYTEST_ARGS) $(TESTS)
 
 # On a borrowed machine, which may reach no registry: with what is there.
 gpu-check:

@@ -25,6 +25,7 @@ def test_written_predictions_are_those_of_todays_plans(subject: str) -> None:
     assert len(written) == 3
 
 
+@pytest.mark.slow
 def test_written_times_of_launches_are_those_of_todays_rates() -> None:
     written = {
         (row["subject"], row["figure"]): float(row["predicted"])

@@ -239,6 +239,7 @@ def test_nothing_is_solved_once_the_gap_is_close_enough(monkeypatch: pytest.Monk
     assert not any(enough)
 
 
+@pytest.mark.slow
 def test_choices_made_by_hand_stay(bench: Workbench) -> None:
     site = next(site for site in bench.sites("saved") if site.values)
     bench.choose({site.id: "offload"})

@@ -38,6 +38,7 @@ def reserved_bytes(bench: Workbench) -> int:
     return bench.plan.reserved.reserved_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", beyond(4, range(20)))
 def test_reserved_memory_of_the_plan_found_is_within_the_limit(seed: int) -> None:
     bench = opened(seed)
@@ -73,6 +74,7 @@ def test_a_limit_of_the_peak_limits_no_reserved_memory() -> None:
     assert found.using == within.using == ("recompute", "offload")
 
 
+@pytest.mark.slow
 def test_the_refused_limit_is_below_what_can_be_reserved() -> None:
     bench = opened(0)
     with pytest.raises(PlanError) as refused:

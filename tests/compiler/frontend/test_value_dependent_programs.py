@@ -440,6 +440,7 @@ def test_parts_before_and_behind_a_branch_have_sites() -> None:
     assert bench.memory.at_least
 
 
+@pytest.mark.slow
 def test_all_experts_of_a_loop_are_planned() -> None:
     model, args = PROGRAMS["experts in a loop"]()
     bench = workbench.open(model, *args, device="cpu")
@@ -447,6 +448,7 @@ def test_all_experts_of_a_loop_are_planned() -> None:
     assert not any(part.opaque for part in bench.parts)
 
 
+@pytest.mark.slow
 def test_opening_with_values_changes_no_random_state() -> None:
     model, args = PROGRAMS["random numbers of Python and NumPy"]()
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -473,6 +475,7 @@ def test_a_program_that_reads_values_opens_without_warnings_of_dynamo(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 def test_a_write_into_a_part_s_result_opens_without_a_traceback_and_with_a_peak(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -482,6 +485,7 @@ def test_a_write_into_a_part_s_result_opens_without_a_traceback_and_with_a_peak(
     assert not capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_error_of_a_part_that_pytorch_runs_is_raised_and_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     model, args = PROGRAMS["rows that are written"]()
     run = workbench.open(model, *args, device="cpu").config.jit(model)
@@ -491,6 +495,7 @@ def test_an_error_of_a_part_that_pytorch_runs_is_raised_and_not_printed(capsys: 
     assert not capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_opening_with_values_changes_no_tensor() -> None:
     model, args = PROGRAMS["a clipped gradient"]()
     before = [tensor.clone() for tensor in (*model.parameters(), *args)]
