@@ -181,7 +181,7 @@ class Doubled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return gradients[0].repeat(50)[: len(gradients[0])] * 2
+        return gradients[0].expand(50, *gradients[0].shape).clone()[0] * 2
 
 
 @torch.compiler.disable
@@ -202,6 +202,40 @@ def test_a_backward_that_the_user_wrote_makes_the_peak_a_lower_bound(users: bool
         return between.cos().sum()
 
     bench = workbench.open(program, torch.randn(100, requires_grad=True), device="cpu")
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert bench.memory.at_least is users
+
+
+class Trained(torch.nn.Module):
+    """Two layers, and between them either a backward that the user wrote or a graph break."""
+
+    def __init__(self, users: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.users = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1), users
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        between = self.first(x).sin()
+        if self.users:
+            between = doubled(between)
+        else:
+            torch._dynamo.graph_break()
+        return self.second(between).sum()
+
+
+@pytest.mark.parametrize("users", [False, True])
+def test_a_users_backward_in_a_whole_step_makes_the_peak_a_lower_bound(users: bool) -> None:
+    model = Trained(users)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    bench = workbench.open(step, torch.randn(4, 8), device="cpu")
     assert isinstance(bench, PartsBench)
     assert bench.memory is not None
     assert bench.memory.at_least is users

@@ -25,6 +25,7 @@ from workbench.analysis.memory.multi_graph_memory import (
     StorageAllocated,
     StorageFreed,
 )
+from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, tree_iter
 
 
@@ -60,12 +61,17 @@ class StepRecorder:
         Mode of the program's tensors; None if the tensors have values.
     tensors : sequence of Tensor
         Tensors that exist before the step: parameters, buffers, inputs and the state of optimizers.
+
+    Attributes
+    ----------
+    runs_users_backward : bool
+        Whether a backward that the user wrote ran between the parts.
     """
 
     def __init__(self, mode: FakeTensorMode | None, tensors: Sequence[torch.Tensor]) -> None:
         self.mode: contextlib.AbstractContextManager[Any] = mode or contextlib.nullcontext()
         self._has_values = mode is None
-        self._runs_users_backward = False
+        self.runs_users_backward = False
         self.events: list[Event] = []
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
@@ -80,7 +86,7 @@ class StepRecorder:
     def recorded_step(self) -> RecordedStep:
         """Return the events that are recorded so far."""
         return RecordedStep(
-            self._baseline, tuple(self.events), tuple(self.opaque), self._has_values or self._runs_users_backward
+            self._baseline, tuple(self.events), tuple(self.opaque), self._has_values or self.runs_users_backward
         )
 
     def stop(self) -> None:
@@ -167,11 +173,12 @@ class StepRecorder:
         """
         # Do not use a `TorchDispatchMode` here, because Dynamo would run the user's functions uncompiled. A tensor that
         # is made between parts is therefore recorded when a part receives the tensor.
-        outputs = call()
-        for tensor in _tensors(outputs):
-            self.note(tensor)
-        if not takes_steps:
-            self._differentiate(outputs)
+        with _users_backwards_noted(self):
+            outputs = call()
+            for tensor in _tensors(outputs):
+                self.note(tensor)
+            if not takes_steps:
+                self._differentiate(outputs)
         self.stop()
 
     def _differentiate(self, outputs: Any) -> None:
@@ -184,28 +191,11 @@ class StepRecorder:
         wanted = [output for output in floating if output.requires_grad]
         if not wanted:
             return
-        # No operator of a backward that the user wrote is recorded.
-        self._runs_users_backward = any(
-            isinstance(node, BackwardCFunction) and type(node).__name__ != f"{_PartNode.__name__}Backward"
-            for node in _backward_nodes(wanted)
-        )
         if len(floating) == 1 and floating[0].dim() == 0:
             floating[0].backward()
             return
         loss: Any = _GivenGradientLoss.apply  # without types in torch
         loss(self, *wanted).backward()
-
-
-def _backward_nodes(outputs: Sequence[torch.Tensor]) -> set[Any]:
-    """Return the nodes of autograd's graph of the outputs."""
-    found: set[Any] = set()
-    left: list[Any] = [output.grad_fn for output in outputs]
-    while left:
-        node = left.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            left += [before for before, _ in node.next_functions]
-    return found
 
 
 class _Tape:
@@ -316,3 +306,15 @@ class _GivenGradientLoss(torch.autograd.Function):
         for gradient in made:
             ctx.rehearsal.note(gradient)
         return None, *made
+
+
+def _note_users_backward(stock: Callable[..., Any], node: Any, *gradients: Any) -> Any:
+    """Run a backward that is written in Python. Note whether a user wrote it: no operator of it is recorded."""
+    if node._forward_cls not in (_PartNode, _GivenGradientLoss):
+        _users_backwards_noted.value.runs_users_backward = True
+    return stock(node, *gradients)
+
+
+_users_backwards_noted = ThreadPatches(
+    "backwards that users wrote", lambda: [wrap_function(BackwardCFunction, "apply", _note_users_backward)]
+)
