@@ -119,6 +119,11 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
                 except _YieldedError:
                     if not outermost:
                         raise
+                except UnboundLocalError as error:
+                    # Thunder reads a name in a `finally` that is unbound if an interrupt came before its assignment.
+                    if isinstance(error.__context__, KeyboardInterrupt):
+                        raise error.__context__ from None
+                    raise
                 finally:
                     if outermost:
                         PLANNING.set_restart(on=False)
