@@ -224,7 +224,8 @@ class Trained(torch.nn.Module):
 
 
 @pytest.mark.parametrize("users", [False, True])
-def test_a_users_backward_in_a_whole_step_makes_the_peak_a_lower_bound(users: bool) -> None:
+@pytest.mark.parametrize("device", ["cpu", "planned"])
+def test_a_users_backward_in_a_whole_step_makes_the_peak_a_lower_bound(users: bool, device: str) -> None:
     model = Trained(users)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -235,7 +236,7 @@ def test_a_users_backward_in_a_whole_step_makes_the_peak_a_lower_bound(users: bo
         optimizer.step()
         return loss.detach()
 
-    bench = workbench.open(step, torch.randn(4, 8), device="cpu")
+    bench = workbench.open(step, torch.randn(4, 8), device=device)
     assert isinstance(bench, PartsBench)
     assert bench.memory is not None
     assert bench.memory.at_least is users

@@ -254,6 +254,8 @@ class _Noting(TorchDispatchMode):
 class _PartNode(torch.autograd.Function):
     """Autograd function of a part. Its backward adds itself to the record, and returns the gradients of the inputs."""
 
+    materializes_gradients = False
+
     @staticmethod
     def forward(
         ctx: Any, recorder: StepRecorder, part: str, call: int, tape: _Tape | None, outputs: Any, *given: Any

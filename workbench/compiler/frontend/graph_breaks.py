@@ -33,6 +33,7 @@ from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
+from workbench.compiler.interop.backward_without_gpu import backward_without_gpu
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget, record_compiled
 from workbench.compiler.lowering.call_normalization import is_named_in_place
 from workbench.compiler.trace.stable_ids import file_label
@@ -280,7 +281,7 @@ def _pieces_of(
             inside.enter_context(dynamo_patches.fake_operators_uncompiled())
             # Tensors that the program creates between its graphs are real.
             inside.enter_context(fake_gpu.takes_real_tensors(mode))
-            inside.enter_context(fake_gpu.backward_without_gpu(mode))
+            inside.enter_context(backward_without_gpu(mode))
         call = compile_with(program, Backend(ref(act)), fullgraph=False)
         call(*args, **kwargs)
         first = found
@@ -318,8 +319,6 @@ def _rehearse_step(
     rehearsal: StepRecorder, call: Callable[[], Any], takes_steps: bool, runs: Mapping[str, FirstPieceRun]
 ) -> RecordedStep | str:
     """Return a record of the tensors between the parts of a step, or the reason why they are unknown."""
-    if any(tensor.is_cuda for seen in runs.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
-        return "autograd needs a GPU that is not attached"
     try:
         rehearsal.step(call, takes_steps)
     except UnplannablePartError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,9 +10,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.interop.thread_patches import (
-    PatchTarget,
     ThreadPatches,
-    dispatch_by_thread,
     replace_function,
     wrap_function,
 )
@@ -108,51 +105,6 @@ class _FakeOnGpu(TorchDispatchMode):
         on_gpu = torch.device(given.get("device") or "cpu").type == "cuda"
         with self._mode_of_gpu if on_gpu else contextlib.nullcontext():
             return func(*args, **given)
-
-
-def _backward(stock: Any, self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-    if not self.is_cuda or torch.cuda.is_available():
-        stock(self, *args, **kwargs)
-        return
-    for leaf in _leaves_of(self):
-        if leaf.grad is None:
-            with _rehearsed.value:
-                leaf.grad = torch.empty_like(leaf, requires_grad=False)
-
-
-def _rehearse(stock: Any, patches: ThreadPatches) -> Any:
-    without_gpu = functools.partial(_backward, stock)
-    # Exclude the patched `backward` from Dynamo, because Dynamo cannot guard the fake tensor mode that it uses.
-    return torch.compiler.disable(
-        dispatch_by_thread(stock, lambda *args, **kwargs: without_gpu(*args, **kwargs), patches)
-    )
-
-
-_rehearsed = ThreadPatches("backward without a GPU", lambda: [PatchTarget(torch.Tensor, "backward", _rehearse)])
-
-
-def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
-    """In this context, ``loss.backward()`` on a fake GPU tensor sets ``grad`` of each leaf to a fake tensor.
-
-    Autograd does not run, because it would query the missing GPU. Remove this when autograd runs a backward of fake
-    CUDA tensors without a GPU.
-    """
-    return _rehearsed(mode)
-
-
-def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the leaf tensors that get gradients in a backward of `tensor`."""
-    ahead, seen, found = [tensor.grad_fn], set(), []
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.append(variable)
-        ahead.extend(above for above, _ in node.next_functions)
-    return found
 
 
 says_there_is_a_gpu = ThreadPatches(

@@ -1,0 +1,169 @@
+"""Run a backward of fake GPU tensors on a machine without the GPU.
+
+PyTorch's autograd engine queries the GPU's streams before it calls the first node, even for fake tensors. This module
+calls the nodes itself, in the engine's order. It runs no hooks of inner tensors, and a node keeps its saved tensors
+until its graph is freed. Remove this when the engine runs a backward of fake CUDA tensors without a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, dispatch_by_thread
+from workbench.interop.torch_private import FakeTensorMode
+
+type Edge = tuple[Any, int]
+"""A node of autograd's graph, and the number of one of its inputs."""
+
+
+def _edge(of: torch.Tensor | GradientEdge) -> Edge:
+    edge = of if isinstance(of, GradientEdge) else get_gradient_edge(of)
+    return edge.node, edge.output_nr
+
+
+class _Backward:
+    """One backward from `roots`. With `wanted`, gradients are returned for these edges; else leaves receive them."""
+
+    def __init__(self, roots: Sequence[Edge], wanted: Sequence[Edge], accumulates: bool) -> None:
+        self._wanted, self._accumulates = set(wanted), accumulates
+        self.found: dict[Edge, torch.Tensor] = {}
+        self._given: dict[Any, dict[int, torch.Tensor]] = {}
+        self._waits_for: Counter[Any] = Counter()
+        order: list[Any] = []  # each node after all nodes that it leads to
+        seen: set[Any] = set()
+        ahead: list[tuple[Any, bool]] = [(node, False) for node, _ in roots]
+        while ahead:
+            node, is_done = ahead.pop()
+            if is_done:
+                order.append(node)
+            elif node not in seen:
+                seen.add(node)
+                ahead.append((node, True))
+                ahead += [(after, False) for after, _ in node.next_functions if after is not None]
+        targets = {node for node, _ in wanted}
+        self._runs: set[Any] = set()
+        for node in order:
+            self._waits_for.update(after for after, _ in node.next_functions if after is not None)
+            if not wanted or node in targets or any(after in self._runs for after, _ in node.next_functions):
+                self._runs.add(node)
+
+    def run(self, roots: Sequence[Edge], gradients: Sequence[torch.Tensor | None]) -> None:
+        for (node, at), gradient in zip(roots, gradients, strict=True):
+            self._give(node, at, gradient)
+        # As in the engine, the node that was created last runs first, and leaves run as soon as they are ready.
+        ready: list[tuple[int, int, Any]] = []
+        added = 0
+        for node in {node for node, _ in roots}:
+            if not self._waits_for[node]:
+                added += 1
+                heapq.heappush(ready, (-node._sequence_nr(), added, node))
+        while ready:
+            node = heapq.heappop(ready)[2]
+            given = self._given.pop(node, {})
+            made = self._run_node(node, given) if node in self._runs else [None] * len(node.next_functions)
+            del given
+            for (after, at), which in zip(node.next_functions, range(len(made)), strict=True):
+                if after is not None:
+                    self._give(after, at, made[which])
+                    self._waits_for[after] -= 1
+                    if not self._waits_for[after]:
+                        added += 1
+                        heapq.heappush(ready, (-after._sequence_nr(), added, after))
+            del made  # free each gradient before the next node runs, as the engine does
+
+    def _give(self, node: Any, at: int, gradient: torch.Tensor | None) -> None:
+        if gradient is None:
+            return
+        shape = node._input_metadata[at].shape
+        if gradient.shape != torch.Size(shape):
+            gradient = gradient.sum_to_size(shape)
+        inputs = self._given.setdefault(node, {})
+        inputs[at] = inputs[at] + gradient if at in inputs else gradient
+
+    def _run_node(self, node: Any, given: dict[int, torch.Tensor]) -> list[torch.Tensor | None]:
+        """Call a node. Return the gradients for its next nodes."""
+        if not given:
+            return [None] * len(node.next_functions)
+        for at, gradient in given.items():
+            if (node, at) in self._wanted and not self._accumulates:
+                self.found[node, at] = gradient
+        if (leaf := getattr(node, "variable", None)) is not None:
+            if not self._wanted or ((node, 0) in self._wanted and self._accumulates):
+                self._accumulate(leaf, given[0])
+            return []
+        inputs = [given.get(at) for at in range(len(node._input_metadata))]
+        if not isinstance(node, BackwardCFunction):
+            made = node(*inputs)
+            return list(made) if isinstance(made, tuple) else [made]
+        # PyTorch does not tell whether a user's function called `set_materialize_grads(False)`: give it zeros.
+        if getattr(node._forward_cls, "materializes_gradients", True):
+            inputs = [_zeros(meta) if x is None else x for x, meta in zip(inputs, node._input_metadata, strict=True)]
+        made = node.apply(*inputs)
+        each = iter(made if isinstance(made, tuple | list) else (made,))
+        # A node written in Python returns a gradient for each argument, and has an edge for each tensor among these.
+        needed = iter([gradient for gradient, is_needed in zip(each, node.needs_input_grad, strict=True) if is_needed])
+        return [None if following is None else next(needed, None) for following, _ in node.next_functions]
+
+    def _accumulate(self, leaf: torch.Tensor, gradient: torch.Tensor) -> None:
+        if leaf.grad is not None and not torch.is_grad_enabled():
+            leaf.grad += gradient
+        elif leaf.grad is not None:
+            leaf.grad = leaf.grad + gradient
+        else:
+            # The engine clones a gradient that another node also receives.
+            shared = any(gradient is other for inputs in self._given.values() for other in inputs.values())
+            made = gradient.clone() if shared else gradient
+            leaf.grad = made if torch.is_grad_enabled() else made.detach()
+        for hook in (getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values():
+            hook(leaf)
+
+
+def _zeros(metadata: Any) -> torch.Tensor:
+    return torch.zeros(tuple(metadata.shape), dtype=metadata.dtype, device=metadata.device)
+
+
+def _run(
+    outputs: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None],
+    keep_graph: bool,
+    create_graph: bool,
+    inputs: Sequence[torch.Tensor] = (),
+    allow_unreachable: bool = False,
+    accumulate_grad: bool = False,
+) -> tuple[torch.Tensor | None, ...]:
+    """Run a backward, with the arguments and the result of the engine's `run_backward`."""
+    roots, wanted = [_edge(output) for output in outputs], [_edge(given) for given in inputs]
+    backward = _Backward(roots, wanted, accumulate_grad)
+    with _without_gpu.value, torch.set_grad_enabled(create_graph):
+        backward.run(roots, gradients)
+    found = tuple(backward.found.get(edge) for edge in wanted)
+    if not accumulate_grad and not allow_unreachable and None in found:
+        raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph.")
+    return () if accumulate_grad else found
+
+
+def _make(stock: Any, patches: ThreadPatches) -> Any:
+    def backward(outputs: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        on_gpu = any(isinstance(output, torch.Tensor) and output.is_cuda for output in outputs)
+        return (_run if on_gpu else stock)(outputs, *args, **kwargs)
+
+    # Exclude this from Dynamo, because Dynamo cannot guard the fake tensor mode that it uses.
+    return torch.compiler.disable(dispatch_by_thread(stock, backward, patches))
+
+
+_without_gpu = ThreadPatches(
+    "backward without a GPU", lambda: [PatchTarget(torch.autograd, "_engine_run_backward", _make)]
+)
+
+
+def backward_without_gpu(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
+    """In this context, autograd differentiates fake GPU tensors of `mode` without a GPU."""
+    return contextlib.nullcontext() if torch.cuda.is_available() else _without_gpu(mode)
