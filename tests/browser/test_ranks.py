@@ -98,7 +98,7 @@ def test_bars_are_dragged_a_machine_is_chosen_and_the_best_order_is_found(lab: L
 
     ranks.get_by_role("textbox").fill("0.001")
     ranks.get_by_role("button").click()
-    assert "the least that one needs" in said(lab, "no order keeps 1048 bytes in flight")
+    assert "the least of all orders" in said(lab, "no order has at most 1048 bytes in flight")
     ranks.get_by_role("textbox").fill("")
     ranks.get_by_role("button").click()
     assert "lower bound" in said(lab, "simulated on PCIe box: step ")

@@ -114,7 +114,7 @@ def test_the_search_obeys_a_limit_in_bytes(wide: wb.Workbench, found: Search) ->
 
 
 def test_an_impossible_limit_is_refused_with_the_least_possible_bytes(wide: wb.Workbench) -> None:
-    with pytest.raises(PlanError, match=r"no order keeps 1000 bytes in flight; the least that one needs is \d+"):
+    with pytest.raises(PlanError, match=r"no order has at most 1000 bytes in flight; the least of all orders is \d+"):
         wide.search_waits(limit_bytes=1000)
 
 

@@ -249,7 +249,7 @@ def test_the_app_searches_for_the_best_order_and_undo_reverts_it(app: App, plann
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ("0.001", "no order keeps 1048 bytes in flight; the least that one needs is"),
+        ("0.001", "no order has at most 1048 bytes in flight; the least of all orders is"),
         ("-3", "enter a number of MiB above 0, or nothing for no limit; given '-3'"),
         ("much", "given 'much'"),
         ("inf", "given 'inf'"),

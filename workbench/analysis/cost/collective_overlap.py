@@ -140,12 +140,12 @@ class Links:
 
     @property
     def has_reader(self) -> NDArray[np.bool_]:
-        """Return, for each collective, whether `readers` contains a reader of its result."""
+        """Return, for each collective, whether it has `readers`."""
         return np.diff(self.readers.offsets) > 0
 
     @property
     def consumer(self) -> NDArray[np.int32]:
-        """Row of the first reader of each collective's result; -1 if no statement reads the result."""
+        """Row of the first of each collective's `readers`; -1 if it has none."""
         first = np.full(len(self.issue), -1, np.int32)
         read = self.has_reader
         if read.any():
@@ -193,9 +193,10 @@ class IssueOrder:
     ----------
     collectives : int
     inversions : int
-        Number of pairs of collectives whose results are first read in the opposite order of their issues. The first
-        read of such a pair must wait for both collectives. A pair counts only if both collectives are in the forward,
-        or both are in the backward. Results that no statement reads, such as returned gradients, do not count.
+        Number of pairs of collectives whose results are first read in the opposite order of their issues. If both run
+        on one stream, the first read must wait for both. A pair counts only if both collectives are in the forward, or
+        both are in the backward. Collectives without `Links.readers`, such as those of returned gradients, do not
+        count.
     without_compute : int
         Number of collectives without a kernel between issue and wait. They cannot overlap with compute.
     distances : tuple of int
@@ -449,7 +450,8 @@ def _ranges(
     """Return the range of kernels with which each collective can overlap, and prefix sums of the kernels' times.
 
     Statements that can move together with a collective do not count as kernels. They are views, statements that read
-    only results of waits, and statements whose results only collectives read.
+    only results of waits, and statements whose results only collectives read. A statement of the last kind must have
+    one input, or pack a bucket.
 
     Returns
     -------
@@ -508,7 +510,7 @@ def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Overlap of a plan's collectives with compute: order of issues, simulated step, and a bound for every order.
+    """Overlap of a plan's collectives with compute: order of issues, simulated step, and lower bound of its seconds.
 
     Attributes
     ----------
@@ -517,6 +519,7 @@ class Overlap:
     order : IssueOrder
     simulation : Simulation
     lower_bound_s : float
+        Seconds that a step takes at least, in every order of the collectives.
     cost : StatementSeconds
         Seconds of each statement in the simulation.
     links : Links
@@ -619,8 +622,8 @@ def overlap(
 def layer_of_parameter(parameter: str) -> str:
     """Return the layer of a parameter, from the parameter's name in a trace.
 
-    The layer is the name up to the first number. If the name has no number, the layer is the name without its last
-    part.
+    Underscores separate the parts of a name. The layer is the name up to and including the first part that is a number.
+    If no part is a number, the layer is the name without its last part.
     """
     name = re.split(r"[<>]", parameter, maxsplit=1)[0]
     numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)

@@ -1,4 +1,4 @@
-"""Predict the time of a step from measured times of statements. The times of other statements come from a roofline.
+"""Predict the time of a step from measured times of statements. A roofline gives the times of unmeasured statements.
 
 A roofline is a model with two rates, operations and bytes per second. It is fitted to the measured statements.
 """
@@ -120,7 +120,7 @@ def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step
     graph : Graph
         The execution graph of the plan that ran.
     names : sequence of str
-        Names of the measured statements. All statements of the graph must be measured, except members of fusions.
+        Names of the measured statements: all statements of the graph except members of fusions, in order.
     seconds : sequence of float
         Time of each statement, including the deletions after it.
     step_s : float
@@ -148,8 +148,7 @@ def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step
 def predict_step(graph: Graph, calibration: Calibration) -> StepPrediction:
     """Predict the time of a step of a plan on the calibrated machine. The plan may be of a program that did not run.
 
-    The prediction assumes that one statement runs at a time, as on a CPU, or on a GPU whose streams never wait for each
-    other.
+    The prediction assumes that one statement runs at a time, as on a CPU or on a single CUDA stream.
     """
     statements = graph.statements
     seconds = np.zeros(len(statements))
@@ -177,8 +176,8 @@ def _touched_bytes(graph: Graph, row: int) -> int:
 def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the bytes that each kernel reads and writes.
 
-    An expanded value counts with the bytes of its storage. If a fusion returns a view of an input, the view does not
-    count.
+    An expanded value counts only with the bytes of its storage. If a fusion returns a view of an input, the view does
+    not count.
 
     Parameters
     ----------

@@ -78,7 +78,8 @@ def _is_memory_in_order(graph: Graph, new_row: NDArray[np.intp], flags: NDArray[
     statements, values = graph.statements, graph.values
     parent, kind = statements.parent, statements.kind
     storage = values.storage.astype(np.intp)
-    # A value that the forward passes to the backward has a row of values in each; give both storages the same number.
+    # A value that the forward passes to the backward has two rows in the table of values: one for the forward, and one
+    # for the backward. Give the storages of both rows the same number.
     same = [(given, taken) for given, taken in zip(graph.ends.given, graph.ends.received, strict=True)]
     same = [(given, taken) for given, taken in same if given >= 0 and taken >= 0]
     alias = np.arange(int(storage.max(initial=-1)) + 1)

@@ -14,8 +14,8 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 def lost_writes(program: Graph, derived: Graph) -> tuple[str, ...]:
     """Return the names of the arguments that a program writes in place, but a trace made from the program does not.
 
-    Only the set of written arguments is compared, and not their content: gradient rules and executors decompose
-    composites in their own ways.
+    Only the set of written arguments is compared. Their content is not compared, because gradient rules and executors
+    decompose composites differently.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class FusedJointGraph:
         graph, kept = _graph_with_memory(work, plan)
         self.work = Recomputer(graph, by_tag=work.by_tag, also_saved=kept)
         storages, values, statements = graph.values.storage, work.graph.values, work.graph.statements
-        # Storages that only the execution graph saves. A recomputation in the joint graph recomputes them, too.
+        # Storages that only the execution graph saves. A recomputation in the joint graph may recompute them, too.
         more = {int(storages[value]) for value in kept}
 
         remade = frozenset(storage for storage in remade if storage in free)

@@ -181,6 +181,6 @@ class _Uses:
                 self.read_alone |= read
 
     def transfers_spared(self, storage: int) -> int:
-        """Return an upper bound of the number of times that a recomputation saves writing or reading a storage."""
+        """Return an upper bound of the number of writes and reads of a storage that a recomputation avoids."""
         for_backward = storage not in self._read_forward and storage not in self._returned
         return for_backward + self._fusions_of.get(storage, 0)

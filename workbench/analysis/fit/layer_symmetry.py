@@ -7,8 +7,8 @@ the value k, it frees at most the sum of its k largest coefficients. Equal rows 
 
 Each solution of the original program gives a solution of the merged program whose cost is not higher. Therefore, the
 least cost of the merged program is a lower bound. A program of two thousand choices has a few hundred merged columns.
-Columns that differ by rounding errors are merged, too. The merged column then has their smallest cost and, in each row,
-their smallest coefficient.
+Columns that differ only by rounding errors are merged, too. The merged column then has their smallest cost and, in each
+row, their smallest coefficient.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Relaxation:
         For each storage that the recomputation of another storage also recomputes: its `JointRecompute` and its bytes.
         Such a storage may be absent before this recomputation even if no choice is made for it.
     presence : Presence, optional
-        The positions at which storages must be in memory. Without it, the bound is lower, but still valid.
+        The positions at which storages must be in memory. Without it, the bound may be lower, but it is still valid.
 
     Attributes
     ----------

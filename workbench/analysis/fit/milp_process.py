@@ -196,7 +196,8 @@ def solve_whole(
 ) -> Any:
     """Call `scipy.optimize.milp` in a separate process, and return its result.
 
-    The search is limited by `nodes`, and not by time, so that equal programs always have equal results.
+    `nodes` limits the search, so that equal programs have equal results. Time stops only a search that takes more than
+    `_LONGEST_S` seconds.
 
     Parameters
     ----------

@@ -20,9 +20,9 @@ class FusionBoundary:
     reason : str
         Why the fusion does not contain the neighbour.
     through : int
-        Row of a statement between the fusion and the neighbour: the statement depends on the earlier one, and the later
-        one reads its outputs. The two cannot be fused, because their fusion and this statement would need each other's
-        outputs. -1 if no such statement exists.
+        If the neighbour is another fusion: row of a statement that depends on the earlier of both fusions, and whose
+        outputs the later one reads. Both fusions cannot become one, because this one and the statement would need each
+        other's outputs. -1 if no such statement exists, or if the neighbour is not a fusion.
     """
 
     statement: int

@@ -23,7 +23,7 @@ SMALL_BYTES = 1 << 20
 SMALL_SEGMENT_BYTES = 2 << 20
 """Size of a segment of small blocks, and page size of an expandable segment of small blocks: ``kSmallBuffer``."""
 LARGE_SEGMENT_BYTES = 20 << 20
-"""Size of a segment for allocations from `SMALL_BYTES` to `OWN_SEGMENT_BYTES`: ``kLargeBuffer``.
+"""Size of a segment for allocations above `SMALL_BYTES` and below `OWN_SEGMENT_BYTES`: ``kLargeBuffer``.
 
 It is also the page size of an expandable segment of large blocks.
 """

@@ -1,9 +1,9 @@
 """Compute exact memory with recomputed or offloaded storages, from the memory of the stock schedule.
 
 `Predictor` visits all statements for each schedule. This module visits only the statements that a recomputation or an
-offload affects. This takes milliseconds, even for a long program. The module gives no result if a statement of the
-backward makes a recomputed storage, or if a recomputation would move a gradient to a different storage. Then the
-`Predictor` must be used.
+offload affects. This takes milliseconds, even for a long program. The module gives no result in three cases: a repeated
+statement does not run in the forward, a repeated statement makes a value in the storage of an argument or a cotangent,
+or a recomputation would move an output or a gradient to a different storage. Then the `Predictor` must be used.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ class _RerunReads:
                 lives = shared.get(original, original)
                 if lives != original:
                     self._lives[value] = lives
-                    # A gradient would move to a different storage.
+                    # An output or a gradient would move to a different storage.
                     if original in stock._ends:
                         self.known = False
                 touched.append((lives, True))

@@ -274,7 +274,7 @@ class Predictor:
     Parameters
     ----------
     graph : Graph
-        A joint graph. The flags of its values tell arguments, outputs, gradients and cotangents. `frees` are not used.
+        A joint graph. The flags of its values mark arguments, outputs, gradients and cotangents. `frees` is not used.
     """
 
     def __init__(self, graph: Graph) -> None:

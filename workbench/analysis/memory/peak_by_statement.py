@@ -41,8 +41,8 @@ class ExactMemory:
 class PeakPositions:
     """The positions at which the peaks of different plans can be compared.
 
-    A position is the number of a statement among those statements of the joint graph that run, in stock order. Other
-    plans have other statements, so their peaks are assigned to these positions.
+    The statements of the joint graph that run under the stock plan are numbered in order. A position is such a number.
+    Other plans have other statements, so their peaks are assigned to these positions.
 
     Parameters
     ----------

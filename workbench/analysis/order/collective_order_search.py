@@ -129,7 +129,7 @@ def search_orders(
     fitting = [one for one in tried if limit_bytes is None or one.in_flight_peak_bytes <= limit_bytes]
     if not fitting:
         least = min(one.in_flight_peak_bytes for one in tried)
-        raise PlanError(f"no order keeps {limit_bytes} bytes in flight; the least that one needs is {least}")
+        raise PlanError(f"no order has at most {limit_bytes} bytes in flight; the least of all orders is {least}")
     close = [one for one in fitting if one.step_s <= fitting[0].step_s * (1 + CLOSE)]
     best = min(close, key=lambda one: (one.in_flight_peak_bytes, one.step_s))
     return Search(best=best, now=current, tried=tuple(tried), machine=machine, limit_bytes=limit_bytes)
