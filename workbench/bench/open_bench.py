@@ -48,15 +48,18 @@ def open(
     *args, **inputs
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
-        Device of the program; ``planned`` means a GPU that is not attached. By default the device of the inputs.
+        Device of the program; ``planned`` means a GPU that is not attached. By default the device of the config, or of
+        the first tensor. For a name, the default is ``cuda`` if a GPU is attached, and ``cpu`` if not.
     executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
-        Compiler of fusions. By default nvFuser on a GPU, PyTorch's own operators on a CPU.
+        Software that runs statements. By default the executor of the config. Without a config, the default is nvFuser
+        on a GPU, and PyTorch's own operators on a CPU or if nvFuser cannot be used.
     config : Config or path, optional
         Initial choices. Choices that do not fit the program are left out, with a `ConfigWarning`. A config that was
         made with different versions, or for a program with different statements, also causes a warning.
     ranks : int, optional
         Number of processes that share the program. A plan is made for rank 0 and needs no other rank; a run starts all
-        ranks. By default `DEFAULT_RANKS` for a shared program, and one for any other program.
+        ranks. By default the config's number if it is above one; else `DEFAULT_RANKS` for a shared program, and one for
+        any other program.
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
         Method by which the ranks share the program. ``fsdp``: parameters are sharded, and gathered once in a step.
         ``fsdp_zero3``: parameters are sharded, and gathered again for the backward. ``ddp``: parameters are replicated.

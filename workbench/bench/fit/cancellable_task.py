@@ -53,7 +53,7 @@ class Background:
         self._stop.set()
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Wait until the computation is done or cancelled.
+        """Wait until the computation has ended, or for `timeout_s` seconds.
 
         Raises
         ------

@@ -280,7 +280,7 @@ class Worth:
         return f"Peak unchanged: it is {where}{instead}. {largest}".strip()
 
     def _reason(self, choices: Mapping[str, str], saved_bytes: int) -> str:
-        """Return only the reason why choices do not change the peak memory, in one or two sentences."""
+        """Return the reason why choices do not change the peak memory, in one or two sentences."""
         where, held, largest = self._peak
         values = {value for id in choices for value in self.plan.site_of[id].values} if choices else set()
         if not values:

@@ -331,15 +331,15 @@ def fit(
         Limit on peak memory: a size, such as ``"4 GiB"``, or a share of the stock plan's peak memory, such as
         ``"70%"``.
     step_s : float, optional
-        Limit on the step time, instead of peak memory.
+        Limit on the step time in seconds, instead of peak memory.
     using : sequence of str
         As in `Fitter`.
     compilations : int, optional
         Maximum number of fusions to compile. This limit may be combined with `peak` or `step_s`. If it is the only
         limit, the result is the fastest plan that compiles no more fusions and saves every storage.
     reserved : bool
-        Whether `peak` limits the predicted reserved memory. If `peak` is a share, it is one of the reserved memory of
-        the stock plan.
+        Whether `peak` limits the predicted reserved memory. If `peak` is a share, it is a share of the stock plan's
+        reserved memory.
 
     Raises
     ------
@@ -376,8 +376,8 @@ def fit(
 def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
     """Return the fastest result within a limit of reserved memory, with offloading and without it.
 
-    A storage that is reloaded from the host gets a block of the stream that copies. No other storage uses this block.
-    Offloading may therefore raise the reserved memory although it lowers the peak memory.
+    A storage that is reloaded from the host gets a block of the stream that copies. Only reloaded storages can use such
+    a block. Offloading may therefore raise the reserved memory although it lowers the peak memory.
     """
     tried = [among, *([among.without_offloading()] if {RECOMPUTE, OFFLOAD} <= {*among.using} else [])]
     found: list[tuple[PresetPlan, Plan, FitterWithCuts]] = []

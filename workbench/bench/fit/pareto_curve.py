@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 POINTS = 24
 POINTS_FUSED = 8
-"""Default number of points for a program with fusions: each point needs plans, and a plan takes seconds."""
+"""Default number of points for a program with fusions. It is small, because each point needs plans that take seconds.
+"""
 _BETWEEN_S = 0.01
 
 

@@ -77,7 +77,7 @@ class Growth:
     text : str
         The user's text: ``1%``, ``16MiB``, ``2``.
     share, amount : float, int
-        Growth as a share of the baseline, or as an amount in the figure's unit; one of the two is 0.
+        Growth as a share of the baseline, or as an amount in the figure's unit. At least one of the two is 0.
     """
 
     text: str
@@ -126,7 +126,7 @@ class CheckedFigure:
 
     @property
     def ok(self) -> bool:
-        """Whether the figure is within its limit. A figure without a baseline is always within its limit."""
+        """Whether the figure is within its limit. A figure that is None now or in the baseline has no limit."""
         return self.baseline is None or self.now is None or self.now <= self.allowed.limit(self.baseline)
 
     def line(self) -> str:
@@ -252,7 +252,7 @@ def read_baseline(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ConfigError(
             f"there is no baseline {named}",
-            advice=Advice("regression_check.write(bench, path) writes one", "--write writes one"),
+            advice=Advice("regression_check.write_baseline(bench, path) writes one", "--write writes one"),
         ) from error
     except OSError as error:
         raise ConfigError(f"the baseline {named} cannot be read: {paths.reason_of(error)}") from error

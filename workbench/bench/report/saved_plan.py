@@ -35,9 +35,10 @@ def plan_document(bench: Workbench) -> dict[str, Any]:
     dict
         ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
         ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, all predicted, with units in
-        their names; ``stock``, the figures of the plan without choices; ``sites`` with the reasons for illegal options;
-        ``graph``, for `Graph.from_json`; ``view``, the drawn graph. If nothing is fused, also ``joint``, the joint
-        graph: `SavedPlan` uses it to predict the effect of further choices to save or recompute.
+        their names; ``stock``, the figures of the plan without choices; ``warnings``; ``corrections``; ``sites`` with
+        the reasons for illegal options; ``graph``, for `Graph.from_json`; ``view``, the drawn graph. A plan with
+        collectives also has ``overlap``. A program with a backward, without fusions and on one rank also has ``joint``,
+        the joint graph. `SavedPlan` uses it to predict the effect of further options of storages.
     """
     from workbench.ui.html_pages import saved_view
 

@@ -133,8 +133,8 @@ def check_reserved(peak: object, device: str, ranks: int) -> None:
     Raises
     ------
     ChoiceError
-        If no limit on peak memory is given, or the reserved memory of the program is not predicted: on a CPU, and on
-        several ranks.
+        If no limit on peak memory is given. Also for a program on a CPU or on several ranks, because its reserved
+        memory is not predicted.
     """
     if peak is None:
         raise ChoiceError(

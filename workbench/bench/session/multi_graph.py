@@ -82,7 +82,7 @@ class Part(Workbench):
 
     @property
     def config(self) -> Config:
-        """All choices of this part, ready to export. The ids do not contain the part's name."""
+        """Config with all choices of this part. The ids do not contain the part's name."""
         return self._whole.config.of_part(self.name)
 
     @property
@@ -264,7 +264,7 @@ class PartsBench(Workbench):
 
     @property
     def config(self) -> Config:
-        """All choices of all parts, ready to export."""
+        """Config with all choices of all parts."""
         captured = self._parts_captured
         return Config(
             program=self.program.name,
@@ -399,8 +399,8 @@ class PartsBench(Workbench):
     def memory(self) -> StepMemory | None:
         """Predicted memory over a step of the whole program under the current choices; None if it is unknown.
 
-        The peak memory is a lower bound (`StepMemory.at_least` is True) if PyTorch runs a part without Thunder, because
-        the memory of that part's kernels is unknown.
+        The peak memory is a lower bound (`StepMemory.at_least` is True) if a part is opaque, or if operators run
+        between the parts. The memory that the kernels of such operators use is not known.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):

@@ -29,7 +29,7 @@ class PlanDiff:
     changed : tuple of str
         Ids of all sites whose choice, outcome or legality changed, and of added and removed sites.
     overlap : OverlapChange or None
-        Simulated change of the overlap of collectives; None if no ranks share the program.
+        Simulated change of the overlap of collectives; None if one of the plans has no collectives.
     """
 
     peak_bytes: int
@@ -80,7 +80,7 @@ def change_rows(change: PlanDiff | Effect) -> list[tuple[str, str]]:
             (f"{name}, simulated", _signed_text(by, human_seconds)) for name, by in simulated.items() if round(by, 9)
         ]
     if change.changed:
-        rows.append(("sites that moved", str(len(change.changed))))
+        rows.append(("sites that changed", str(len(change.changed))))
     return rows or [("no figure", "changes")]
 
 

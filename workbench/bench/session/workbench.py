@@ -358,8 +358,8 @@ class Workbench:
         Returns
         -------
         Prediction or Plan
-            Both types have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. If nothing
-            is fused, arithmetic alone gives a `Prediction`; a program with fusions is planned.
+            Both types have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. The result
+            is a `Prediction` if arithmetic on the joint graph gives it; `workbench.compiler.api.predict` says when.
         """
         from workbench.compiler import api
 
@@ -459,7 +459,7 @@ class Workbench:
         ConfigError
             If the machine is unknown.
         ChoiceError
-            If a bucket is unknown.
+            If an option in `buckets` is not legal.
         PlanError
             If the plan has no collectives, or no order is within the limit.
         """
