@@ -455,7 +455,7 @@ def test_a_program_with_other_inputs_in_each_build_cannot_be_compared() -> None:
     def build() -> Parts:
         return torch.tanh, (torch.full((4,), float(next(count))),), {}
 
-    with pytest.raises(ProgramError, match="starts from other values"):
+    with pytest.raises(ProgramError, match="starts from different values"):
         outcome(build)
 
 

@@ -58,7 +58,7 @@ class Event:
     Attributes
     ----------
     t_s : float
-        Seconds since the worker started, on a monotonic clock.
+        Seconds since the worker opened its log, on a monotonic clock.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "allow_inf_nan": False}
@@ -192,7 +192,7 @@ class MemorySample(Event):
     Attributes
     ----------
     rss_bytes : int
-        Size of the process.
+        Resident memory of the process.
     allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
         On CUDA: bytes allocated, bytes reserved, and free bytes in partly used blocks. While a call holds the
         interpreter's lock, as nvFuser's compiler does, these figures are not updated.
@@ -409,7 +409,7 @@ class PartTimes(Event):
         For each part, the seconds of all its calls in a step. The backward of an opaque part is 0: PyTorch runs it
         operator by operator, so it has no timer.
     step_s : float
-        Median duration of these steps.
+        Median duration of the steps with timers.
     planned_share : float
         Median share of a step that the forwards and backwards of planned parts take, from 0 to 1.
     """

@@ -52,7 +52,8 @@ _THUNDERS = (THUNDER, THUNDERFX)
 STOCK = "stock plan"
 """Name of the reference that is a plan without choices.
 
-It is used if a program draws random numbers, and unmodified Thunder cannot compile it or draws wrong numbers.
+It is used for a program that draws random numbers, if the program is captured in parts, or if unmodified Thunder cannot
+compile the program or draws wrong numbers.
 """
 
 STOCK_IS = (
@@ -530,9 +531,10 @@ def _reference(
 ) -> Reference:
     """Run the first step of a newly built program with unmodified Thunder, and return the results as the reference.
 
-    If unmodified Thunder cannot compile a program with random numbers, or is known to draw wrong numbers, the reference
-    is a stock plan. Eager PyTorch is not the reference, because it would draw different numbers. Thunder's two capture
-    methods may also draw different numbers, so only one of them is tried for a program with random numbers.
+    For a program with random numbers, the reference is a stock plan in three cases: unmodified Thunder cannot compile
+    the program, unmodified Thunder is known to draw wrong numbers, or the program is captured in parts. Eager PyTorch
+    is not the reference, because it would draw different numbers. Thunder's two capture methods may also draw different
+    numbers, so only ``thunder.jit`` is tried for such a program.
     """
     from workbench.compiler import api
     from workbench.compiler.driver.stock_thunder import refusal
@@ -552,7 +554,7 @@ def _reference(
         stepper, jitted = _stepper(build, seed, modes, partial(compile_unmodified, variant=name))
         if not _is_same_start(start, _start_of(stepper)):
             raise ProgramError(
-                "the program starts from other values each time it is built, so nothing can be compared; "
+                "the program starts from different values each time it is built, so nothing can be compared; "
                 "draw all random values with torch's default generator, which is seeded"
             )
         try:

@@ -40,7 +40,7 @@ def machine_by_name(name: str, ranks: int = 1) -> Machine:
     Parameters
     ----------
     name : str
-        One of `MACHINE_NAMES`.
+        One of `MACHINE_NAMES`, or `THIS_GPU`.
     ranks : int
         Number of processes on the machine. Processes on a CPU share the CPU; on GPUs, each process has its own GPU.
 

@@ -119,7 +119,7 @@ class SavedReferences:
         return None
 
     def save(self, key: str, reference: Reference) -> None:
-        """Store a reference under a key; nothing is stored if the disk is full or read-only."""
+        """Store a reference under a key. Nothing is stored if it is too large, or if the disk is full or read-only."""
         values = (entry.value for entry in reference.recorded.values() if entry.value is not None)
         if (
             REFERENCES.folder() is None

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 CLOCKED_STEPS = 20
-"""Number of steps with clocks if steps are long; enough for medians. Each step with clocks is measured next to a step
-without clocks.
+"""Number of steps with clocks if steps are long. Medians need no more steps.
+
+Each step with clocks is measured next to a step without clocks.
 
 If steps are short, more steps are measured. If the time budget is used up, fewer steps are measured.
 """

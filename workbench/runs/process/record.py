@@ -246,7 +246,7 @@ class Record:
         The share of the step is the time measured in planned parts, divided by the step time. The share of the peak is
         the predicted peak memory divided by the measured peak memory, because a prediction lacks the memory of opaque
         parts. The property is None if the run did not time parts, for example because the program is one graph. The
-        share of the peak is None if the peak memory was not measured.
+        share of the peak is None if the peak memory was not measured or not predicted.
         """
         times = self.part_times
         if times is None:

@@ -60,7 +60,8 @@ class RunOptions:
     warmup, samples : int
         Number of steps before the timed steps, and number of timed steps.
     sampling_s : float
-        Maximum time for timed steps; at least three steps are timed in any case.
+        Maximum seconds for the timed steps of the run, and as many for those of each variant. The first three steps are
+        timed in any case.
     memory_interval_s : float
         Interval between samples of the memory in use. While a compiler holds the interpreter's lock, a few samples are
         late. With the default interval there are nevertheless 20 samples a second.
@@ -121,7 +122,8 @@ class RunRequest:
     predicted_peak_bytes : int, optional
         The plan's predicted peak memory, for comparison with the measured peak memory.
     peak_bound_bytes : int, optional
-        Predicted peak memory of a program in parts. It is a lower bound, because it lacks the memory of opaque parts.
+        Predicted peak memory of a program in parts. It may be a lower bound; see `StepMemory.at_least` in
+        `workbench.analysis.memory.multi_graph_memory`.
     predicted_alive : list of dict
         Values that are alive at the plan's predicted peak memory, largest first, at most `ALIVE_LISTED`: ``bytes``,
         ``value``, and the ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.

@@ -143,7 +143,7 @@ def _machine() -> str:
 
 
 def clear(run_dir: Path, note: Note) -> None:
-    """End the remaining processes of a run whose worker is gone, if nothing else has ended them."""
+    """End the remaining processes of a run whose worker is gone, and delete the run's temporary files."""
     try:
         left = bool(reaper.marked_processes(note.mark))
     except OSError:  # no free file descriptor; the next process that opens the run ends the remaining processes

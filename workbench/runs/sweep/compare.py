@@ -78,7 +78,7 @@ class Comparison:
     def words(self) -> str:
         """Conclusion about the times, in a sentence or two."""
         by = (
-            "by an unknown share (a run was recorded before this was measured)"
+            "by an unknown share (the log of a run lacks the machine's speed)"
             if self.drift is None
             else f"by {self.drift:.1%}"
         )
