@@ -194,10 +194,10 @@ class Copies(Lever):
     name = "copies"
     title = "In-place copies"
     meanings: ClassVar[Mapping[str, str]] = {
-        "in": "The copy runs inside a region, with what is compiled there.",
+        "in": "The copy runs inside a region and is compiled with it.",
         "out": "The copy runs by itself, between regions.",
-        "keep": "A fence, kept: fusions end there, so that memory with two names is written in order.",
-        "drop": "No fence: fusions reach across.",
+        "keep": "The fence is kept. Fusions end there, so that memory with several names is written in order.",
+        "drop": "The fence is dropped. Fusions may extend across it.",
     }
 
     def settings(self) -> tuple[Setting, ...]:

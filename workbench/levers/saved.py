@@ -110,7 +110,7 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     """Insert the clones of `change` into the joint trace, and let the backward read the results of the clones.
 
     `change` and `backward` refer to rows of `graph`, which was read from the joint trace. Other levers may have edited
-    the trace since then.
+    the trace after it was read.
     """
     # Find the statement of a row by the name of its output: other levers may have removed statements, or replaced them
     # by their parts.
@@ -236,7 +236,7 @@ class Saved(Lever):
     def after_fusion(
         self, trace: TraceCtx, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> TraceCtx:
-        """Insert recomputed fusions and other statements into the joint trace if the stage is after fusion."""
+        """Insert the recomputed fusions and statements into the joint trace, if the stage is after fusion."""
         if not _has_option(context, choices, "recompute") or _stage(context, choices) == BEFORE:
             return trace
         graph = context.graph
