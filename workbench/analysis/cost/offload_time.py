@@ -27,7 +27,7 @@ def hidden_s(graph: Graph, seconds: NDArray[np.float64], *, hides: bool) -> tupl
 
 
 def exposed_s(way_s: float, hidden: tuple[float, float]) -> float:
-    """Return the seconds that transfers add to a step: those that do not overlap with compute.
+    """Return the seconds that transfers add to a step, because they do not overlap with compute.
 
     Storages are moved to the host during the forward, and back to the device during the backward.
 

@@ -1,4 +1,4 @@
-"""Find and describe the first statement of a plan that makes its results differ from those of the stock plan."""
+"""Find and describe the first difference between a plan and the stock plan."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class _Solving(threading.Thread):
     def run(self) -> None:
         try:
             self.found = self._call()
-        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+        except Exception as error:  # noqa: BLE001 - `solve` raises it
             self.error = error
 
 

@@ -259,7 +259,7 @@ class _Clone:
     reads : list of int
         Numbers of the earlier clones whose results this clone reads.
     saved : set of int
-        Storages of those values of the forward that the clone reads.
+        Storages of the forward's values that the clone reads.
     """
 
     __slots__ = ("place", "reads", "row", "saved", "touched")

@@ -432,7 +432,7 @@ class Predictor:
     ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
         """Return the inputs and the outputs of each backward entry, after clones have replaced values.
 
-        A clone is the second appearance of a statement. Its outputs are new values, and later entries read these
+        A clone is the second appearance of a statement. Its outputs are new values. Later entries read the new values
         instead of the originals. Add the new values to `storage`, and the bytes of their storages to `sizes`.
         """
         stand_in: dict[int, int] = {}
@@ -466,7 +466,7 @@ class Predictor:
     def _needed_entries(
         self, rows: list[int], backward: list[int], reads: dict[int, list[int]], makes: dict[int, list[int]]
     ) -> list[int]:
-        """Return the backward entries that write in place, and those that a gradient or an in-place write needs."""
+        """Return the backward entries that write in place, or that a gradient or an in-place write needs."""
         needed = set(self._gradients)
         alive = []
         for entry in reversed(backward):
@@ -622,7 +622,7 @@ def _timeline(
 ) -> Timeline:
     """Return the timeline of storages that are alive from `start` to `end`, inclusive.
 
-    There are `count` statements. `rows` are those that are not members of fusions; only they can have the peak.
+    There are `count` statements. Only the statements `rows` can have the peak: they are not members of fusions.
     """
     alive = start <= end
     made = np.zeros(count + 1, np.int64)

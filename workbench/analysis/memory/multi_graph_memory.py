@@ -135,14 +135,15 @@ class StepMemory:
 class PartMemory:
     """Memory under the plan of a part, from which the memory of the complete step is computed.
 
-    Arguments, outputs, cotangents and gradients are in shared storages: these also exist outside of the part. A
-    cotangent is the gradient of an output.
+    A cotangent is the gradient of an output. Storages of arguments, outputs and cotangents are shared: they also exist
+    outside of the part. All other storages, such as those of gradients, are not shared.
 
     Attributes
     ----------
     first_backward : int
     live_bytes, peak_bytes : (statements,) int64
-        Bytes of the storages that are not shared: those alive after each statement, and the most during each statement.
+        Bytes alive after each statement, and most bytes alive during each statement. Only storages that are not shared
+        count.
     saved_bytes : int
         Bytes of the storages that are not shared and that the forward passes to the backward.
     after_bytes : int
