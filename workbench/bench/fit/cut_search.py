@@ -183,7 +183,7 @@ def time_difference(duration: float, stock_duration: float) -> str:
 
 
 def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
-    """Return the choices of those rows of a table that a fit tries.
+    """Return the sets of choices that a fit tries. Each set is a row of a table of cuts.
 
     Rows are taken by turns: the row with the shortest step time, the row with the lowest peak memory, the row with the
     second shortest step time, and so on. If `most` is a number, only rows with at most `most` compilations are taken.

@@ -175,7 +175,7 @@ class FitterWithCuts:
             fitter.plan(fitter.chooser.stock)
 
     def fastest_planned(self, limit_bytes: int) -> PresetPlan | None:
-        """Return the fastest result within a limit among those with a plan so far; None if there is none."""
+        """Return the fastest result within a limit among the results with a plan so far; None if there is none."""
         found = ((fitter, fitter.fastest_planned(limit_bytes)) for fitter in self._fitters.values())
         return min(
             (self._from_stock(fitter, one) for fitter, one in found if one is not None), key=fastest_first, default=None

@@ -76,7 +76,7 @@ class Column:
     predicted, measured : mapping of str to float or None
         Figures by name, with units in the names; None if a figure is missing.
     sites : mapping of str to str
-        The choice of each site. `column_of_run` has only the choices that were made; `compare_columns` adds the others.
+        The choice of each site. `column_of_run` has only sites with a choice; `compare_columns` adds the other sites.
     statements : tuple of Statement or None
         None if the graph is unknown; a run does not store its graph.
     notes : tuple of str

@@ -149,7 +149,7 @@ def check_reserved(peak: object, device: str, ranks: int) -> None:
     if ranks > 1:
         raise ChoiceError(
             f"reserved memory is not predicted for a program on {ranks} ranks: collectives keep blocks on streams of "
-            "their own, and the simulation of the allocator leaves these out; fit the peak instead"
+            "their own, and the simulation of the allocator leaves these blocks out; limit the peak instead"
         )
 
 

@@ -37,7 +37,7 @@ class History:
 
     @property
     def pinned(self) -> dict[str, str]:
-        """The current choices that the user made; a search made the others."""
+        """The current choices that the user made. Choices that a search made are left out."""
         return {id: option for id, option in self.choices.items() if id not in self._found[self.at]}
 
     def make(self, choices: Mapping[str, str], by_hand: Collection[str] = (), found: Collection[str] = ()) -> None:

@@ -131,7 +131,7 @@ class Workbench:
 
     @property
     def pinned(self) -> dict[str, str]:
-        """The current choices that the user made; `fit` found the others."""
+        """The current choices that the user made. Choices that a search, such as `fit`, made are left out."""
         with self._lock:
             return self._history.pinned
 
