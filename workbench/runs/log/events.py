@@ -345,10 +345,10 @@ class StatementTimes(Event):
         Idle seconds before the device's first work, idle seconds between its first and its last work, and seconds with
         work.
     one_start_s, one_seconds, one_free_s : list of float
-        Like `start_s`, `seconds` and `free_s`, but of one real step. It is one of several steps with clocks in the
-        forward and in the backward: the one whose duration is nearest the median of steps without clocks. The medians
-        in `start_s` come from different steps, so a median start in the backward may be before the end of the forward.
-        Empty in older logs, which lack this step.
+        Like `start_s`, `seconds` and `free_s`, but of one real step with clocks in the forward and in the backward.
+        Among several such steps, it is the step whose duration is nearest the median of steps without clocks. The
+        medians in `start_s` come from different steps, so a median start in the backward may be before the end of the
+        forward. Empty in older logs, which lack this step.
     one_step_s : float
         Duration of this real step.
     """

@@ -342,9 +342,9 @@ class Run(Record):
 
 
 class _ExternallyLaunched:
-    """The ranks of a run, if the user started these ranks with the run's command, on one or several machines.
+    """The ranks of a run that the user started with the run's command, on one or several machines.
 
-    Only the logs of these ranks are known, not their processes.
+    Only the logs of the ranks are known, not their processes.
     """
 
     pid = 0
