@@ -328,7 +328,7 @@ class Copies(Lever):
         return edited
 
     def unfused(self, choices: Mapping[str, str], context: LeverContext) -> set[str]:
-        """Return the names of the results of those copies that run outside of regions under `choices`.
+        """Return the names of the results of all copies that run outside of regions under `choices`.
 
         Raises
         ------
