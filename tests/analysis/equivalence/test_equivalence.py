@@ -118,12 +118,12 @@ DIFFERENT = {
     "two writes in the other order": (
         "take a, b, d\nc in 1 = copy_($b, $a)\ne in 1 = copy_($d, $a)\nreturn b",
         "take a, b, d\ne in 1 = copy_($d, $a)\nc in 1 = copy_($b, $a)\nreturn b",
-        "a has another content after the forward",
+        "the content of a after the forward differs",
     ),
     "draws in the other order": (
         "take x\nr = uniform((4), 0x0p+0)\ns = normal((4))\ny = sub($r, $s)\nreturn y",
         "take x\ns = normal((4))\nr = uniform((4), 0x0p+0)\ny = sub($r, $s)\nreturn y",
-        "its position among random draws",
+        "in its position among random draws",
     ),
     "one draw for two": (
         "take x\nr = uniform((4))\ns = uniform((4))\ny = sub($r, $s)\nreturn y",

@@ -99,7 +99,7 @@ def _difference_at_end(
         ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
         name = next(name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name))
         when = "after the forward" if end == "written_forward" else "after the step"
-        return -1, "", f"{name} has another content {when} than in the stock plan"
+        return -1, "", f"the content of {name} {when} differs from the stock plan"
     ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
     if len(ours) != len(theirs):
         return -1, "", f"there are {len(ours)} {end}; the stock plan has {len(theirs)}"
@@ -154,4 +154,4 @@ def _describe_difference(stock: Graph, stock_numbers: Numbered, plan: Graph, pla
             return f"{name} reads {one}, but the stock plan reads {another}"
         if plan_numbers.reads[row][at : at + 1] != stock_numbers.reads[other][at : at + 1]:
             return f"{name} reads {one}, whose content then differs from the stock plan"
-    return f"{name} differs from the stock plan: its position among random draws or writes is another"
+    return f"{name} differs from the stock plan in its position among random draws or writes"
