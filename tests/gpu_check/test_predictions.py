@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gpu_predictions
+from tests.needs import needs_nvfuser
 from workbench.gpu_check import large_layers, launches, questions
 from workbench.gpu_check.part import Conditions
 
@@ -26,6 +27,7 @@ def test_written_predictions_are_those_of_todays_plans(subject: str) -> None:
 
 
 @pytest.mark.slow
+@needs_nvfuser
 def test_written_times_of_launches_are_those_of_todays_rates() -> None:
     written = {
         (row["subject"], row["figure"]): float(row["predicted"])

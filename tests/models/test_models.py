@@ -8,8 +8,8 @@ import pytest
 
 import workbench
 from tests.models import trial, zoo
+from tests.needs import needs_nvfuser
 from tests.trial_counts import beyond
-from workbench.core.executor import why_no_nvfuser
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
 
@@ -23,8 +23,6 @@ IN_SUITE = (
 IN_TEST = "convnext"
 """The only model that `make test` tries, because unmodified Thunder takes long for language models."""
 CHOICES = 5
-
-needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 
 
 @pytest.mark.slow

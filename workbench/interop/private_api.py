@@ -10,8 +10,13 @@ from typing import Any
 
 from workbench.errors import SeamError
 
-TORCH_VERSION = "2.10.0"
-"""The version of PyTorch for which the workbench is made; `pyproject.toml` has the same version."""
+TORCH_VERSIONS = ">=2.10,<2.13"
+"""The versions of PyTorch for which the workbench is made; `pyproject.toml` has the same range."""
+
+
+def installed_torch() -> str:
+    """Return the installed version of PyTorch without the suffix of its build; empty if it is not installed."""
+    return _version("torch").partition("+")[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +46,7 @@ class PrivateApi:
     distributions : sequence of str
         Names of distributions that may contain the package. The first installed distribution tells the version.
     wanted : str
-        The version of the package for which the table was written.
+        The version of the package, or the range of versions, for which the table was written.
     names : mapping of str to str
         Maps a name that the workbench imports to its location, as ``module`` or ``module:attribute``.
     members : mapping of str to sequence of str
@@ -110,8 +115,9 @@ class PrivateApi:
         else:
             return ""
         return (
-            f"{self.package} {self.installed_version} cannot be imported with PyTorch {_version('torch')}: {reason}. "
-            f"The workbench is made for {self.package} {self.wanted} and PyTorch {TORCH_VERSION}; see docs/upgrading.md"
+            f"{self.package} {self.installed_version} cannot be imported with PyTorch {installed_torch()}: {reason}. "
+            f"The workbench is made for {self.package} {self.wanted} and PyTorch {TORCH_VERSIONS}; "
+            "see docs/upgrading.md"
         )
 
     def missing_name_error(self, where: str, name: str) -> SeamError:

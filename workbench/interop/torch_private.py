@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.interop.private_api import TORCH_VERSION, PrivateApi
+from workbench.interop.private_api import TORCH_VERSIONS, PrivateApi
 
 if TYPE_CHECKING:
     # Type checkers know only these two types. All other names of this module have the type Any.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SEAM = PrivateApi(
     package="PyTorch",
     distributions=("torch",),
-    wanted=TORCH_VERSION,
+    wanted=TORCH_VERSIONS,
     names={
         "AttributeMutationExisting": "torch._dynamo.variables.base:AttributeMutationExisting",
         "BackendCompilerFailed": "torch._dynamo.exc:BackendCompilerFailed",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 import workbench
+from tests.needs import needs_nvfuser
 from workbench.analysis.memory.reserved_memory import predict_reserved
 from workbench.bench import Workbench
+
+pytestmark = needs_nvfuser
 
 MIB = 1 << 20
 

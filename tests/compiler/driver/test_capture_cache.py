@@ -25,11 +25,11 @@ from torch import nn
 
 import workbench
 from tests.models import zoo
+from tests.needs import needs_nvfuser
 from tests.trial_counts import beyond
 from workbench.compiler.driver import capture_cache, open_cached
 from workbench.compiler.frontend import interpreter_checks
 from workbench.compiler.trace.bsym_memo import structure_of
-from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError
 from workbench.interop.torch_private import FakeTensorMode
 from workbench.programs import identity
@@ -38,7 +38,6 @@ from workbench.util.disk_cache import CAPTURES
 
 pytestmark = pytest.mark.slow
 
-needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 
 PROGRAMS: dict[str, dict[str, Any]] = {
     "mlp": {"layers": 2},

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.needs import needs_nvfuser
 from workbench.compiler.fusion import executors
 from workbench.compiler.fusion.executors import Compilation, LazyRegion
 from workbench.compiler.trace import copy_sets
@@ -103,6 +104,7 @@ def test_if_threads_call_regions_of_one_structure_they_are_compiled_once(compile
     assert len(compiled) == len(watching.begun) == compilation.begun == 1
 
 
+@needs_nvfuser
 def test_if_threads_call_an_nvfuser_fusion_it_is_defined_and_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_sets, "copy_facts", lambda bsym: [])
     monkeypatch.setattr(copy_sets, "copies_without_set", lambda bsym, policies: set())

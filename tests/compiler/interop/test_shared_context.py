@@ -17,6 +17,7 @@ from tests.trial_counts import beyond
 from workbench.compiler.frontend import dynamo_session
 from workbench.compiler.interop import dynamo_patches, dynamo_stance, fake_gpu
 from workbench.compiler.interop.thunder_api import sdpaex, thunder
+from workbench.compiler.interop.torch_versions import SETTINGS_PER_THREAD
 from workbench.interop.torch_private import (
     InliningInstructionTranslator,
     InstructionTranslatorBase,
@@ -41,8 +42,13 @@ CONTEXTS: dict[str, Context] = {
 
 @pytest.fixture
 def of_a_person() -> Iterator[None]:
-    with torch.compiler.set_stance("force_eager"), dynamo_config.patch(run_gc_after_compile=True):
+    with torch.compiler.set_stance("force_eager"), setting_of_a_person():
         yield
+
+
+def setting_of_a_person() -> contextlib.AbstractContextManager[None]:
+    setting: contextlib.AbstractContextManager[None] = dynamo_config.patch(run_gc_after_compile=True)
+    return setting
 
 
 def changed() -> list[Any]:
@@ -64,12 +70,15 @@ def test_all_state_is_restored_when_the_last_thread_leaves(name: str) -> None:
     before = changed()
     entered, left = threading.Event(), threading.Event()
     inside: list[list[Any]] = []
+    after: list[list[Any]] = []
 
     def other() -> None:
-        with CONTEXTS[name]():
-            entered.set()
-            left.wait(60)
-            inside.append(changed())
+        with setting_of_a_person() if SETTINGS_PER_THREAD else contextlib.nullcontext():
+            with CONTEXTS[name]():
+                entered.set()
+                left.wait(60)
+                inside.append(changed())
+            after.append(changed())
 
     thread = threading.Thread(target=other)
     with CONTEXTS[name]():
@@ -79,7 +88,30 @@ def test_all_state_is_restored_when_the_last_thread_leaves(name: str) -> None:
     left.set()
     thread.join()
     assert inside[0] == inside[1] != before, "the change ends while another thread is still in the context"
-    assert changed() == before
+    assert [changed()] == after == [before]
+
+
+@pytest.mark.parametrize("change", [dynamo_session.dynamo_settings, dynamo_session.run_uncompiled_after_errors])
+def test_each_thread_in_a_context_has_the_settings_of_the_workbench(change: Context) -> None:
+    """Since PyTorch 2.12, a thread that enters a context does not see the settings that another thread has made."""
+
+    def settings() -> list[Any]:
+        return [getattr(dynamo_config, name) for name in (*dynamo_session._SETTINGS, "suppress_errors")]
+
+    def other() -> None:
+        with change():
+            inside.append(settings())
+
+    inside: list[list[Any]] = []
+    before = settings()
+    with change():
+        inside.append(settings())
+        for _ in range(2):
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+    assert inside == [inside[0]] * 3
+    assert inside[0] != before == settings()
 
 
 def test_other_threads_compile_with_value_checks() -> None:

@@ -25,13 +25,13 @@ from thunder.executors.torch_compile import TorchCompileExecutor
 from thunder.extend import FusionExecutor
 
 import workbench
+from tests.needs import needs_nvfuser
 from tests.strategies import RandomProgram, programs
 from tests.trial_counts import amount, combined
 from workbench.compiler.frontend.differentiability import cut_off_whole_numbers
 from workbench.compiler.fusion.executors import ExecutorState, FusionOptions, region_executor
 from workbench.compiler.lowering import patch_context
 from workbench.compiler.trace.validate import validate
-from workbench.core.executor import why_no_nvfuser
 from workbench.errors import ChoiceError, PlanError, ProgramError
 
 PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -43,8 +43,6 @@ BUILTIN: list[tuple[str, dict[str, Any]]] = [
     ("batch_norm", {}),
     ("dropout_mlp", {}),
 ]
-
-needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 
 
 class Stock(TorchCompileExecutor):

@@ -15,6 +15,7 @@ from ipykernel.comm.comm import BaseComm
 from ipykernel.kernelbase import Kernel
 
 import workbench as wb
+from tests.needs import needs_nvfuser
 from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, until
 from tests.ui.synthetic import llama
 from workbench.bench import PlanDiff
@@ -326,6 +327,7 @@ def test_if_planning_refuses_a_choice_nothing_stays_pending(unplanned, monkeypat
     assert (app.graph.asked, app.choosing.pending, app.strip.content) == ({}, {}, shown)
 
 
+@needs_nvfuser
 def test_without_an_estimate_old_figures_are_marked_until_the_plan_is_ready(monkeypatch):
     bench = wb.open("mlp", device="planned", layers=1, executor="nvfuser")
     app = App(bench)
@@ -409,6 +411,7 @@ def test_the_arc_of_an_offloaded_value_ends_at_its_reload(app, bench):
     assert "32.0 KiB" in figure(app, "offload")["text"]
 
 
+@needs_nvfuser
 def test_copies_and_fences_are_marks_on_their_statements():
     bench = wb.open("adam", device="planned", parameters=1)
     app = App(bench)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import workbench as wb
+from tests.needs import needs_nvfuser
 from tests.ui.apps import look, settled, until
 from workbench.compiler import api
 from workbench.errors import ChoiceError
@@ -169,6 +170,7 @@ def test_a_choice_that_changes_fusions_has_no_estimate_until_the_inspector_compu
     app.close()
 
 
+@needs_nvfuser
 def test_a_choice_ranked_by_a_plan_has_a_preview():
     app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
     choices = {"remat.preset": "off"}

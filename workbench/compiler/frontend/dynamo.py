@@ -41,6 +41,7 @@ from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words,
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
+from workbench.compiler.interop.torch_versions import dynamo_message
 from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.interop.torch_private import (
@@ -501,7 +502,7 @@ def _reason(error: BaseException, intro: str = REFUSES, internal: str = "") -> s
     """
     if told := device_conflict(error):
         return told
-    message = str(error)
+    message = dynamo_message(error)
     words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
     return one_line_message(words, frames_of(message), intro)
 
@@ -566,7 +567,7 @@ def failed_operator(error: BaseException) -> str:
     """
     if told := device_conflict(error):
         return told
-    message = str(error)
+    message = dynamo_message(error)
     if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
         return ""
     if "DataDependent" in message or "DynamicOutputShape" in message:

@@ -21,6 +21,7 @@ import torch
 from workbench.compiler.interop import dynamo_patches, dynamo_stance
 from workbench.compiler.interop.dynamo_cleanup import callback_running, record_compiled
 from workbench.compiler.interop.shared_context import shared_context
+from workbench.compiler.interop.torch_versions import settings_context
 from workbench.compiler.lowering import without_value_checks
 from workbench.compiler.lowering.patch_context import compile_alone
 from workbench.interop.torch_private import dynamo_config, eval_frame
@@ -134,7 +135,7 @@ def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
 
     If several of these contexts are active, the highest limit applies.
     """
-    with _our_options(), without_value_checks.traced():
+    with _our_options(), _our_patches(), without_value_checks.traced():
         _keep_to(_limits.append, limit)
         try:
             yield
@@ -153,12 +154,10 @@ def _keep_to(change: Callable[[int], None], limit: int) -> None:
         dynamo_config.recompile_limit, dynamo_config.accumulated_recompile_limit = highest, highest * 8
 
 
-@shared_context
+@settings_context
 def _our_options() -> Iterator[None]:
     """In this context, Dynamo has the options that the workbench needs."""
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
-    _FAKES.addFilter(_raised)
-    _SCALARS.addFilter(_advice)
     try:
         # Let Dynamo record each recurrent network as one operator. `fx_to_thunder` decomposes this operator later.
         dynamo_config.allow_rnn = True
@@ -166,12 +165,22 @@ def _our_options() -> Iterator[None]:
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(dynamo_config, name, value)
+
+
+@shared_context
+def _our_patches() -> Iterator[None]:
+    """In this context, Dynamo has the stance, the flags and the patches that the workbench needs."""
+    _FAKES.addFilter(_raised)
+    _SCALARS.addFilter(_advice)
+    try:
         told = dynamo_patches.settings_told_without_functions()
         with dynamo_stance.default_stance(), decompose_layers(), dynamo_patches.global_names_of_functions(), told:
             yield
     finally:
-        for name, value in before.items():
-            setattr(dynamo_config, name, value)
         _FAKES.removeFilter(_raised)
         _SCALARS.removeFilter(_advice)
 
@@ -201,24 +210,37 @@ def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
 _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
 
 
-@shared_context
+@contextlib.contextmanager
 def run_uncompiled_after_errors() -> Iterator[None]:
     """In this context, Dynamo runs an operator or a function uncompiled if its compilation fails.
 
     Programs in parts are captured and compiled in this context.
     """
+    with _suppressed_errors(), _quiet_failures():
+        yield
+
+
+@settings_context
+def _suppressed_errors() -> Iterator[None]:
     before = dynamo_config.suppress_errors
     dynamo_config.suppress_errors = True
+    try:
+        yield
+    finally:
+        dynamo_config.suppress_errors = before
+
+
+@shared_context
+def _quiet_failures() -> Iterator[None]:
     _FRAMES.addFilter(_raised)
     try:
         with dynamo_patches.graph_breaks_at_failures():
             yield
     finally:
-        dynamo_config.suppress_errors = before
         _FRAMES.removeFilter(_raised)
 
 
-@shared_context
+@settings_context
 def no_collections() -> Iterator[None]:
     """In this context, Dynamo leaves out the garbage collection after each compilation.
 

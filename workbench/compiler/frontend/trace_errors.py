@@ -114,7 +114,7 @@ _CAUSES = (
         "correction=0 instead of unbiased=False",
     ),
     (
-        rf"_assert_async|cast_symbool_to_symint|_assert_scalar.*{ASSERTED}",
+        rf"_assert_async|cast_symbool_to_symint|(_assert_scalar|sym_ite).*{ASSERTED}",
         "an assertion depends on values: remove it from the program, or check the inputs before the call",
     ),
     (

@@ -32,6 +32,7 @@ from workbench.compiler.interop.thunder_api import (
     variableify,
     with_arguments,
 )
+from workbench.compiler.interop.torch_versions import plain_function_apply
 from workbench.compiler.layers.expand_trace import TraceExpander
 from workbench.compiler.layers.partition import KEPT, LayerMismatch, LayerPartition, ReducedTrace
 from workbench.compiler.memory.graph_builder import read_joint
@@ -136,6 +137,7 @@ def apply_function(
         Options of `torch.ops.higher_order.autograd_function_apply`.
     """
     apply = thunder_functions[torch.ops.higher_order.autograd_function_apply]
+    forward, backward, options = plain_function_apply(forward, backward, given, options)
 
     def apply_marked(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
         # Detach results that are marked as not differentiable, because Thunder passes gradients through them.

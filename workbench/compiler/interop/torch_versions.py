@@ -1,0 +1,97 @@
+"""What differs between the versions of PyTorch that the workbench supports.
+
+Code that depends on the version is here, and not where it is used. If the oldest version is no longer supported, remove
+its side of each difference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from packaging.version import Version
+
+from workbench.compiler.interop.shared_context import shared_context
+from workbench.interop.private_api import installed_torch
+
+TORCH = Version(installed_torch())
+"""The installed version of PyTorch."""
+
+SETTINGS_PER_THREAD = Version("2.12.dev0") <= TORCH
+"""Whether each thread has settings of its own, such as those of Dynamo and Inductor.
+
+Since PyTorch 2.12, a new thread has the default settings, and a change of a setting applies only to the thread that
+makes the change. In earlier versions, all threads have the same settings.
+"""
+
+READS_ARGUMENTS_LATE = Version("2.12.dev0") <= TORCH
+"""Whether Dynamo reads a tensor argument only when the called function uses it.
+
+The first layer of a model then gets an argument that Dynamo has not read, so that no other layer can reuse its trace;
+see `module_equality.describe`. Earlier versions read the argument before the call.
+"""
+
+
+def settings_context(changes: Callable[[], Iterator[None]]) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Turn a generator function that changes settings of PyTorch into a function that returns a context manager.
+
+    Use this as a decorator, like `contextlib.contextmanager`. In the context, the changes apply at least to the current
+    thread. If all threads have the same settings, the first thread to enter makes the changes, and the last thread to
+    leave undoes them. Otherwise each thread makes and undoes its own changes.
+    """
+    return contextlib.contextmanager(changes) if SETTINGS_PER_THREAD else shared_context(changes)
+
+
+def plain_function_apply(
+    forward: Callable[..., Any], backward: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]:
+    """Return the arguments of `torch.ops.higher_order.autograd_function_apply` as PyTorch 2.10 would record them.
+
+    In PyTorch 2.10, forward and backward have a context as their first argument, which is always None. Later versions
+    pass no context. Thunder knows both forms: it passes a context if there is an option `args_tensor_mask`. But Thunder
+    does not know the option `saved_for_backward_idx` of later versions. That option only affects errors about tensors
+    that are changed between forward and backward.
+
+    Parameters
+    ----------
+    forward, backward : callable
+        Functions on Thunder's proxies.
+    given : tuple
+        Inputs of the function.
+    options : dict
+        Keyword arguments of the call.
+    """
+    if "args_tensor_mask" in options:
+        return forward, backward, options
+    more = {name: value for name, value in options.items() if name != "saved_for_backward_idx"}
+    return (
+        lambda _, *args: forward(*args),
+        lambda _, *args: backward(*args),
+        {**more, "args_tensor_mask": [True] * len(given)},
+    )
+
+
+_FAILED = re.compile(r"\w+ when making fake tensor call\n\s*Explanation: (Dynamo failed to run FX node .*)")
+_RAISED = re.compile(r"(?<=Developer debug context: raised exception )(\w+)\((?!\[)(.*)\)")
+_FAKE = re.compile(r"FakeTensor\(\.\.\., size=(\(.*?\))[^()]*\)")
+_UNBOUND = "failed to bind arguments when attempting to inline\n"
+
+
+def dynamo_message(error: BaseException) -> str:
+    """Return the message of an error of Dynamo in the words of PyTorch 2.10.
+
+    Later versions report three errors in other words: an operator that refuses its inputs, an exception that the
+    program raises, and a call with missing or unknown arguments.
+    """
+    message = str(error)
+    message, _, frames = message.partition("\n\nfrom user code:")
+    if failed := _FAILED.match(message):
+        message = failed[1]
+    elif message.startswith(_UNBOUND) and isinstance(cause := error.__cause__ or error.__context__, TypeError):
+        message = f"Observed exception\n  Developer debug context: raised exception TypeError([{str(cause)!r}])"
+    elif raised := _RAISED.search(message):
+        given = _FAKE.sub(r"a tensor of shape \1", raised[2])
+        message = f"{message[: raised.start()]}{raised[1]}([{given}]){message[raised.end() :]}"
+    return f"{message}\n\nfrom user code:{frames}" if frames else message
