@@ -3,9 +3,22 @@
 # make long   run those that take long, further cases, and those that draw with more examples; CI does an eighth
 # make quick  run the tests that take no browser, no worker process and no compiler, with what is set up
 #
-# All but `make quick` begin with `make setup`, which makes .venv and does nothing the second time.
+# All but `make quick` begin with `make setup`, which makes .venv and does nothing the second time. TORCH=2.12 chooses
+# another PyTorch, with the versions of constraints/torch-2.12.txt, in an environment of its own, .venv-2.12.
 
-VENV := .venv
+# The tested PyTorch that `make setup` installs. Its environment is .venv.
+DEFAULT_TORCH := 2.10
+TORCH ?= $(DEFAULT_TORCH)
+ifneq ($(TORCH),$(DEFAULT_TORCH))
+    TORCHES := $(patsubst constraints/torch-%.txt,%,$(wildcard constraints/torch-*.txt))
+    ifeq ($(filter $(TORCH),$(TORCHES)),)
+        $(error TORCH=$(TORCH): legal: $(TORCHES), the versions with a file in constraints/)
+    endif
+endif
+CONSTRAINTS := constraints/torch-$(TORCH).txt
+VENV := .venv$(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
+# With nvFuser where there is a wheel of it for this PyTorch.
+EXTRAS = lab,$(shell grep -qs '^nvfuser-' $(CONSTRAINTS) && echo nvfuser,)test
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.workbench-setup
 SHELL := /bin/bash
@@ -29,6 +42,7 @@ help:
 	@echo "make test    the tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
 	@echo "make long    those that take long, further cases     (likewise; CI does an eighth)"
 	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing)"
+	@echo "               with TORCH=2.12, tests run with that PyTorch, in .venv-2.12   (constraints/ has the versions)"
 	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  what ruff can mend, mended"
@@ -43,11 +57,11 @@ setup: $(STAMP)
 
 # `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it.
 # The installation copies the extensions' bundles.
-$(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/built.json)
+$(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
 	if uv --version >/dev/null 2>&1; then \
 	    [ -x $(BIN)/python ] || uv venv --python 3.12 $(VENV); \
-	    uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[lab,nvfuser,test]'; \
+	    uv pip install --python $(BIN)/python --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'; \
 	else \
 	    if [ ! -x $(BIN)/python ]; then \
 	        python3.12 --version >/dev/null 2>&1 \
@@ -55,7 +69,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/bu
 	        python3.12 -m venv $(VENV); \
 	    fi; \
 	    $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip; \
-	    $(BIN)/python -m pip install --constraint constraints.txt --editable '.[lab,nvfuser,test]'; \
+	    $(BIN)/python -m pip install --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'; \
 	fi
 	@touch $@
 
@@ -79,7 +93,8 @@ test: setup browser
 long: setup browser
 	HYPOTHESIS_PROFILE=long $(PYTEST) -m "long or drawn" $(PYTEST_ARGS) $(TESTS)
 
-quick:
+# The environment of another PyTorch is set up first, as nothing else makes it.
+quick: $(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),setup)
 	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }
 	$(PYTEST) -m "not slow and not browser and not long" $(PYTEST_ARGS) $(TESTS)
 
