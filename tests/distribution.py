@@ -11,6 +11,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 BROWSER = "tests/browser/"
 
 LONGEST = (
+    "tests/test_installed.py",
     "tests/notebooks/test_stories.py",
     "tests/gpu_check/test_rehearsal.py",
     "tests/models/test_models.py",
