@@ -114,6 +114,7 @@ SEAM = PrivateApi(
             "recompile_limit",
             "run_gc_after_compile",
             "suppress_errors",
+            "use_lazy_graph_module",
         ),
         "dynamo_builder": ("get_fake_value",),
         "eval_frame": (

@@ -10,6 +10,7 @@ import thunder
 import torch
 
 import workbench
+from workbench.compiler.interop.torch_versions import LOSES_MARKS
 from workbench.errors import ProgramError
 
 pytestmark = pytest.mark.slow
@@ -254,7 +255,7 @@ def test_results_that_are_not_tensors_are_returned() -> None:
     found = []
     for run in (program, bench.config.jit(program)):
         number, made, nothing, signs, other = run(x)
-        assert (number, nothing, signs.requires_grad) == (4, None, False)
+        assert (number, nothing, signs.requires_grad) == (4, None, run is not program and LOSES_MARKS)
         found.append((made, signs, other, *torch.autograd.grad((made.cos() + other).sum(), x)))
     torch.testing.assert_close(found[1], found[0])
 

@@ -5,14 +5,16 @@ The messages below are those of PyTorch 2.12.1. They are read with every install
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
 import torch
+from torch import fx
 
 import workbench
 from workbench.compiler.frontend import dynamo
-from workbench.compiler.interop.torch_versions import dynamo_message, plain_function_apply
+from workbench.compiler.interop.torch_versions import dynamo_message, erase_bounds_of_bools, plain_function_apply
 from workbench.interop.torch_private import Unsupported
 
 HINT = "\n  Hint: Your code may result in an error when running in eager. \n\n  Developer debug context: "
@@ -93,3 +95,39 @@ def test_both_forms_of_a_recorded_function_take_a_context() -> None:
     with_context, backward, options = plain_function_apply(forward, forward, ("x",), new)
     assert options == old
     assert with_context(None, "x") == backward(None, "x") == ("x",)
+
+
+def asserts(*conditions: tuple[Any, int]) -> fx.Graph:
+    """Return a graph that reads a bool, and asserts conditions on its number, as PyTorch 2.12 does."""
+    graph = fx.Graph()
+    item = graph.call_method("item", (graph.placeholder("x"),))
+    number = graph.call_function(torch.sym_ite, (item, 1, 0))
+    for target, limit in conditions:
+        graph.call_function(
+            torch.ops.aten._assert_scalar.default, (graph.call_function(target, (number, limit)), "a text")
+        )
+    graph.output(item)
+    return graph
+
+
+def test_assertions_that_hold_for_every_bool_are_erased() -> None:
+    graph = asserts((operator.ge, 0), (operator.le, 1))
+    erase_bounds_of_bools(graph)
+    assert [node.op for node in graph.nodes] == ["placeholder", "call_method", "output"]
+    graph = asserts((operator.ge, 0), (operator.eq, 1))
+    erase_bounds_of_bools(graph)
+    kept = [node.target for node in graph.find_nodes(op="call_function", target=operator.eq)]
+    assert kept == [operator.eq]
+    assert len(graph.find_nodes(op="call_function", target=operator.ge)) == 0
+
+
+@pytest.mark.parametrize("name", ["torch_adam", "torch_sgd"])
+def test_a_step_of_pytorchs_optimizers_is_one_graph_with_the_results_of_eager(name: str) -> None:
+    """PyTorch 2.12 records `prims.fma` in these steps, which Thunder does not know."""
+    bench = workbench.open(name, device="cpu", executor="torch", parameters=1)
+    assert bench.capture == "dynamo"
+    program, args, _ = bench.program.build()
+    copies = [arg.clone() for arg in args]
+    program(*args)
+    bench.config.jit(program)(*copies)
+    torch.testing.assert_close(copies, list(args))

@@ -9,6 +9,7 @@ import torch
 
 from workbench.compiler.frontend import dynamo
 from workbench.compiler.interop import thunder_api
+from workbench.compiler.interop.torch_versions import graphs_with_code
 from workbench.errors import ProgramError, is_out_of_memory, one_line
 
 WAYS = ("thunder.jit", "thunderfx")
@@ -62,7 +63,8 @@ class StockCompiled:
                 torch.cuda.set_rng_state(cuda_state, device)
             made = thunder_api.jit(self._program) if way == "thunder.jit" else thunder_api.thunderfx(self._program)
             try:
-                found = made(*args, **kwargs)
+                with graphs_with_code():
+                    found = made(*args, **kwargs)
             except Exception as error:
                 if is_out_of_memory(error):
                     raise

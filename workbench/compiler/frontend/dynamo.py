@@ -41,7 +41,7 @@ from workbench.compiler.frontend.trace_errors import FAILS, RAISES, break_words,
 from workbench.compiler.interop import dynamo_stance, source_file
 from workbench.compiler.interop.dynamo_cleanup import Backend, forget
 from workbench.compiler.interop.thunder_api import Transform
-from workbench.compiler.interop.torch_versions import dynamo_message
+from workbench.compiler.interop.torch_versions import dynamo_message, erase_bounds_of_bools
 from workbench.compiler.trace.stable_ids import line_prefix
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.interop.torch_private import (
@@ -456,6 +456,7 @@ def prepare_graph(
         If ranks share the program, and the program returns or stores a parameter. Each rank has only a part of it.
     """
     erase_vmap(graph)
+    erase_bounds_of_bools(graph.graph)
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")
     names = [known.get(id(value), node.name) for node, value in zip(placeholders, inputs, strict=True)]

@@ -83,7 +83,7 @@ from workbench.compiler.lowering.call_normalization import (
 from workbench.compiler.lowering.checkpoint_regions import mark_recomputed
 from workbench.compiler.lowering.foreach import FOREACH
 from workbench.compiler.lowering.functionalize import apply_function, remove_hazardous_writes
-from workbench.compiler.lowering.overrides import LOWERED, kind_of, numpy_result, power
+from workbench.compiler.lowering.overrides import BY_NAME, LOWERED, kind_of, numpy_result, power
 from workbench.compiler.lowering.zero_dim_tensors import spread
 from workbench.compiler.trace.corrections import ALIASES, FLEX_ATTENTION, OPERATORS, UNREAD, is_thunders_own, mark
 from workbench.compiler.trace.stable_ids import line_prefix, line_text, read_line
@@ -478,7 +478,7 @@ class _Tracer(fx.Interpreter):
             return made
         if target is torch.ops.higher_order.autograd_function_apply:
             return apply_function(self._custom_forward(), *args, **kwargs)
-        known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
+        known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target) or BY_NAME.get(str(target))
         if known is not None:
             # `_stacklevel` only affects PyTorch's warnings. `out` is the tensor into which the result is written.
             kwargs.pop("_stacklevel", None)

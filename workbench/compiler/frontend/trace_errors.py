@@ -34,6 +34,11 @@ FLEXIBLE = "in flex_attention"
 ASSERTED = "asserted by the program"
 """Part of the reason for a check of values, either in the user's code or added by PyTorch."""
 
+_DIFFERENTIATES = (
+    "the program takes a derivative: open the function that it differentiates, whose backward is planned with it, "
+    "or write out the derivative"
+)
+
 _CAUSES = (
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype|"
@@ -117,6 +122,7 @@ _CAUSES = (
         rf"_assert_async|cast_symbool_to_symint|(_assert_scalar|sym_ite).*{ASSERTED}",
         "an assertion depends on values: remove it from the program, or check the inputs before the call",
     ),
+    (r"using `torch\.autograd\.grad`", _DIFFERENTIATES),
     (
         _STEPS,
         "open the part that returns the loss; its backward is planned with it, and the optimizer steps afterwards: "
@@ -249,11 +255,7 @@ _CAUSES = (
         r"_functorch\.predispatch",
         "write the batch as a dimension, instead of torch.vmap",
     ),
-    (
-        r"_C\._functorch|transform API|torch/_functorch/|torch/autograd/__init__\.py",
-        "the program takes a derivative: open the function that it differentiates, whose backward is planned with it, "
-        "or write out the derivative",
-    ),
+    (r"_C\._functorch|transform API|torch/_functorch/|torch/autograd/__init__\.py", _DIFFERENTIATES),
     (
         r"`manual_seed`|Generator\.(__new__|manual_seed)|generator is not None",
         "seed before the program and draw inside it without a generator, or pass the drawn numbers to the program",

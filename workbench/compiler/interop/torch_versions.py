@@ -7,14 +7,18 @@ its side of each difference.
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from packaging.version import Version
+from torch import fx
 
 from workbench.compiler.interop.shared_context import shared_context
 from workbench.interop.private_api import installed_torch
+from workbench.interop.torch_private import dynamo_config
 
 TORCH = Version(installed_torch())
 """The installed version of PyTorch."""
@@ -31,6 +35,13 @@ READS_ARGUMENTS_LATE = Version("2.12.dev0") <= TORCH
 
 The first layer of a model then gets an argument that Dynamo has not read, so that no other layer can reuse its trace;
 see `module_equality.describe`. Earlier versions read the argument before the call.
+"""
+
+LOSES_MARKS = Version("2.11.dev0") <= TORCH
+"""Whether Dynamo misreads `ctx.mark_non_differentiable` if the function also returns values that are not tensors.
+
+Dynamo counts marked results among all results, but its graph has only the tensors. With `torch.compile`, too, a mark is
+then lost, or applies to another tensor, which gets no gradient.
 """
 
 
@@ -71,6 +82,37 @@ def plain_function_apply(
         lambda _, *args: backward(*args),
         {**more, "args_tensor_mask": [True] * len(given)},
     )
+
+
+def graphs_with_code() -> contextlib.AbstractContextManager[None]:
+    """In this context, a graph of Dynamo has Python code from the start, and not from its first call.
+
+    Thunder's interpreter traces the first call of a graph. Since PyTorch 2.12, the functions that make the code ask for
+    the length of ``dict.keys()``, which the interpreter does not support.
+    """
+    patched: contextlib.AbstractContextManager[None] = dynamo_config.patch(use_lazy_graph_module=False)
+    return patched
+
+
+_BOUNDS = {(operator.ge, 0), (operator.le, 1)}
+
+
+def erase_bounds_of_bools(graph: fx.Graph) -> None:
+    """Erase assertions that a bool is at least 0 and at most 1 from a graph, in place.
+
+    Since PyTorch 2.12, Dynamo asserts this of each bool that a program reads from a tensor. Thunder does not know the
+    operator `torch.sym_ite`, by which Dynamo makes a number of the bool.
+    """
+    for number in graph.find_nodes(op="call_function", target=torch.sym_ite):
+        for bound in tuple(number.users):
+            checks = tuple(bound.users)
+            if (bound.target, bound.args[-1]) in _BOUNDS and all(
+                check.target is torch.ops.aten._assert_scalar.default for check in checks
+            ):
+                for node in (*checks, bound):
+                    graph.erase_node(node)
+        if not number.users:
+            graph.erase_node(number)
 
 
 _FAILED = re.compile(r"\w+ when making fake tensor call\n\s*Explanation: (Dynamo failed to run FX node .*)")

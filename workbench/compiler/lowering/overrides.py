@@ -464,6 +464,11 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) ->
     return thunder_operator(torch.tensor)(data, dtype=dtype, device=device, **more)
 
 
+def _multiply_and_add(a: Any, b: Any, c: Any) -> Any:
+    """Replace `prims.fma` as PyTorch does on a CPU. Since PyTorch 2.12, Dynamo records this operator for optimizers."""
+    return thunder_operator(torch.add)(thunder_operator(torch.mul)(a, b), c)
+
+
 def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     """Replace `scalar_tensor`, which Thunder lacks. Dynamo calls it for numbers that a program reads from tensors."""
     return thunder_operator(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
@@ -560,6 +565,9 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.multi_head_attention_forward: _multi_head_attention,
 }
 """Maps PyTorch functions in graphs to their replacements."""
+
+BY_NAME: dict[str, Callable[..., Any]] = {"prims.fma.default": _multiply_and_add}
+"""Maps names of operators to their replacements. PyTorch defines these operators when Dynamo first uses them."""
 
 LOWERED |= {
     function: functools.partial(call_with_empty, LOWERED.get(function) or thunder_operator(function))
