@@ -9,12 +9,6 @@
 # The tested PyTorch that `make setup` installs. Its environment is .venv.
 DEFAULT_TORCH := 2.10
 TORCH ?= $(DEFAULT_TORCH)
-ifneq ($(TORCH),$(DEFAULT_TORCH))
-    TORCHES := $(patsubst constraints/torch-%.txt,%,$(wildcard constraints/torch-*.txt))
-    ifeq ($(filter $(TORCH),$(TORCHES)),)
-        $(error TORCH=$(TORCH): legal: $(TORCHES), the versions with a file in constraints/)
-    endif
-endif
 CONSTRAINTS := constraints/torch-$(TORCH).txt
 VENV := .venv$(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
 # With nvFuser where there is a wheel of it for this PyTorch.
@@ -72,6 +66,10 @@ $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extens
 	    $(BIN)/python -m pip install --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'; \
 	fi
 	@touch $@
+
+constraints/torch-%.txt:
+	@echo "TORCH=$*: legal: $(patsubst constraints/torch-%.txt,%,$(wildcard constraints/torch-*.txt)), which have a file in constraints/" >&2
+	@exit 1
 
 # Copies in a folder that git ignores: what one does in them, and what they write beside themselves, leaves the checkout
 # as it was. A copy that is there stays as it is.

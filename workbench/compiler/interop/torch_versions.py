@@ -18,7 +18,7 @@ from torch import fx
 
 from workbench.compiler.interop.shared_context import shared_context
 from workbench.interop.private_api import installed_torch
-from workbench.interop.torch_private import dynamo_config
+from workbench.interop.torch_private import _assert_scalar, dynamo_config
 
 TORCH = Version(installed_torch())
 """The installed version of PyTorch."""
@@ -106,9 +106,7 @@ def erase_bounds_of_bools(graph: fx.Graph) -> None:
     for number in graph.find_nodes(op="call_function", target=torch.sym_ite):
         for bound in tuple(number.users):
             checks = tuple(bound.users)
-            if (bound.target, bound.args[-1]) in _BOUNDS and all(
-                check.target is torch.ops.aten._assert_scalar.default for check in checks
-            ):
+            if (bound.target, bound.args[-1]) in _BOUNDS and all(check.target is _assert_scalar for check in checks):
                 for node in (*checks, bound):
                     graph.erase_node(node)
         if not number.users:
