@@ -7,15 +7,24 @@ the other packages of this environment. A version needs 5 GB until the next one 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 
-THUNDER = "import thunder, importlib.metadata; importlib.metadata.version('lightning-thunder')"
-CHECK = ("-m", "workbench.compiler.interop.check_versions")
-LINE = re.compile(r"^(\w+) \S+, made for \S+: (\d+) names looked up, (\d+) missing$", re.MULTILINE)
+NAMES = """
+from workbench.interop import torch_private
+try:
+    import thunder
+    from workbench.compiler.interop import thunder_api
+except Exception as error:
+    thunder_api, reason = None, f"`{type(error).__name__}: {error}`"
+for api in (torch_private, thunder_api):
+    missing = api and api.SEAM.examine()
+    total = api and len(api.SEAM.names) + sum(map(len, api.SEAM.members.values()))
+    names = api and "".join(f"; `{each.name}`" for each in missing)
+    print(f"{len(missing)} of {total}{names}" if api else f"does not import: {reason}")
+"""
 
 
 def _run(arguments: Sequence[str], folder: str) -> subprocess.CompletedProcess[str]:
@@ -35,17 +44,12 @@ def row(version: str) -> str:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--target", folder, f"torch=={version}"]
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode:
-            return f"| {version} | not tried: {done.stderr.strip().splitlines()[-1]} | | |"
-        imported = _run(("-c", THUNDER), folder)
-        thunder = "imports" if imported.returncode == 0 else f"`{imported.stderr.strip().splitlines()[-1]}`"
-        text = _run(CHECK, folder).stdout
-    counts = {package: f"{missing} of {names}" for package, names, missing in LINE.findall(text)}
-    gone = [line.strip().partition(": ")[0] for line in text.partition("\nThunder ")[0].splitlines()[1:]]
-    names = f" ({', '.join(f'`{name}`' for name in gone)})" if gone else ""
-    return f"| {version} | {thunder} | {counts.get('PyTorch', '-')}{names} | {counts.get('Thunder', '-')} |"
+            return f"| {version} | not tried: {done.stderr.strip().splitlines()[-1]} | |"
+        torch_names, thunder_names = _run(("-c", NAMES), folder).stdout.strip().splitlines()[-2:]
+    return f"| {version} | {torch_names} | {thunder_names} |"
 
 
 if __name__ == "__main__":
-    print("| PyTorch | Thunder | private names of PyTorch that are missing | of Thunder |\n|---|---|---|---|")
+    print("| PyTorch | its private names that are missing | those of Thunder |\n|---|---|---|")
     for version in sys.argv[1:]:
         print(row(version), flush=True)
