@@ -49,13 +49,16 @@ help:
 
 setup: $(STAMP)
 
-# `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it.
+# `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it. Without uv,
+# pip installs uv into the environment, because uv takes seconds where pip takes minutes; without that, pip does it all.
 # The installation copies the extensions' bundles.
 $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
+	echo "make setup: PyTorch and its CUDA libraries take 6 to 9 GB in $(VENV)"; \
+	what=(--constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'); \
 	if uv --version >/dev/null 2>&1; then \
 	    [ -x $(BIN)/python ] || uv venv --python 3.12 $(VENV); \
-	    uv pip install --python $(BIN)/python --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'; \
+	    uv pip install --python $(BIN)/python "$${what[@]}"; \
 	else \
 	    if [ ! -x $(BIN)/python ]; then \
 	        python3.12 --version >/dev/null 2>&1 \
@@ -63,7 +66,9 @@ $(STAMP): pyproject.toml constraints/shared.txt $(CONSTRAINTS) $(wildcard extens
 	        python3.12 -m venv $(VENV); \
 	    fi; \
 	    $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip; \
-	    $(BIN)/python -m pip install --constraint $(CONSTRAINTS) --editable '.[$(EXTRAS)]'; \
+	    { $(BIN)/python -m pip install --quiet uv \
+	        && $(BIN)/uv pip install --python $(BIN)/python "$${what[@]}"; } \
+	        || $(BIN)/python -m pip install "$${what[@]}"; \
 	fi
 	@touch $@
 
