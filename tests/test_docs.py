@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from tests.needs import needs_nvfuser
 from workbench import errors
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
@@ -162,6 +163,7 @@ def test_every_tab_and_figure_on_the_screen_has_a_word_of_the_glossary() -> None
     assert unknown == []
 
 
+@needs_nvfuser
 @pytest.mark.slow
 @pytest.mark.long
 def test_pictures_are_the_products_output() -> None:
