@@ -20,6 +20,7 @@ ORDER = [
     "util",
     "interop",
     "core",
+    "plain_torch",
     "analysis/cost",
     "analysis/equivalence",
     "analysis/memory",
@@ -108,6 +109,7 @@ NAMED: dict[str, dict[str, str]] = {
     "a saved plan is read without Thunder, and so without levers": {
         "workbench.bench.report.open_saved_plan": "order saved waits",
     },
+    "plain PyTorch can follow choices of one lever only": {"workbench.compiler.driver.plain_torch": "saved"},
     "the graph draws the sites of these levers as arcs, or in lanes": {
         "workbench.ui.graph.collective_lanes": "waits",
         "workbench.ui.graph.composite_rows": "waits",

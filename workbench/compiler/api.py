@@ -3,6 +3,9 @@
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.driver.jit import jit, proofs_of, stock, unmodified
 from workbench.compiler.driver.open_cached import capture
+from workbench.compiler.driver.plain_torch import TorchChoices, torch_choices
+from workbench.compiler.driver.plain_torch import checkpoint as torch_checkpoint
+from workbench.compiler.driver.plain_torch import compile as torch_compile
 from workbench.compiler.pipeline.compilation import Hooks
 from workbench.compiler.planner.plan import Plan
 from workbench.compiler.planner.planner import plan, predict, replan
@@ -11,6 +14,7 @@ __all__ = [
     "Capture",
     "Hooks",
     "Plan",
+    "TorchChoices",
     "capture",
     "jit",
     "plan",
@@ -18,5 +22,8 @@ __all__ = [
     "proofs_of",
     "replan",
     "stock",
+    "torch_checkpoint",
+    "torch_choices",
+    "torch_compile",
     "unmodified",
 ]

@@ -236,6 +236,38 @@ class Config:
 
         return api.jit(self, fn, observer=observer, **options)
 
+    def compile(self, model: Callable[..., Any], **options: Any) -> Any:
+        """Return ``torch.compile(model, **options)`` with those choices of this config that plain PyTorch can follow.
+
+        PyTorch's compiler saves or recomputes the chosen tensors, and decides about all other tensors. Thunder is used
+        only in the first call with gradients, to find the operators of the choices. A `ConfigWarning` lists the choices
+        that PyTorch cannot follow.
+
+        Parameters
+        ----------
+        model : callable
+            The function or module to compile.
+        **options
+            Other arguments of `torch.compile`. The backend is ``inductor`` (the default) or ``aot_eager``.
+        """
+        from workbench.compiler import api
+
+        return api.torch_compile(self, model, options)
+
+    def checkpoint(self, model: Any) -> Any:
+        """Let the backward of an eager module recompute those tensors that this config chooses, and return the module.
+
+        The module is changed, and not compiled. Thunder is used only in the first call with gradients, to find the
+        operators of the choices. A `ConfigWarning` lists the choices that PyTorch cannot follow.
+
+        Parameters
+        ----------
+        model : Module
+        """
+        from workbench.compiler import api
+
+        return api.torch_checkpoint(self, model)
+
     def text(self, notes: Mapping[str, str] | None = None, *, file: str = "choices.py") -> str:
         """Return the text of a Python file with this config, which `load` can read.
 
@@ -335,11 +367,11 @@ class Config:
         if not self.choices:
             return ["    choices={},"]
         lines, last = ["    choices={"], ""
-        for site in sorted(self.choices, key=_site_order):
+        for site in sorted(self.choices, key=site_order):
             if last and lever_of(site) != last:
                 lines.append("")
             last = lever_of(site)
-            if note := _comment(notes.get(site, ""), site):
+            if note := comment_of(notes.get(site, ""), site):
                 lines.append(f"        # {note}")
             lines.append(f"        {_literal(site)}: {_literal(self.choices[site])},")
         return [*lines, "    },"]
@@ -563,7 +595,7 @@ def _check_setting(key: str, value: Any) -> None:
         raise ConfigError(f"{what} must have at most {_MOST_DIGITS} digits, given {short_repr(value)}")
 
 
-def _site_order(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
+def site_order(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
     """Return the sort key of a site's id. Ids are sorted by lever.
 
     The settings of a lever come first. Numbers in ids are compared by value, so that layer 2 comes before layer 10.
@@ -588,7 +620,7 @@ def _literal(value: str | float) -> str:
     return text
 
 
-def _comment(note: str, site: str) -> str:
+def comment_of(note: str, site: str) -> str:
     """Return `note` as one line for a comment.
 
     Unprintable characters become spaces. The id of a site ends with a place, such as ``layers.0.mlp/silu``. If the note

@@ -22,7 +22,7 @@ from workbench.errors import Advice, ChoiceError, PlanError, short_repr, suggest
 from workbench.summary import chosen_text, coverage_words, human_bytes, place_text, run_line, with_stock_difference
 
 if TYPE_CHECKING:
-    from workbench.compiler.api import Plan
+    from workbench.compiler.api import Plan, TorchChoices
     from workbench.compiler.driver.capture_parts import PartCapture, PartsCapture
     from workbench.runs.process.follow_run import Run
 
@@ -103,9 +103,9 @@ class Part(Workbench):
         """Compile and run the whole program; see `Workbench.run`."""
         return self._whole.run(**given)
 
-    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+    def export(self, path: str | Path, *, target: str = "thunder", overwrite: bool = False) -> Path:
         """Write the choices of the whole program; see `Workbench.export`."""
-        return self._whole.export(path, overwrite=overwrite)
+        return self._whole.export(path, target=target, overwrite=overwrite)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,6 +279,19 @@ class PartsBench(Workbench):
                 part.name: f"{EAGER if part.captured is None else THUNDER}:{part.piece.key}" for part in captured.parts
             },
             modes=self.program.modes,
+        )
+
+    def torch_choices(self) -> TorchChoices:
+        """Raise a `PlanError`, because numbers of operators are known only within one graph.
+
+        Raises
+        ------
+        PlanError
+            Always.
+        """
+        raise PlanError(
+            f"{self.program.name} has {len(self.parts)} graphs; choices for plain PyTorch are for a program of one "
+            f"graph, and it is not one because: {self.capture_reason}"
         )
 
     @property

@@ -18,7 +18,7 @@ from workbench.bench.session.planner import ChoiceRequest, Planner
 from workbench.bench.session.site_table import Sites
 from workbench.core.config import Config, installed_versions
 from workbench.core.lever import Effect, Site, all_levers, check_choices, check_texts, unknown_site_error, widen_site
-from workbench.errors import ChoiceError, RunError, short_repr
+from workbench.errors import ChoiceError, PlanError, RunError, short_repr
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.liveness import Prediction
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.bench.fit.fit_result import Fit
     from workbench.bench.fit.pareto_curve import Curve
     from workbench.bench.session.multi_graph import OpaquePart, Part
-    from workbench.compiler.api import Capture, Plan
+    from workbench.compiler.api import Capture, Plan, TorchChoices
     from workbench.compiler.pipeline.lever_context import LeverContext
     from workbench.runs.process.follow_run import Run
     from workbench.runs.process.request import RunOptions
@@ -697,21 +697,51 @@ class Workbench:
 
     # Files.
 
-    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the choices as a readable Python file, which `workbench.load` reads back.
+    def export(self, path: str | Path, *, target: str = "thunder", overwrite: bool = False) -> Path:
+        """Write the choices as a readable Python file.
 
         Parameters
         ----------
         path : path
+        target : {'thunder', 'torch', 'torch_eager'}
+            What the file is for. ``thunder``: a config, which `workbench.load` reads back. ``torch``: a module that
+            needs nothing but PyTorch, with a function ``compile``, which is ``torch.compile`` with the choices.
+            ``torch_eager``: the same without a compiler; its function ``checkpoint`` changes a module so that its
+            backward recomputes the chosen tensors. The docstring of a file for PyTorch lists the choices that PyTorch
+            cannot follow, each with the reason.
         overwrite : bool
-            Also replace a file that is not a config; a config is always replaced.
+            Also replace a file of another kind; a file of the same kind is always replaced.
 
         Raises
         ------
         ConfigError
             If the file cannot be written; the message has the reason, see `Config.write`.
         """
+        from workbench.bench.report import torch_file
+
+        torch_file.check_target(target)
+        if target != "thunder":
+            return torch_file.write(self, path, target, overwrite=overwrite)
         return self.config.write(path, self.notes(), overwrite=overwrite)
+
+    def torch_choices(self) -> TorchChoices:
+        """Return the current choices that plain PyTorch can follow, and the reasons why it cannot follow the others.
+
+        Raises
+        ------
+        PlanError
+            If the program has several graphs, or ranks share it.
+        ProgramError
+            If Dynamo cannot capture the program as one graph.
+        """
+        from workbench.compiler import api
+
+        if self.ranks > 1:
+            raise PlanError(
+                f"choices for plain PyTorch are for one process, but {self.ranks} ranks share {self.program.name}: "
+                "open it with ranks=1"
+            )
+        return api.torch_choices(self._captured, self.choices)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.

@@ -1,0 +1,135 @@
+"""Write choices as a Python file for plain PyTorch: literals, and the code that applies them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import textwrap
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from workbench.bench.report.saved_plan import write_document
+from workbench.core.config import comment_of, site_order
+from workbench.errors import ConfigError, one_line, short_repr
+
+if TYPE_CHECKING:
+    from workbench.bench.session.workbench import Workbench
+    from workbench.compiler.api import TorchChoices
+
+TARGETS = ("thunder", "torch", "torch_eager")
+"""What an exported file is for: `jit` with Thunder, ``torch.compile``, or PyTorch without a compiler."""
+
+HELPER = "# The code that applies the choices begins here."
+_BEGIN = '"""Choices for PyTorch: '
+_USES = {
+    "torch": "fast = choices.compile(model)  # torch.compile with these choices",
+    "torch_eager": "choices.checkpoint(model)  # its backward recomputes the chosen tensors",
+}
+
+
+def check_target(target: str) -> None:
+    """Refuse a target that does not exist."""
+    if target not in TARGETS:
+        raise ConfigError(f"there is no target {short_repr(target)}; legal: {', '.join(TARGETS)}")
+
+
+def write(bench: Workbench, path: str | os.PathLike[str], target: str, *, overwrite: bool) -> Path:
+    """Write the choices of a bench for a target other than ``thunder``; see `Workbench.export`."""
+    name = Path(path).name
+
+    def text() -> str:
+        return file_text(bench, bench.torch_choices(), target, name)
+
+    return write_document(path, text, begin=_BEGIN.encode(), kind="file of choices for PyTorch", overwrite=overwrite)
+
+
+def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> str:
+    """Return the text of the file."""
+    from workbench.plain_torch import compiled, eager, operators
+
+    module = compiled if target == "torch" else eager
+    imports, code = _joined(operators, module)
+    notes = bench.notes()
+    lines = [
+        f"{_BEGIN}{_docstring(bench.program.name)} on {bench.program.device}, made with Thunder Workbench.",
+        "",
+        f"    import {Path(name).stem}",
+        "",
+        f"    {_USES[target].replace('choices', Path(name).stem, 1)}",
+        "",
+        *textwrap.wrap(
+            "This file needs nothing but PyTorch 2.10 or later. A choice names an operator by the path of its module, "
+            "by its name, and by the number of operators of this name before it in this module. Its output is saved "
+            "for the backward, or recomputed by the backward. PyTorch decides about all other tensors.",
+            110,
+        ),
+        *_left_out_lines(found.left_out, bench.choices),
+        '"""',
+        "",
+        *imports,
+        "",
+        "CHOICES = {" + ("}" if not found.choices else ""),
+    ]
+    for key, site in sorted(found.sites.items(), key=lambda item: site_order(item[1])):
+        if note := comment_of(notes.get(site, ""), ""):
+            lines.append(f"    # {note}")
+        lines.append(f"    {_literal(key)}: {_literal(found.choices[key])},")
+    lines += ["}"] if found.choices else []
+    return "\n".join([*lines, "", HELPER, *code]) + "\n"
+
+
+def _left_out_lines(left_out: Mapping[str, str], choices: Mapping[str, str]) -> list[str]:
+    if not left_out:
+        return []
+    lines = ["", "PyTorch cannot follow these choices, so they are left out:", ""]
+    for id, reason in left_out.items():
+        text = _docstring(f"{id}={choices[id]}: {reason}")
+        lines += textwrap.wrap(text, 108, initial_indent="- ", subsequent_indent="  ", break_long_words=False)
+    return lines
+
+
+def _joined(*modules: ModuleType) -> tuple[list[str], list[str]]:
+    """Join modules: their imports from other packages, and their code without docstrings and imports."""
+    plain: set[str] = set()
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    code: list[str] = []
+    for module in modules:
+        text = inspect.getsource(module)
+        lines, end = text.splitlines(), 0
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.Import):
+                plain |= {alias.name for alias in statement.names}
+            elif isinstance(statement, ast.ImportFrom) and not (statement.module or "").startswith("workbench"):
+                names[statement.module or ""] |= {alias.name for alias in statement.names}
+            elif isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "CHOICES":
+                pass
+            elif not isinstance(statement, ast.ImportFrom | ast.Expr):
+                continue
+            # Blank the statement's lines, so that the rest of the code keeps its comments.
+            end = statement.end_lineno or 0
+            lines[statement.lineno - 1 : end] = [""] * (end - statement.lineno + 1)
+        code += ["", "", *"\n".join(lines).strip("\n").split("\n")]
+    from_lines = [f"from {package} import {', '.join(sorted(names[package]))}" for package in sorted(names)]
+    return [*(f"import {name}" for name in sorted(plain)), *from_lines], _without_long_gaps(code)
+
+
+def _without_long_gaps(lines: list[str]) -> list[str]:
+    """Return lines with at most two empty lines in a row, and none at the beginning."""
+    kept: list[str] = []
+    for line in lines:
+        if line or (kept and kept[-2:] != ["", ""]):
+            kept.append(line)
+    return kept
+
+
+def _literal(value: object) -> str:
+    text = repr(value)
+    return text if '"' in text else text.replace("'", '"')
+
+
+def _docstring(text: str) -> str:
+    return one_line(text).replace("\\", "/").replace('"', "'")

@@ -1,0 +1,1 @@
+"""Choices about saved tensors for plain PyTorch, without Thunder."""

@@ -1,0 +1,147 @@
+"""Compile a model with PyTorch under choices: tags on the joint graph tell its partitioner what to recompute."""
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
+from torch.utils.checkpoint import CheckpointPolicy
+
+from workbench.plain_torch.operators import Key, Operators
+
+CHOICES: dict[Key, str] = {}
+
+
+def compile(
+    model: Any,
+    *,
+    choices: Mapping[Key, str] | Operators = CHOICES,
+    backend: str = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    **others: Any,
+) -> Any:
+    """Return ``torch.compile(model, ...)`` under the choices. The backend is ``inductor`` or ``aot_eager``."""
+    if backend not in ("inductor", "aot_eager"):
+        raise ValueError(f"backend {backend!r} cannot follow choices; legal: 'inductor', 'aot_eager'")
+    ops = choices if isinstance(choices, Operators) else Operators(model, choices)
+
+    def compile_graph(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        partition = Partition(ops, find(ops, module))
+        if backend == "aot_eager":
+            from torch._dynamo.backends.common import aot_autograd
+            from torch._dynamo.backends.debugging import boxed_nop
+
+            return aot_autograd(fw_compiler=boxed_nop, partition_fn=partition)(module, inputs)
+        from torch._inductor.compile_fx import compile_fx
+
+        patches = torch._TorchCompileInductorWrapper(mode, options, None).config
+        return compile_fx(module, inputs, config_patches={**patches, "custom_partitioner_fn": partition})
+
+    compiled: Any = torch.compile(model, backend=compile_graph, **others)
+    if isinstance(model, torch.nn.Module):
+        compiled.register_forward_hook(lambda *_: ops.end_call())
+        return compiled
+
+    @functools.wraps(model)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        out = compiled(*args, **kwargs)
+        ops.end_call()
+        return out
+
+    return call
+
+
+def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node, Key]:
+    """Return the key of each operator in a graph of Dynamo."""
+    counts: Counter[tuple[str, str]] = Counter()
+    found = {}
+    for node in (n for m in module.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes):
+        if node.op in ("call_function", "call_method") and "source_fn_stack" in node.meta:
+            ids = (int(str(key).partition("@")[0]) for key in node.meta.get("nn_module_stack") or {})
+            found[node] = ops.key(ids, node.target, counts)
+    return found
+
+
+def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], tuple[Key, str]]:
+    """Return the key and the shape of each chosen operator in a graph of Dynamo, by its name there."""
+    keys = keys_of(ops, module)
+    # If one call has two graphs of a module, a graph break divides the module, and the numbers begin again.
+    ops.cut |= {path for path, _, _ in keys.values()} & ops.here
+    ops.here |= {path for path, _, _ in keys.values()}
+    found = {}
+    for node, key in keys.items():
+        if key in ops.choices and key[0] in ops.cut:
+            ops.tell(key, "a graph break divides its module, so PyTorch decides after the break")
+        elif key in ops.choices:
+            found[_name(node)] = key, _shape(node)
+    ops.found |= keys.values() & ops.choices.keys()
+    return found
+
+
+class Partition(CustomPartitionerFn):
+    """Tags the joint graph with choices, and divides it by PyTorch's own rule."""
+
+    def __init__(self, ops: Operators, found: Mapping[tuple[str, ...], tuple[Key, str]]) -> None:
+        self.ops, self.found = ops, found
+
+    def uuid(self) -> str:
+        """Return the key of this partition in PyTorch's caches."""
+        told = [(name, key, shape, self.ops.choices[key]) for name, (key, shape) in self.found.items()]
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+
+    def __call__(self, gm: torch.fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+        """Divide a joint graph into a forward and a backward."""
+        from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+        groups: dict[tuple[str, ...], list[torch.fx.Node]] = {}
+        for node in gm.graph.nodes:
+            if node.op == "call_function" and "source_fn_stack" in node.meta:
+                groups.setdefault(_name(node), []).append(node)
+        for name, (key, shape) in self.found.items():
+            group = groups.get(name, [])
+            base: Any = next((node for node in reversed(group) if _shape(node) == shape), None)
+            while base in group and _is_view(base):
+                base = base.args[0]
+            if base not in group:
+                self.ops.tell(key, "PyTorch makes no tensor of its own here")
+            elif self.ops.choices[key] == "save":
+                base.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+            elif _is_random(base):
+                self.ops.tell(key, "PyTorch draws random numbers here")
+            else:
+                # Else PyTorch could save a view, or an equally large tensor inside of the operator, instead.
+                alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
+                _recompute([base, *alike])
+        return min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+
+
+def _recompute(nodes: list[torch.fx.Node]) -> None:
+    """Tag nodes, and all their views in the forward."""
+    while nodes:
+        node = nodes.pop()
+        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+        views = [user for user in node.users if _is_view(user) and "recompute" not in user.meta]
+        nodes += [view for view in views if view.meta.get("partitioner_tag") != "is_backward"]
+
+
+def _name(node: torch.fx.Node) -> tuple[str, ...]:
+    return tuple(name for name, _ in node.meta.get("source_fn_stack", ()))
+
+
+def _shape(node: torch.fx.Node) -> str:
+    return str(getattr(node.meta.get("val", node.meta.get("example_value")), "shape", None))
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Return whether a node's output is in the memory of its first input, or is an item of a tuple."""
+    schema = getattr(node.target, "_schema", None)
+    aliases = schema is not None and any(out.alias_info is not None for out in schema.returns)
+    return aliases or node.name.startswith(("getitem", "_unsafe_view"))
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

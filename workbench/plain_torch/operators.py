@@ -1,0 +1,57 @@
+"""Find the operators that choices name, in a graph of Dynamo or while an eager module runs."""
+
+import difflib
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+Key = tuple[str, str, int]
+_SAME = {"truediv": "div", "true_divide": "div", "rsub": "sub", "rdiv": "div", "rtruediv": "div", "rpow": "pow"}
+_SAME |= {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
+
+
+def common_name(name: str) -> str:
+    """Return the name of an operator without what depends on how it was called, such as ``add`` for ``__iadd__``."""
+    name = name.partition(".")[0].strip("_")
+    return _SAME.get(name, name)
+
+
+class Operators:
+    """Gives each operator its key: module path, operator, ordinal. Warns about each choice that is not applied."""
+
+    def __init__(self, model: Any, choices: Mapping[Key, str]) -> None:
+        modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
+        self.paths, self.choices = {id(module): path for path, module in modules}, dict(choices)
+        self.found: set[Key] = set()
+        self.known: set[Key] = set()
+        self.cut: set[str] = set()
+        self.here: set[str] = set()
+        self.told: set[tuple[Key, str]] = set()
+        for key, option in self.choices.items():
+            if option not in ("save", "recompute"):
+                raise ValueError(f"choice {key}: {option!r} is not an option; legal: 'save', 'recompute'")
+
+    def key(self, ids: Iterable[int], target: Any, counts: Counter[tuple[str, str]]) -> Key:
+        """Return the key of the next operator. `ids` are the ids of the modules around it, the innermost last."""
+        path = ([""] + [self.paths[i] for i in ids if i in self.paths])[-1]
+        name = common_name(getattr(target, "__name__", str(target)))
+        counts[path, name] += 1
+        self.known.add(key := (path, name, counts[path, name] - 1))
+        return key
+
+    def tell(self, key: Key, reason: str) -> None:
+        """Warn once that a choice is not applied."""
+        if (key, reason) not in self.told:
+            self.told.add((key, reason))
+            warnings.warn(f"choice {key}: {self.choices[key]!r} is not applied: {reason}", stacklevel=2)
+
+    def end_call(self) -> None:
+        """Warn about each choice whose operator was never met."""
+        self.here.clear()
+        texts = [str(key) for key in sorted(self.known)]
+        for key in sorted(self.choices.keys() - self.found) if texts else ():
+            near = difflib.get_close_matches(str(key), texts, 1, 0)
+            self.tell(key, f"the model has no such operator; the nearest is {near[0]}")
