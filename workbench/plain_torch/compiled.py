@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -15,33 +18,23 @@ from workbench.plain_torch.operators import Key, Operators
 CHOICES: dict[Key, str] = {}
 
 
-def compile(
-    model: Any,
-    *,
-    choices: Mapping[Key, str] | Operators = CHOICES,
-    backend: str = "inductor",
-    mode: str | None = None,
-    options: dict[str, Any] | None = None,
-    **others: Any,
-) -> Any:
-    """Return ``torch.compile(model, ...)`` under the choices. The backend is ``inductor`` or ``aot_eager``."""
+def compile(model: Any, *, choices: Any = CHOICES, backend: str = "inductor", **options: Any) -> Any:
+    """Return ``torch.compile(model, **options)`` with choices. The backend is ``inductor`` or ``aot_eager``."""
     if backend not in ("inductor", "aot_eager"):
         raise ValueError(f"backend {backend!r} cannot follow choices; legal: 'inductor', 'aot_eager'")
+    settings = options.pop("mode", None), options.pop("options", None), options.get("dynamic")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
 
     def compile_graph(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         partition = Partition(ops, find(ops, module))
         if backend == "aot_eager":
-            from torch._dynamo.backends.common import aot_autograd
-            from torch._dynamo.backends.debugging import boxed_nop
-
             return aot_autograd(fw_compiler=boxed_nop, partition_fn=partition)(module, inputs)
         from torch._inductor.compile_fx import compile_fx
 
-        patches = torch._TorchCompileInductorWrapper(mode, options, None).config
+        patches = torch._TorchCompileInductorWrapper(*settings).config
         return compile_fx(module, inputs, config_patches={**patches, "custom_partitioner_fn": partition})
 
-    compiled: Any = torch.compile(model, backend=compile_graph, **others)
+    compiled: Any = torch.compile(model, backend=compile_graph, **options)
     if isinstance(model, torch.nn.Module):
         compiled.register_forward_hook(lambda *_: ops.end_call())
         return compiled
@@ -57,8 +50,7 @@ def compile(
 
 def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node, Key]:
     """Return the key of each operator in a graph of Dynamo."""
-    counts: Counter[tuple[str, str]] = Counter()
-    found = {}
+    found, counts = {}, Counter[tuple[str, str]]()
     for node in (n for m in module.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes):
         if node.op in ("call_function", "call_method") and "source_fn_stack" in node.meta:
             ids = (int(str(key).partition("@")[0]) for key in node.meta.get("nn_module_stack") or {})
@@ -69,10 +61,9 @@ def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node,
 def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], tuple[Key, str]]:
     """Return the key and the shape of each chosen operator in a graph of Dynamo, by its name there."""
     keys = keys_of(ops, module)
+    found, paths = {}, {path for path, _, _ in keys.values()}
     # If one call has two graphs of a module, a graph break divides the module, and the numbers begin again.
-    ops.cut |= {path for path, _, _ in keys.values()} & ops.here
-    ops.here |= {path for path, _, _ in keys.values()}
-    found = {}
+    ops.cut, ops.here = ops.cut | paths & ops.here, ops.here | paths
     for node, key in keys.items():
         if key in ops.choices and key[0] in ops.cut:
             ops.tell(key, "a graph break divides its module, so PyTorch decides after the break")
@@ -90,13 +81,11 @@ class Partition(CustomPartitionerFn):
 
     def uuid(self) -> str:
         """Return the key of this partition in PyTorch's caches."""
-        told = [(name, key, shape, self.ops.choices[key]) for name, (key, shape) in self.found.items()]
+        told = [(name, found, self.ops.choices[found[0]]) for name, found in self.found.items()]
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def __call__(self, gm: torch.fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         """Divide a joint graph into a forward and a backward."""
-        from torch._functorch.partitioners import min_cut_rematerialization_partition
-
         groups: dict[tuple[str, ...], list[torch.fx.Node]] = {}
         for node in gm.graph.nodes:
             if node.op == "call_function" and "source_fn_stack" in node.meta:
@@ -138,9 +127,8 @@ def _shape(node: torch.fx.Node) -> str:
 
 def _is_view(node: torch.fx.Node) -> bool:
     """Return whether a node's output is in the memory of its first input, or is an item of a tuple."""
-    schema = getattr(node.target, "_schema", None)
-    aliases = schema is not None and any(out.alias_info is not None for out in schema.returns)
-    return aliases or node.name.startswith(("getitem", "_unsafe_view"))
+    returns = getattr(getattr(node.target, "_schema", None), "returns", ())
+    return node.name.startswith(("getitem", "_unsafe_view")) or any(out.alias_info is not None for out in returns)
 
 
 def _is_random(node: torch.fx.Node) -> bool:

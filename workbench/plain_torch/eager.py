@@ -15,7 +15,7 @@ from workbench.plain_torch.operators import Key, Operators
 CHOICES: dict[Key, str] = {}
 
 
-def checkpoint(model: Any, *, choices: Mapping[Key, str] | Operators = CHOICES) -> Any:
+def checkpoint(model: Any, *, choices: Any = CHOICES) -> Any:
     """Change a module so that its backward recomputes the chosen tensors, and return the module."""
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
     forward = model.forward
@@ -28,12 +28,8 @@ def checkpoint(model: Any, *, choices: Mapping[Key, str] | Operators = CHOICES) 
         enter = hooks.register_module_forward_pre_hook(lambda module, _: eager.stack.append(id(module)))
         # A hook that returns a value replaces the output.
         leave = hooks.register_module_forward_hook(lambda *_: eager.stack.__delitem__(-1), always_call=True)
-        try:
-            with torch.autograd.graph.saved_tensors_hooks(eager.pack, _Held.read), eager:
-                out = forward(*args, **kwargs)
-        finally:
-            enter.remove()
-            leave.remove()
+        with enter, leave, torch.autograd.graph.saved_tensors_hooks(eager.pack, _Held.read), eager:
+            out = forward(*args, **kwargs)
         ops.end_call()
         return out
 
@@ -54,41 +50,38 @@ class _Again:
         self.version, self.dtype, device = out._version, out.dtype, out.device.type
         self.cast = device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
 
-    def read(self) -> torch.Tensor:
+    def read(self) -> Any:
         out: Any = self.out
         if out is None:
             flat = [x.read() if isinstance(x, _Held) else x for x in self.inputs]
             for x, held, version in zip(flat, self.inputs, self.versions, strict=True):
                 if isinstance(held, _Held) and held.again is None and x._version != version:
-                    name = getattr(self.function, "__name__", self.function)
-                    raise RuntimeError(f"{name}: an input was written in place; choose 'save' for its output")
+                    raise RuntimeError(f"{self.function}: an input was written in place: choose 'save' for its output")
             args, kwargs = tree_unflatten(flat, self.spec)
             with torch.no_grad(), torch.autocast(*self.cast):
                 out = self.function(*args, **kwargs)
         # Keep the output until its last reader has read it.
         self.uses -= 1
         self.out = out if self.uses > 0 else None
-        return out  # type: ignore[no-any-return]
+        return out
 
 
 class _Held:
     """What the backward reads: a tensor, or its place in the output of an operator that runs again."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor: torch.Tensor | None = tensor
+        self.tensor: Any = tensor
         self.again: _Again | None = None
 
     def link(self, made: Mapping[StorageWeakRef, _Again]) -> None:
-        assert self.tensor is not None
         again = made.get(StorageWeakRef(self.tensor.untyped_storage()))
         if again is not None and (self.tensor._version, self.tensor.dtype) == (again.version, again.dtype):
             self.place = self.tensor.size(), self.tensor.stride(), self.tensor.storage_offset()
             self.tensor, self.again, again.uses = None, again, again.uses + 1
 
-    def read(self) -> torch.Tensor:
+    def read(self) -> Any:
         if self.again is not None:
             return self.again.read().as_strided(*self.place)
-        assert self.tensor is not None
         return self.tensor
 
 
@@ -98,9 +91,7 @@ class _Eager(TorchFunctionMode):
     def __init__(self, ops: Operators) -> None:
         super().__init__()
         self.ops, self.counts = ops, Counter[tuple[str, str]]()
-        self.stack: list[int] = []
-        self.made: dict[StorageWeakRef, _Again] = {}
-        self.packed: list[_Held] = []
+        self.stack, self.made, self.packed = list[int](), dict[StorageWeakRef, _Again](), list[_Held]()
 
     def pack(self, tensor: torch.Tensor) -> _Held:
         held = _Held(tensor)
@@ -114,15 +105,12 @@ class _Eager(TorchFunctionMode):
         self.ops.found |= {key} & self.ops.choices.keys()
         if self.ops.choices.get(key) != "recompute":
             return function(*args, **(kwargs or {}))
-        before = torch.get_rng_state()
-        cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else before
-        given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
-        versions = [x._version for x in given]
+        before = _seeds()
+        given = {x: x._version for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)}
         out = function(*args, **(kwargs or {}))
-        now = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else before
-        if not torch.equal(before, torch.get_rng_state()) or not torch.equal(cuda, now):
+        if before != _seeds():
             self.ops.tell(key, "PyTorch draws random numbers here")
-        elif versions != [x._version for x in given] or not isinstance(out, torch.Tensor):
+        elif any(x._version != version for x, version in given.items()) or not isinstance(out, torch.Tensor):
             self.ops.tell(key, "the operator writes in place, or returns no single tensor")
         elif StorageWeakRef(out.untyped_storage()) in {StorageWeakRef(x.untyped_storage()) for x in given}:
             self.ops.tell(key, "PyTorch makes no tensor of its own here")
@@ -132,3 +120,8 @@ class _Eager(TorchFunctionMode):
             for held in [held for held in self.packed if held.again is None]:
                 held.link(self.made)
         return out
+
+
+def _seeds() -> list[bytes]:
+    states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [])
+    return [state.numpy().tobytes() for state in states]

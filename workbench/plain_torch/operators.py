@@ -25,14 +25,10 @@ class Operators:
     def __init__(self, model: Any, choices: Mapping[Key, str]) -> None:
         modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
         self.paths, self.choices = {id(module): path for path, module in modules}, dict(choices)
-        self.found: set[Key] = set()
-        self.known: set[Key] = set()
-        self.cut: set[str] = set()
-        self.here: set[str] = set()
-        self.told: set[tuple[Key, str]] = set()
-        for key, option in self.choices.items():
-            if option not in ("save", "recompute"):
-                raise ValueError(f"choice {key}: {option!r} is not an option; legal: 'save', 'recompute'")
+        self.found, self.known, self.told = set[Key](), set[Key](), set[tuple[Key, str]]()
+        self.cut, self.here = set[str](), set[str]()
+        for key in [key for key, option in self.choices.items() if option not in ("save", "recompute")]:
+            raise ValueError(f"choice {key}: there is no option {self.choices[key]!r}; legal: 'save', 'recompute'")
 
     def key(self, ids: Iterable[int], target: Any, counts: Counter[tuple[str, str]]) -> Key:
         """Return the key of the next operator. `ids` are the ids of the modules around it, the innermost last."""
@@ -53,5 +49,5 @@ class Operators:
         self.here.clear()
         texts = [str(key) for key in sorted(self.known)]
         for key in sorted(self.choices.keys() - self.found) if texts else ():
-            near = difflib.get_close_matches(str(key), texts, 1, 0)
-            self.tell(key, f"the model has no such operator; the nearest is {near[0]}")
+            nearest = difflib.get_close_matches(str(key), texts, 1, 0)[0]
+            self.tell(key, f"the model has no such operator; the nearest is {nearest}")

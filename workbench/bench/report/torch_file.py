@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.bench.report.saved_plan import write_document
 from workbench.core.config import comment_of, site_order
-from workbench.errors import ConfigError, one_line, short_repr
+from workbench.errors import ConfigError, PlanError, one_line, short_repr
 
 if TYPE_CHECKING:
     from workbench.bench.session.workbench import Workbench
@@ -67,6 +67,7 @@ def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> 
             "for the backward, or recomputed by the backward. PyTorch decides about all other tensors.",
             110,
         ),
+        *(_predicted_lines(bench) if target == "torch" else []),
         *_left_out_lines(found.left_out, bench.choices),
         '"""',
         "",
@@ -80,6 +81,19 @@ def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> 
         lines.append(f"    {_literal(key)}: {_literal(found.choices[key])},")
     lines += ["}"] if found.choices else []
     return "\n".join([*lines, "", HELPER, *code]) + "\n"
+
+
+def _predicted_lines(bench: Workbench) -> list[str]:
+    try:
+        with_choices, without = bench.torch_prediction(), bench.torch_prediction(stock=True)
+    except PlanError as error:
+        return ["", f"What torch.compile saves is not predicted: {_docstring(str(error))}"]
+    return [
+        "",
+        "Predicted: the forward of torch.compile saves",
+        f"{with_choices.saved_bytes:,} bytes with these choices, {without.saved_bytes:,} bytes without.",
+        *(_docstring(told) for told in with_choices.unapplied),
+    ]
 
 
 def _left_out_lines(left_out: Mapping[str, str], choices: Mapping[str, str]) -> list[str]:
@@ -118,12 +132,8 @@ def _joined(*modules: ModuleType) -> tuple[list[str], list[str]]:
 
 
 def _without_long_gaps(lines: list[str]) -> list[str]:
-    """Return lines with at most two empty lines in a row, and none at the beginning."""
-    kept: list[str] = []
-    for line in lines:
-        if line or (kept and kept[-2:] != ["", ""]):
-            kept.append(line)
-    return kept
+    """Return lines with at most one empty line in a row, and none at the beginning."""
+    return [line for before, line in zip(["", *lines], lines, strict=False) if line or before]
 
 
 def _literal(value: object) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workbench.bench.fit.pareto_curve import Curve
     from workbench.bench.session.multi_graph import OpaquePart, Part
     from workbench.compiler.api import Capture, Plan, TorchChoices
+    from workbench.compiler.driver.torch_prediction import TorchPrediction
     from workbench.compiler.pipeline.lever_context import LeverContext
     from workbench.runs.process.follow_run import Run
     from workbench.runs.process.request import RunOptions
@@ -742,6 +743,28 @@ class Workbench:
                 "open it with ranks=1"
             )
         return api.torch_choices(self._captured, self.choices)
+
+    def torch_prediction(self, *, stock: bool = False) -> TorchPrediction:
+        """Predict what plain `torch.compile` saves for the backward under the choices that it can follow.
+
+        The figures of `plan` are those of Thunder. PyTorch's compiler divides the program by its own rule, so it may
+        save other tensors, also without choices. Nothing is run.
+
+        Parameters
+        ----------
+        stock : bool
+            Predict without choices.
+
+        Raises
+        ------
+        PlanError
+            If the program is planned for a GPU that is not attached, has no backward, has several graphs, or is shared
+            by ranks.
+        """
+        from workbench.compiler.driver.torch_prediction import predict_torch
+
+        found = self.torch_choices()
+        return predict_torch(self._captured, {} if stock else found.choices)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.

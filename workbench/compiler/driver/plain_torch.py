@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.compiler.driver.capture import Capture, capture
-from workbench.compiler.driver.torch_keys import torch_keys
 from workbench.core.lever import lever_of
 from workbench.errors import ConfigWarning
-from workbench.plain_torch import compiled, eager
 from workbench.plain_torch.operators import Key, Operators
 from workbench.programs import resolve
 from workbench.programs.modes import active_modes
@@ -68,6 +66,8 @@ def torch_choices(captured: Capture, choices: Mapping[str, str]) -> TorchChoices
             wanted[id] = option
     if not wanted:
         return TorchChoices({}, {}, left_out)
+    from workbench.compiler.driver.torch_keys import torch_keys  # imports PyTorch's compiler
+
     keys, reasons = torch_keys(captured, [id.removeprefix(_SAVED) for id in wanted])
     left_out |= {_SAVED + place: why for place, why in reasons.items()}
     sites: dict[Key, str] = {}
@@ -81,12 +81,16 @@ def torch_choices(captured: Capture, choices: Mapping[str, str]) -> TorchChoices
 
 def compile(config: Config, model: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """Return ``torch.compile(model, **options)`` with a config's choices; see `Config.compile`."""
+    from workbench.plain_torch import compiled  # imports PyTorch's compiler
+
     ops = Operators(model, {})
     return _translate_at_first_call(config, model, ops, compiled.compile(model, choices=ops, **options))
 
 
 def checkpoint(config: Config, model: torch.nn.Module) -> torch.nn.Module:
     """Let the backward of an eager module recompute what a config chooses; see `Config.checkpoint`."""
+    from workbench.plain_torch import eager
+
     ops = Operators(model, {})
     made: torch.nn.Module = _translate_at_first_call(config, model, ops, eager.checkpoint(model, choices=ops))
     return made

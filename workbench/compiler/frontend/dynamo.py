@@ -136,13 +136,13 @@ def whole_graph(
     with dynamo_settings(), no_collections():
         try:
             with trace_modules_once(program) as written:
-                _call_after_hooks(program, call)
+                call_after_hooks(program, call)
         except TorchDynamoException as error:
             if not written.modules:
                 raise NotOneGraphError(_reason(error)) from error
             written = ReuseCounts()
             try:
-                _call_after_hooks(program, call)
+                call_after_hooks(program, call)
             except TorchDynamoException as again:
                 raise NotOneGraphError(_reason(again)) from again
         except Exception as error:
@@ -209,7 +209,7 @@ class DynamoCompiled:
         through = decompose_layers() if self._asks else _AS_IT_IS
         with usual, active_modes(self._modes), through:
             try:
-                return _call_after_hooks(self._program, functools.partial(self._call, *args, **kwargs))
+                return call_after_hooks(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:
                 if isinstance(error.inner_exception, WorkbenchError):
                     raise error.inner_exception from None
@@ -418,7 +418,7 @@ def wrap_like(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
-def _call_after_hooks(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
+def call_after_hooks(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
     """Call a program. If a Hugging Face model has to install hooks first, install the hooks and call again.
 
     Such a model installs hooks in the first call that returns hidden states or attentions. The model installs these
