@@ -18,8 +18,9 @@ def gpt2() -> Made:
     config = GPT2Config(
         vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0, use_cache=False
     )
-    tokens = _tokens()
-    return GPT2LMHeadModel(config), {"input_ids": tokens, "labels": tokens}
+    model, tokens = GPT2LMHeadModel(config), _tokens()
+    model.loss_type = "ForCausalLM"  # without it, the model writes to a log, where Dynamo breaks the graph
+    return model, {"input_ids": tokens, "labels": tokens}
 
 
 def _sizes() -> dict[str, Any]:

@@ -19,6 +19,8 @@ from workbench.cli.options import (
     ProgramArgument,
     RanksOption,
     SetOption,
+    Target,
+    TargetOption,
 )
 from workbench.cli.output import print_json, print_line
 from workbench.cli.statuses import DONE
@@ -82,6 +84,7 @@ def fit(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Write the choices to this config file.")
     ] = None,
+    target: TargetOption = Target.thunder,
     force: Annotated[bool, typer.Option("--force", help="Overwrite also a file that is not a config.")] = False,
     machine: Annotated[
         str | None,
@@ -139,7 +142,7 @@ def fit(
     )
     document = found.to_json()
     if export is not None:
-        document["exported"] = str(bench.export(export, overwrite=force))
+        document["exported"] = str(bench.export(export, target=target.value, overwrite=force))
     if as_json:
         print_json(document)
         return DONE

@@ -35,6 +35,14 @@ class CaptureMethod(enum.StrEnum):
     parts = "parts"
 
 
+class Target(enum.StrEnum):
+    """What an exported file is for, as `Workbench.export` takes it."""
+
+    thunder = "thunder"
+    torch = "torch"
+    torch_eager = "torch_eager"
+
+
 ProgramArgument = Annotated[str, typer.Argument(help="A built-in program's name, or file.py:factory.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the program; repeat for more.")
@@ -44,6 +52,13 @@ ChooseOption = Annotated[
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Config file; its choices and settings are applied.")
+]
+TargetOption = Annotated[
+    Target,
+    typer.Option(
+        "--target",
+        help="With --export: write the choices for Thunder, for torch.compile, or for PyTorch without a compiler.",
+    ),
 ]
 DeviceOption = Annotated[
     Device | None,

@@ -20,6 +20,8 @@ from workbench.cli.options import (
     ProgramArgument,
     RanksOption,
     SetOption,
+    Target,
+    TargetOption,
 )
 from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, rows_table, seconds_text
 from workbench.cli.statuses import DONE
@@ -43,6 +45,7 @@ def plan(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Write the choices to this config file.")
     ] = None,
+    target: TargetOption = Target.thunder,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the plan to NAME.plan.json, for viewing.")
     ] = None,
@@ -80,7 +83,7 @@ def plan(
             raise ChoiceError(
                 f"{given} needs a program with one plan; {bench.program.name} has {len(bench.parts)} parts"
             )
-        return _plan_parts(bench, sites, export, force, as_json)
+        return _plan_parts(bench, sites, export, target, force, as_json)
     found = bench.search_waits(limit_bytes=limit_bytes) if search_waits else None
     if found is not None:
         bench.choose(found.choices)
@@ -99,7 +102,7 @@ def plan(
     if sites is not None:
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
     if export is not None:
-        document["exported"] = str(bench.export(export, overwrite=force))
+        document["exported"] = str(bench.export(export, target=target.value, overwrite=force))
     if save is not None:
         document["saved"] = str(bench.save(save, overwrite=force))
     if as_json:
@@ -125,11 +128,13 @@ def plan(
     return DONE
 
 
-def _plan_parts(bench: PartsBench, lever: str | None, export: Path | None, force: bool, as_json: bool) -> int:
+def _plan_parts(
+    bench: PartsBench, lever: str | None, export: Path | None, target: Target, force: bool, as_json: bool
+) -> int:
     """Plan a program of several graphs, part by part."""
     document = bench.to_json(lever)
     if export is not None:
-        document["exported"] = str(bench.export(export, overwrite=force))
+        document["exported"] = str(bench.export(export, target=target.value, overwrite=force))
     if as_json:
         print_json(document)
         return DONE

@@ -61,11 +61,10 @@ def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node,
 def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], tuple[Key, str]]:
     """Return the key and the shape of each chosen operator in a graph of Dynamo, by its name there."""
     keys = keys_of(ops, module)
-    found, paths = {}, {path for path, _, _ in keys.values()}
-    # If one call has two graphs of a module, a graph break divides the module, and the numbers begin again.
-    ops.cut, ops.here = ops.cut | paths & ops.here, ops.here | paths
+    found, frame = {}, getattr(torch._guards.CompileContext.current_compile_id(), "frame_id", 0)
     for node, key in keys.items():
-        if key in ops.choices and key[0] in ops.cut:
+        # After a graph break, the rest of a module is another frame, in which the numbers begin again.
+        if ops.frames.setdefault(key[0], frame) != frame and key in ops.choices:
             ops.tell(key, "a graph break divides its module, so PyTorch decides after the break")
         elif key in ops.choices:
             found[_name(node)] = key, _shape(node)

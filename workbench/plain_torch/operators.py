@@ -26,7 +26,7 @@ class Operators:
         modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
         self.paths, self.choices = {id(module): path for path, module in modules}, dict(choices)
         self.found, self.known, self.told = set[Key](), set[Key](), set[tuple[Key, str]]()
-        self.cut, self.here = set[str](), set[str]()
+        self.frames = dict[str, int]()
         for key in [key for key, option in self.choices.items() if option not in ("save", "recompute")]:
             raise ValueError(f"choice {key}: there is no option {self.choices[key]!r}; legal: 'save', 'recompute'")
 
@@ -46,7 +46,6 @@ class Operators:
 
     def end_call(self) -> None:
         """Warn about each choice whose operator was never met."""
-        self.here.clear()
         texts = [str(key) for key in sorted(self.known)]
         for key in sorted(self.choices.keys() - self.found) if texts else ():
             nearest = difflib.get_close_matches(str(key), texts, 1, 0)[0]

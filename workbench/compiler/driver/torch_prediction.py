@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch._dynamo.exc import BackendCompilerFailed
+from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 from torch._inductor.compile_fx import compile_fx
 
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.frontend.dynamo import call_after_hooks
 from workbench.compiler.frontend.dynamo_session import compile_with
-from workbench.errors import PlanError
+from workbench.errors import PlanError, one_line
 from workbench.plain_torch.compiled import Partition, find
 from workbench.plain_torch.operators import Key, Operators
 from workbench.programs import modes
@@ -27,7 +27,8 @@ class TorchPrediction:
     Attributes
     ----------
     saved_bytes : int
-        Bytes of the storages that the forward makes and saves.
+        Bytes of the storages that the forward makes and saves. Inductor may also save copies of inputs in another
+        memory layout, such as those of convolutions. They are not included.
     saved : dict of str to int
         Maps the name of each saved tensor in the joint graph to the bytes of its storage. Of tensors that share a
         storage, only the first is included.
@@ -61,7 +62,8 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
     Raises
     ------
     PlanError
-        If the program is planned for a GPU that is not attached, or has no backward.
+        If the program is planned for a GPU that is not attached, has no backward, or `torch.compile` divides it into
+        several graphs.
     """
     program = captured.program
     if program.fake_mode is not None:
@@ -85,7 +87,11 @@ def predict_torch(captured: Capture, choices: Mapping[Key, str]) -> TorchPredict
 
     with warnings.catch_warnings(record=True) as told, modes.active_modes(program.modes):
         warnings.simplefilter("always")
-        call_after_hooks(program.callable, call)
+        try:
+            call_after_hooks(program.callable, call)
+        except TorchDynamoException as error:
+            line = one_line(str(error).partition("\n")[0])
+            raise PlanError(f"torch.compile divides {program.name} into several graphs: {line}") from error
         ops.end_call()
     if not made or not made[-1].outputs:
         raise PlanError(f"{program.name} has no backward, so nothing is saved")

@@ -1,0 +1,182 @@
+"""Choices that plain PyTorch cannot follow are named with the reason. Nothing is dropped without a warning."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+from workbench.bench.report import torch_file
+from workbench.errors import ConfigError, ConfigWarning
+from workbench.plain_torch import compiled, eager
+
+
+class Gated(torch.nn.Module):
+    def __init__(self, *, breaks: bool = False) -> None:
+        super().__init__()
+        self.gate, self.up, self.norm = torch.nn.Linear(8, 32), torch.nn.Linear(8, 32), torch.nn.LayerNorm(32)
+        self.breaks = breaks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.nn.functional.silu(self.gate(x)) * self.up(x)
+        if self.breaks:
+            torch._dynamo.graph_break()
+        return (self.norm(hidden) * hidden).square().sum()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def inputs(rows: int = 4) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(rows, 8)
+
+
+def model(**given: Any) -> Gated:
+    torch.manual_seed(0)
+    return Gated(**given)
+
+
+def told_by(call: Any, *args: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        call(*args).backward()
+    return [str(w.message) for w in told if "is not applied" in str(w.message)]
+
+
+def gradients(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [p.grad for p in module.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("way", [lambda m, c: compiled.compile(m, choices=c, backend="aot_eager"), "eager"])
+def test_a_choice_without_operator_names_the_nearest(way: Any) -> None:
+    choices = {("gates", "linear", 0): "recompute", ("", "silu", 0): "recompute"}
+    call = eager.checkpoint(model(), choices=choices) if way == "eager" else way(model(), choices)
+    assert told_by(call, inputs()) == [
+        "choice ('gates', 'linear', 0): 'recompute' is not applied: "
+        "the model has no such operator; the nearest is ('gate', 'linear', 0)"
+    ]
+    assert told_by(call, inputs()) == []
+
+
+def test_an_unknown_option_and_an_unknown_backend_are_refused() -> None:
+    with pytest.raises(ValueError, match="no option 'keep'; legal: 'save', 'recompute'"):
+        compiled.compile(model(), choices={("", "silu", 0): "keep"})
+    with pytest.raises(ValueError, match="backend 'cudagraphs' cannot follow choices; legal: 'inductor', 'aot_eager'"):
+        compiled.compile(model(), backend="cudagraphs")
+
+
+def test_a_choice_after_a_graph_break_is_reported_and_a_choice_before_it_applies() -> None:
+    choices = {("", "silu", 0): "recompute", ("", "mul", 0): "recompute"}
+    module, plain = model(breaks=True), model(breaks=True)
+    told = told_by(compiled.compile(module, choices=choices, backend="aot_eager"), inputs())
+    assert told == [
+        "choice ('', 'mul', 0): 'recompute' is not applied: "
+        "a graph break divides its module, so PyTorch decides after the break"
+    ]
+    plain(inputs()).backward()
+    assert all(map(torch.equal, gradients(module), gradients(plain)))
+
+
+def test_other_shapes_and_a_second_compilation_keep_the_choices() -> None:
+    module, choices = model(), {("", "silu", 0): "recompute", ("", "mul", 0): "recompute"}
+    first = compiled.compile(module, choices=choices, backend="aot_eager")
+    second = compiled.compile(module, choices=choices, backend="aot_eager", dynamic=True)
+    for call in (first, second):
+        for rows in (4, 6, 7):
+            plain = model()
+            plain(inputs(rows)).backward()
+            module.zero_grad()
+            assert told_by(call, inputs(rows)) == []
+            assert all(map(torch.equal, gradients(module), gradients(plain)))
+
+
+def test_an_eager_input_that_is_written_in_place_is_refused() -> None:
+    class Writes(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            out = torch.nn.functional.silu(x) * y
+            x.data.add_(0)
+            x.detach().add_(1)
+            return out.sum()
+
+    call = eager.checkpoint(Writes(), choices={("", "silu", 0): "recompute"})
+    loss = call(torch.randn(4), torch.randn(4, requires_grad=True))
+    with pytest.raises(RuntimeError, match="an input was written in place: choose 'save' for its output"):
+        loss.backward()
+
+
+def test_an_eager_dropout_is_kept_and_reported() -> None:
+    call = eager.checkpoint(
+        torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(8, 1)), choices={("0", "dropout", 0): "recompute"}
+    )
+    with pytest.warns(UserWarning, match="PyTorch draws random numbers here"):
+        call(inputs())
+
+
+def test_a_module_that_is_checkpointed_infers_as_before() -> None:
+    module = eager.checkpoint(model(), choices={("", "silu", 0): "recompute"})
+    with torch.no_grad():
+        assert torch.equal(module(inputs()), model()(inputs()))
+
+
+def bench() -> wb.Workbench:
+    opened = wb.open(model(), inputs())
+    opened.choose({"saved:Gated/silu": "recompute", "saved:norm/layer_norm>rsqrt": "recompute"})
+    return opened
+
+
+def test_the_file_lists_what_is_left_out_and_its_helper_has_at_most_150_lines(tmp_path: Path) -> None:
+    for target in ("torch", "torch_eager"):
+        text = bench().export(tmp_path / "choices.py", target=target, overwrite=True).read_text()
+        assert '("", "silu", 0): "recompute",' in text
+        listed = "- saved:norm/layer_norm>rsqrt=recompute: it is inside of layer_norm, which Thunder takes apart and"
+        assert listed in text
+        assert text.count("\n", text.index(torch_file.HELPER)) <= 150
+        assert "workbench." not in text.partition(torch_file.HELPER)[2]
+
+
+def test_an_export_replaces_only_its_own_kind(tmp_path: Path) -> None:
+    file = tmp_path / "choices.py"
+    file.write_text("mine = 1\n")
+    with pytest.raises(ConfigError, match="the file exists and is not a file of choices for PyTorch"):
+        bench().export(file, target="torch")
+    with pytest.raises(ConfigError, match="no target 'jax'; legal: thunder, torch, torch_eager"):
+        bench().export(file, target="jax")
+    assert file.read_text() == "mine = 1\n"
+
+
+def test_choices_of_other_levers_and_offloading_are_left_out() -> None:
+    opened = wb.open(model(), inputs())
+    opened.choose({"saved:Gated/silu": "offload", "saved.inputs": "cut"})
+    left_out = opened.torch_choices().left_out
+    assert left_out == {
+        "saved:Gated/silu": "plain PyTorch saves or recomputes here, but does not offload",
+        "saved.inputs": "saved is a decision of Thunder, which plain PyTorch does not make",
+    }
+
+
+@pytest.mark.parametrize("way", ["compile", "checkpoint"])
+def test_a_config_translates_its_choices_in_the_first_call(way: str) -> None:
+    config, module, plain = bench().config, model(), model()
+    call = config.compile(module, backend="aot_eager") if way == "compile" else config.checkpoint(module)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loss = call(inputs())
+    (message,) = [str(w.message) for w in told if w.category is ConfigWarning]
+    assert message.startswith("PyTorch cannot follow these choices: saved:norm/layer_norm>rsqrt: it is inside of")
+    loss.backward()
+    plain(inputs()).backward()
+    assert all(map(torch.equal, gradients(module), gradients(plain)))
+
+
+def test_fewer_bytes_are_predicted_with_choices() -> None:
+    opened = wb.open(model(), inputs())
+    opened.choose({"saved:up/linear": "recompute"})
+    assert opened.torch_prediction(stock=True).saved_bytes - opened.torch_prediction().saved_bytes == 4 * 32 * 4
