@@ -69,6 +69,17 @@ def test_a_trainer_has_the_same_losses_with_and_without_a_config() -> None:
 
 
 @pytest.mark.long
+def test_plain_pytorch_has_the_same_losses_with_exported_files_and_saves_fewer_bytes() -> None:
+    found = rows(str(EXAMPLES / "train_in_plain_pytorch.py"))
+    ways = ("eager PyTorch", "eager PyTorch with choices", "torch.compile", "torch.compile with choices")
+    eager, eager_chosen, stock, chosen = (found[f"{way}: losses"] for way in ways)
+    assert eager_chosen == eager, "equal kernels give equal digits"
+    assert chosen[1:] == pytest.approx(stock[1:], rel=1e-4)
+    assert len(set(eager)) == STEPS, "it trains"
+    assert chosen[0] < stock[0]
+
+
+@pytest.mark.long
 def test_the_configs_are_the_output_of_their_script(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "make_configs.py"), str(tmp_path)],

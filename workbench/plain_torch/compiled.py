@@ -10,6 +10,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -29,15 +30,12 @@ def compile(model: Any, *, choices: Any = CHOICES, backend: str = "inductor", **
         partition = Partition(ops, find(ops, module))
         if backend == "aot_eager":
             return aot_autograd(fw_compiler=boxed_nop, partition_fn=partition)(module, inputs)
-        from torch._inductor.compile_fx import compile_fx
-
         patches = torch._TorchCompileInductorWrapper(*settings).config
         return compile_fx(module, inputs, config_patches={**patches, "custom_partitioner_fn": partition})
 
     compiled: Any = torch.compile(model, backend=compile_graph, **options)
     if isinstance(model, torch.nn.Module):
-        compiled.register_forward_hook(lambda *_: ops.end_call())
-        return compiled
+        return compiled.register_forward_hook(lambda *_: ops.end_call()) and compiled
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -82,6 +80,12 @@ class Partition(CustomPartitionerFn):
         """Return the key of this partition in PyTorch's caches."""
         told = [(name, found, self.ops.choices[found[0]]) for name, found in self.found.items()]
         return hashlib.sha256(repr(told).encode()).hexdigest()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        return str, (self.uuid(),)  # the caches of PyTorch pickle this object for their keys
 
     def __call__(self, gm: torch.fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
         """Divide a joint graph into a forward and a backward."""

@@ -25,8 +25,7 @@ class Operators:
     def __init__(self, model: Any, choices: Mapping[Key, str]) -> None:
         modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
         self.paths, self.choices = {id(module): path for path, module in modules}, dict(choices)
-        self.found, self.known, self.told = set[Key](), set[Key](), set[tuple[Key, str]]()
-        self.frames = dict[str, int]()
+        self.found, self.known, self.told, self.frames = set[Key](), set[Key](), set[Any](), dict[str, int]()
         for key in [key for key, option in self.choices.items() if option not in ("save", "recompute")]:
             raise ValueError(f"choice {key}: there is no option {self.choices[key]!r}; legal: 'save', 'recompute'")
 
@@ -48,5 +47,5 @@ class Operators:
         """Warn about each choice whose operator was never met."""
         texts = [str(key) for key in sorted(self.known)]
         for key in sorted(self.choices.keys() - self.found) if texts else ():
-            nearest = difflib.get_close_matches(str(key), texts, 1, 0)[0]
-            self.tell(key, f"the model has no such operator; the nearest is {nearest}")
+            near = difflib.get_close_matches(str(key), texts, 1, 0)
+            self.tell(key, f"the model has no such operator; the nearest is {near[0]}")
