@@ -19,6 +19,7 @@ from workbench import errors
 from workbench.bench.session.multi_graph import PartsBench
 from workbench.bench.session.workbench import Workbench
 from workbench.cli.entry import app
+from workbench.ui.app.places import PLACES
 from workbench.ui.controls.help import TABS
 
 ROOT = Path(__file__).parents[1]
@@ -157,7 +158,7 @@ def test_every_tab_and_figure_on_the_screen_has_a_word_of_the_glossary() -> None
     known = tuple(word for term in glossary() for word in term.split())
     unknown = [
         label
-        for label in (*TABS, *figures)
+        for label in (*PLACES, *TABS, *figures)
         if not any(word.startswith(known) for word in label.lower().split() if len(word) > 2)
     ]
     assert unknown == []

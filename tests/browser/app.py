@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.browser.harness import Lab
+from workbench.ui.app.places import find
 
 GRAPH = ".wb-graph"
 TALL = {"width": 1500, "height": 1350}
@@ -58,10 +59,18 @@ def press(lab: Lab, button: str) -> None:
     lab.page.locator(".wb-controls").get_by_role("button", name=button).click()
 
 
-def open_tab(lab: Lab, name: str) -> None:
-    """Open a tab of the app, and wait until it has content."""
-    lab.page.get_by_role("tab", name=name, exact=True).click()
-    lab.page.locator(f".wb-{name.lower()}").first.wait_for(state="visible")
+CONTENT = {"Curve and peak": "alive", "Runs": "experiments", "Worth it": "worth"}
+"""Class of a tab's content, if it is not the tab's title."""
+
+
+def open_tab(lab: Lab, name: str, where: str = ".wb-app") -> None:
+    """Open a tab below the graph, or the tab last open in a place, and wait until it has content."""
+    place, tab = find(name)
+    shown = lab.page.locator(where)
+    shown.get_by_role("tab", name=place, exact=True).click()
+    if tab:
+        shown.get_by_role("tab", name=tab, exact=True).click()
+        shown.locator(f".wb-{CONTENT.get(tab, tab.lower())}").filter(visible=True).first.wait_for()
 
 
 def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
@@ -70,7 +79,7 @@ def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
         """async app => {
             // Wait two frames: wide elements get a new layout in the next frame.
             for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
-            const open = app.querySelector(".jupyter-widget-tab .widget-tab-contents");
+            const open = app.querySelector(".wb-place:not(.lm-mod-hidden) > .widget-tab-contents");
             return [open, ...open.querySelectorAll("*")]
                 .filter(el => el.clientWidth && el.scrollWidth > el.clientWidth + 1 && !el.matches(".wb-text"))
                 .filter(el => ["auto", "scroll"].includes(getComputedStyle(el).overflowX))

@@ -7,8 +7,9 @@ from pathlib import Path
 import axe_playwright_python
 import pytest
 
-from tests.browser.app import press, show_cell
+from tests.browser.app import open_tab, press, show_cell
 from tests.browser.harness import Lab
+from workbench.ui.app.places import PLACES
 
 pytestmark = pytest.mark.browser
 
@@ -17,19 +18,7 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 CELL, TAB = ".jp-Notebook .wb-app", ".wb-tab"
 # Each of these tabs of the app is checked twice: in a notebook cell with one theme, and in a tab of JupyterLab with the
 # other theme.
-TABS = (
-    "Memory",
-    "Worth it",
-    "Outline",
-    "Compile",
-    "Timeline",
-    "Fusions",
-    "Passes",
-    "Experiments",
-    "Sites",
-    "Settings",
-    "Trace",
-)
+TABS = tuple(tab for tabs in PLACES.values() for tab in tabs)
 
 
 @pytest.mark.long
@@ -84,8 +73,8 @@ def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
     found = []
     # The first check covers the whole app. Later checks cover only the open tab, because axe takes time for each
     # element.
-    for name, part in zip(tabs, (where, *[f"{where} .jupyter-widget-tab"] * len(tabs)), strict=False):
-        lab.page.locator(where).get_by_role("tab", name=name, exact=True).click()
+    for name, part in zip(tabs, (where, *[f"{where} .wb-places"] * len(tabs)), strict=False):
+        open_tab(lab, name, where)
         lab.page.wait_for_timeout(100)
         told = lab.page.evaluate(
             """async ([where, values]) => {

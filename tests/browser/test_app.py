@@ -6,6 +6,7 @@ import pytest
 
 from tests.browser.app import GRAPH, click, figure, graph, open_program, open_tab, press, sideways, turn
 from tests.browser.harness import Lab
+from workbench.ui.app.places import PLACES
 
 pytestmark = pytest.mark.browser
 
@@ -105,15 +106,19 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     curve.press("ArrowLeft")
     lab.wait_until(lambda: graph(lab, "state().selected") != before_it and peak.text_content() != first)
 
-    for tab in ("Compile", "Timeline", "Fusions", "Passes", "Experiments", "Sites", "Settings", "Trace"):
+    # The height of the app in a cell does not depend on the open tab.
+    height = "app => app.getBoundingClientRect().height"
+    before_it = lab.page.locator(".wb-app").evaluate(height)
+    for tab in (tab for tabs in PLACES.values() for tab in tabs):
         open_tab(lab, tab)
         if tab == "Passes":
             lab.page.wait_for_selector(".wb-passes .wb-line")
+        assert lab.page.locator(".wb-app").evaluate(height) == before_it, f"the tab {tab} changed the cell's height"
         lab.screenshot(f"tab-{tab.lower()}")
     open_tab(lab, "Passes")
     lab.page.locator(".wb-passes").get_by_role("button", name="gradients").click()
     lab.page.wait_for_selector(".wb-passes .wb-new")
-    lab.page.get_by_role("tab", name="Memory").click()
+    open_tab(lab, "Memory")
     lab.page.locator(".wb-alive tr.wb-can").first.click()
     lab.wait_until(lambda: graph(lab, "state().selected").startswith(("t:", "f:")))
 
@@ -142,7 +147,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     for width in (900, 520):
         lab.page.set_viewport_size({"width": width, "height": 1600})
         for tab in ("Memory", "Worth it", "Fit", "Outline", "Sites", "Settings"):
-            lab.page.get_by_role("tab", name=tab, exact=True).click()
+            open_tab(lab, tab)
             lab.wait_until(lambda: sideways(lab) == [], timeout_s=10)
     for state in ({"cannot_run": REASON}, {"run": FAILED}):
         lab.kernel_eval(f"{CONTROLS}\ncontrols.update(**{state})")

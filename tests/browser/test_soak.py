@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from tests.browser.app import TALL, graph, show_cell
+from tests.browser.app import TALL, graph, open_tab, show_cell
 from tests.browser.harness import Lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
-TABS = ("Worth it", "Outline", "Fusions", "Passes", "Sites", "Settings", "Trace", "Memory")
+TABS = ("Worth it", "Outline", "Fusions", "Passes", "Sites", "Settings", "Trace", "Curve and peak")
 ACTIONS_PER_TAB = 20
 WARM_UP, ACTIONS = ACTIONS_PER_TAB * len(TABS), 500
 MOST_GROWTH = 1.05
@@ -88,11 +88,6 @@ def act(lab: Lab, draw: random.Random, settings: dict[str, list[str]], number: i
     settle(lab)
 
 
-def open_tab(lab: Lab, name: str) -> None:
-    """Open one of the app's tabs."""
-    lab.page.get_by_role("tab", name=name, exact=True).click()
-
-
 def settle(lab: Lab) -> None:
     """Wait until the page shows the plan of the current choices."""
     lab.page.wait_for_timeout(30)
@@ -100,7 +95,7 @@ def settle(lab: Lab) -> None:
 
 
 def measured(lab: Lab) -> tuple[int, int]:
-    """Undo all choices and open the Memory tab. Return the bytes of the kernel and of the page in this state."""
+    """Undo all choices and open the place *Memory*. Return the bytes of the kernel and of the page in this state."""
     lab.kernel_eval(DEFAULTS)
     open_tab(lab, "Memory")
     settle(lab)

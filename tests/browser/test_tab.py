@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.app import press, show_cell
+from tests.browser.app import open_tab, press, show_cell
 from tests.browser.harness import Lab
+from workbench.ui.app.places import PLACES
 
 pytestmark = pytest.mark.browser
 
 TAB = ".wb-tab"
+OPEN = ".wb-place:not(.lm-mod-hidden) > .widget-tab-contents"
 TURNABLE = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
 
 
@@ -47,8 +49,8 @@ def test_the_tab_shows_the_whole_app_and_makes_choices(lab: Lab) -> None:
     assert boxes(lab) == places, "a choice moved parts of the app"
     lab.screenshot("tab-light")
 
-    # In the app's tab "Worth it", a click on a row selects the row's site, and the row's button makes the choice.
-    lab.page.locator(TAB).get_by_role("tab", name="Worth it", exact=True).click()
+    # In the tab "Worth it", a click on a row selects the row's site, and the row's button makes the choice.
+    open_tab(lab, "Worth it", TAB)
     row = lab.page.locator(f"{TAB} .wb-worth tbody tr").filter(has=lab.page.locator(".wb-good")).first
     row.wait_for(timeout=60_000)
     lab.wait_until(lambda: "pending" not in lab.page.locator(f"{TAB} .wb-count").inner_text(), timeout_s=120)
@@ -157,13 +159,21 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
     assert box(lab, ".wb-controls")["height"] <= 40
     assert box(lab, ".wb-strip")["height"] <= 64
 
-    # A tab of the drawer, a message, and a run that begins and ends move nothing.
+    # A place or tab below the graph, a message, and a run that begins and ends move nothing.
     places = boxes(lab)
-    tabs = lab.page.locator(TAB).get_by_role("tab")
-    for name in tabs.all_inner_texts():
-        tabs.get_by_text(name, exact=True).click()
+    for name in (tab for tabs in PLACES.values() for tab in tabs):
+        open_tab(lab, name, TAB)
         lab.page.wait_for_timeout(100)
         assert boxes(lab) == places, f"the tab {name} moved parts of the app"
+    # The command palette has an entry for each tab. A place remembers the tab that was last open in it.
+    for name, then in (("Fit", "Fit"), ("Memory", "Curve and peak"), ("Choices", "Fit"), ("Passes", "Passes")):
+        lab.page.evaluate("name => jupyterapp.commands.execute('thunder-workbench:open-place', { name })", name)
+        lab.wait_until(lambda: selected_tabs(lab)[-1] == then)  # noqa: B023
+        assert boxes(lab) == places
+    lab.page.locator(TAB).get_by_role("tab", name="Passes", exact=True).focus()
+    lab.page.keyboard.press("ArrowRight")
+    lab.page.keyboard.press("Enter")
+    lab.wait_until(lambda: selected_tabs(lab) == ["Program", "Trace"])
     lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
     lab.kernel_eval(RUNS)
     run = "run={{'state': '{0}', 'busy': {1}, 'text': '{0} ' * 30, 'stages': stages, 'elapsed_s': 3.0}}"
@@ -203,6 +213,11 @@ def test_the_graph_has_about_half_of_the_tab_and_nothing_moves(lab: Lab) -> None
     lab.wait_until(lambda: boxes(lab) == places, timeout_s=10)
 
 
+def selected_tabs(lab: Lab) -> list[str]:
+    """Return the titles of the open place and of its open tab."""
+    return lab.page.locator(TAB).get_by_role("tab", selected=True).filter(visible=True).all_inner_texts()
+
+
 def share_of_graph(lab: Lab) -> float:
     """Return the share of the tab's height that the graph has."""
     tab = lab.page.locator(TAB).bounding_box()
@@ -230,7 +245,7 @@ def box(lab: Lab, part: str) -> dict[str, float]:
 
 def boxes(lab: Lab) -> list[dict[str, float]]:
     """Return the positions and sizes of the tab's parts and of each figure."""
-    parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".wb-status", ".widget-tab-contents"]
+    parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".wb-status", ".wb-places", OPEN]
     figures = lab.page.locator(f"{TAB} .wb-figure")
     return [box(lab, part) for part in parts] + [dict(one.bounding_box() or {}) for one in figures.all()]
 

@@ -29,8 +29,8 @@ def figure(app: App, key: str) -> dict:
 
 
 def look(app: App, title: str) -> None:
-    """Open a tab, as a click on its name does."""
-    app.tabs.selected_index = app.tabs.titles.index(title)
+    """Open a place or a tab, as a click on its name does."""
+    app.places.open(title)
 
 
 def settled(app: App) -> None:

@@ -11,10 +11,12 @@ import { icon } from "./icon";
 import { logTab } from "./log";
 import { createNotebook } from "./notebook";
 import { RunsPanel, RunsStatus } from "./panel";
+import { PLACES } from "./places";
 import { Tabs } from "./tab";
 
 const CATEGORY = "Thunder Workbench";
 const OPEN_TAB = "thunder-workbench:open-tab";
+const OPEN_PLACE = "thunder-workbench:open-place";
 const SHOW_RUNS = "thunder-workbench:show-runs";
 const NEW = "thunder-workbench:new-notebook";
 
@@ -33,8 +35,18 @@ const tab: JupyterFrontEndPlugin<void> = {
       isEnabled: () => tabs.candidate() !== null,
       execute: () => tabs.openCandidate(),
     });
-    notebooks.currentChanged.connect(() => app.commands.notifyCommandChanged(OPEN_TAB));
+    app.commands.addCommand(OPEN_PLACE, {
+      label: (args) => `Show in the Workbench: ${String(args.place ?? "")}, ${String(args.name ?? "")}`,
+      caption: "Opens this tab below the graph",
+      icon,
+      isEnabled: () => tabs.candidate() !== null,
+      execute: (args) => tabs.openPlace(String(args.name ?? "")),
+    });
+    const changed = () => [OPEN_TAB, OPEN_PLACE].forEach((id) => app.commands.notifyCommandChanged(id));
+    notebooks.currentChanged.connect(changed);
+    app.shell.currentChanged?.connect(changed);
     palette?.addItem({ command: OPEN_TAB, category: CATEGORY });
+    for (const [place, name] of PLACES) palette?.addItem({ command: OPEN_PLACE, category: CATEGORY, args: { place, name } });
   },
 };
 

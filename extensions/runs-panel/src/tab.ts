@@ -10,6 +10,8 @@ import { icon } from "./icon";
 const ASK = "thunder-workbench:open-tab";
 /** What the app's views are sent when a tab of theirs opened or closed. */
 const NEWS = "thunder-workbench:tab";
+/** What asks the app for a place below its graph. */
+const PLACE = "thunder-workbench:place";
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 
 /** The app as a page shows it: the number of its widget, and the program's name. */
@@ -42,6 +44,12 @@ export class Tabs {
     notebooks.widgetAdded.connect((_, panel) => watch(panel));
   }
 
+  /** The app whose tab is in front. */
+  private inFront(): { app: string; notebook: { node: HTMLElement } } | null {
+    for (const [app, tab] of this.open) if (tab === this.shell.currentWidget) return { app, notebook: tab };
+    return null;
+  }
+
   /** The app that the palette's entry would open: the active cell's, else the first of the notebook in front. */
   candidate(): Shown | null {
     const notebook = this.notebooks.currentWidget;
@@ -52,6 +60,15 @@ export class Tabs {
       if (app) return { app, name: name ?? "", notebook };
     }
     return null;
+  }
+
+  /** Open a place or tab below the graph: of the app in the tab in front, else of `candidate`, in its tab where it has one. */
+  openPlace(name: string): void {
+    const found = this.inFront() ?? this.candidate();
+    if (!found) return;
+    const there = this.open.get(found.app), root = there?.node ?? found.notebook.node;
+    if (there) this.shell.activateById(there.id);
+    root.querySelector(`.wb-controls[data-app="${found.app}"]`)?.dispatchEvent(new CustomEvent(PLACE, { detail: { name } }));
   }
 
   async openCandidate(): Promise<void> {

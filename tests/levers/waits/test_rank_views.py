@@ -187,7 +187,7 @@ def ask(app: App, **message: str) -> None:
 
 
 def test_choosing_a_machine_changes_every_simulated_figure(app: App, planned: wb.Workbench) -> None:
-    app.tabs.selected_index = app.tabs.titles.index("Timeline")
+    app.places.open("Timeline")
     before = planned.overlap()
     assert app.controls.content["machines"] == [*MACHINE_NAMES]
     ask(app, type="machine", name="PCIe box")

@@ -371,7 +371,7 @@ def test_hidden_tabs_do_no_work_and_are_right_when_opened(app, bench, monkeypatc
 def test_a_click_computes_the_names_of_nodes_once(app, bench, monkeypatch):
     named = []
     monkeypatch.setattr(graph_view, "node_ids", lambda *of: named.append(of) or node_ids(*of))
-    for title in app.tabs.titles:
+    for title in app.places.titles:
         look(app, title)
     turn(app, legal(bench).id)
     assert len(named) == 1
@@ -450,7 +450,7 @@ def test_a_slow_action_is_announced_while_it_runs(app):
 
 
 def test_each_tab_lists_its_actions(app):
-    for title in app.tabs.titles:
+    for title in app.places.titles:
         look(app, title)
         assert app.help.content["title"] == title
         assert all(app.help.content["lines"])
@@ -609,6 +609,6 @@ def test_a_choice_shows_all_changed_figures_and_the_reason_for_an_unchanged_peak
 def test_the_timeline_of_ranks_is_marked_as_simulated():
     app = App(wb.open("tensor_parallel_mlp", layers=1, device="planned", executor="torch", ranks=2))
     assert "2 ranks is being simulated" in app.timeline.content["head"]
-    app.tabs.selected_index = app.tabs.titles.index("Timeline")
+    app.places.open("Timeline")
     assert "A step simulated on 2 × " in app.timeline.content["head"]
     app.close()

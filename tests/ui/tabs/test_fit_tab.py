@@ -216,7 +216,7 @@ def test_without_a_backward_the_tab_shows_a_note() -> None:
 def test_opening_the_tab_finds_the_curve(bench: wb.Workbench) -> None:
     app = App(bench)
     assert app.fit._curve is None
-    app.tabs.selected_index = app.tabs.titles.index("Fit")
+    app.places.open("Fit")
     until(lambda: app.fit.panel.content["state"] == "done")
     app.fit.panel._handle_custom_msg({"type": "fit", "peak": "no size"}, [])
     until(lambda: "a peak is a number of bytes" in str(app.controls.content.get("message")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,8 @@ from playwright.sync_api import Page
 
 from tests.ui.page import UI
 from tests.ui.page import page as page_text
+from workbench.ui.app.places import PLACES
 from workbench.ui.controls.figure_strip import Baseline, _fusions, _step_time
-from workbench.ui.controls.help import TABS
 
 pytestmark = pytest.mark.browser
 
@@ -169,18 +169,33 @@ def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
         assert bar.get_by_role("button", name=name).count() == 1
 
 
-def test_all_tabs_are_in_one_row(blank: Page) -> None:
-    tabs = "".join(f'<li class="lm-TabBar-tab"><div>{name}</div></li>' for name in TABS)
+@pytest.mark.parametrize("width", [CELL, 1012, 632, 372])
+def test_all_places_are_in_one_row_and_the_tabs_of_each_too(blank: Page, width: int) -> None:
+    def bar(titles: Iterable[str]) -> str:
+        tabs = "".join(
+            f'<li class="lm-TabBar-tab lm-mod-current"><div class="lm-TabBar-tabLabel">{name}</div></li>'
+            for name in titles
+        )
+        return f'<div class="lm-TabBar"><ul class="lm-TabBar-content" style="padding-left: 0">{tabs}</ul></div>'
+
     blank.set_viewport_size({"width": 1440, "height": 900})
-    blank.set_content(
-        f"<style>{(UI / 'style.css').read_text()} .lm-TabBar-content {{ display: flex; list-style: none; margin: 0; }}"
-        f' body {{ font: 13px "DejaVu Sans", sans-serif; }}</style>'
-        f'<div class="wb-app" style="width:{CELL}px"><div class="jupyter-widget-tab"><div class="lm-TabBar">'
-        f'<ul class="lm-TabBar-content" style="padding-left:0">{tabs}</ul></div></div></div>'
-    )
-    tops = blank.locator("li").evaluate_all("tabs => tabs.map((tab) => tab.getBoundingClientRect().top)")
-    assert len(tops) == len(TABS)
-    assert len(set(tops)) == 1
+    for place, tabs in PLACES.items():
+        blank.set_content(
+            f"<style>.lm-TabBar-content {{ display: flex; list-style: none; margin: 0; }} .lm-TabBar-tab {{ overflow:"
+            f' hidden; }} {(UI / "style.css").read_text()} body {{ font: 13px "DejaVu Sans", sans-serif; }}</style>'
+            f'<div class="wb-app" style="width:{width}px"><div class="wb-places">{bar(PLACES)}'
+            f'<div class="widget-tab-contents"><div class="wb-place">{bar(tabs)}</div></div></div></div>'
+        )
+        for row, count in ((".wb-places > .lm-TabBar", len(PLACES)), (".wb-place > .lm-TabBar", len(tabs))):
+            boxes = blank.locator(f"{row} li").evaluate_all(
+                """tabs => tabs.map((tab) => [
+                    tab.offsetTop, tab.getBoundingClientRect().right, tab.scrollWidth - tab.clientWidth,
+                ])"""
+            )
+            assert len(boxes) == count
+            assert len({top for top, _, _ in boxes}) == 1, f"the row of {place} is broken"
+            assert max(right for _, right, _ in boxes) <= width + 8
+            assert max(cut for _, _, cut in boxes) <= 0, f"a title is cut in the row of {place}"
 
 
 def run_row(name: str) -> dict[str, Any]:

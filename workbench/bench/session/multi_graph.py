@@ -212,13 +212,13 @@ class PartsBench(Workbench):
         head = f"{self.program.name} on {self.program.device}, {self.executor} executor"
         return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
 
-    def show(self, *, tab: bool = False) -> None:
+    def show(self, place: str = "", *, tab: bool = False) -> None:
         """Display the app in a notebook; see `Workbench.show`."""
         from IPython.display import display
 
         from workbench.ui.app.parts_selector import PartsApp
 
-        app = PartsApp(self, tab=tab)
+        app = PartsApp(self, tab=tab, place=place)
         display({**app.root._repr_mimebundle_(), "text/plain": repr(self)}, raw=True)
 
     @property

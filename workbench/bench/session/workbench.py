@@ -95,11 +95,24 @@ class Workbench:
     def _ipython_display_(self) -> None:
         self.show()
 
-    def show(self, *, tab: bool = False) -> None:
-        """Display the app in the notebook's cell. With `tab`, JupyterLab also opens the app in a tab."""
+    def show(self, place: str = "", *, tab: bool = False) -> None:
+        """Display the app in the notebook's cell.
+
+        Parameters
+        ----------
+        place : str
+            Name of the place or tab below the graph that is open first, such as ``"fit"`` or ``"memory"``; in upper or
+            lower case. By default, it is the memory.
+        tab : bool
+            Whether JupyterLab also opens the app in a tab.
+
+        Examples
+        --------
+        >>> bench.show("fit")
+        """
         from workbench.ui.html_pages.notebook_picture import show_bench
 
-        show_bench(self, tab=tab)
+        show_bench(self, place, tab=tab)
 
     # Capture.
 

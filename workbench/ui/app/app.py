@@ -7,8 +7,8 @@ import logging
 import pathlib
 import queue
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
@@ -21,6 +21,7 @@ from workbench.runs.measure.measured_rates import MACHINE_NAMES
 from workbench.runs.measure.memory_snapshot import SNAPSHOT_FILE
 from workbench.runs.process.request import RunOptions
 from workbench.runs.process.run_store import choices_of
+from workbench.ui.app.places import Places, Tab, find
 from workbench.ui.controls import inspector
 from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
@@ -62,14 +63,6 @@ TRACE_FILE = "perfetto.json"
 """File in a run's folder that Perfetto opens."""
 
 
-class _Tab(NamedTuple):
-    """A tab of the app. `draw` shows the current plan in the tab, if the plan has changed and the tab is open."""
-
-    title: str
-    widget: ipywidgets.Widget
-    draw: Callable[[], None] | None = None
-
-
 class App:
     """The screen of a bench.
 
@@ -78,6 +71,8 @@ class App:
     bench : Workbench
     tab : bool
         Whether to open the app also in a tab of the page.
+    place : str
+        Name of the place or tab below the graph that is open first; see `workbench.ui.app.places.find`.
     on_run_news : callable, optional
         Called when the shown run has made progress.
 
@@ -89,7 +84,16 @@ class App:
         Widgets of the app.
     """
 
-    def __init__(self, bench: Workbench, *, tab: bool = False, on_run_news: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        *,
+        tab: bool = False,
+        place: str = "",
+        on_run_news: Callable[[], None] | None = None,
+    ) -> None:
+        if place:
+            find(place)
         self.bench = bench
         self._on_run_news = on_run_news
         self._lock = threading.RLock()
@@ -132,24 +136,29 @@ class App:
         self.help = Help()
         for panel in (self.worth, self.fit.panel, self.outline, self.beside, self.passes, self.experiments):
             panel.guard = self._act  # type: ignore[method-assign]
-        tabs = (
-            _Tab("Memory", side_by_side(self.memory, self.alive), self._show_memory),
-            _Tab("Worth it", self.worth, self.worth.show_plan),
-            _Tab("Fit", side_by_side(self.fit.plot, self.fit.panel), self.fit.show_plan),
-            _Tab("Outline", self.outline, self.outline.show_plan),
-            _Tab("Compile", self.compile),
-            _Tab("Timeline", self.timeline, self._show_times),
-            _Tab("Fusions", self.fusions, self._show_fusions),
-            _Tab("Passes", self.passes, lambda: self.passes.show_plan(bench.plan)),
-            _Tab("Experiments", self.experiments),
-            _Tab("Sites", self.sites, self._show_sites_table),
-            _Tab("Settings", self.settings, self._show_settings),
-            _Tab("Trace", self.trace, self._show_trace),
-        )
-        self._drawn_by = {"beside": self.beside.show_plan, **{tab.title: tab.draw for tab in tabs if tab.draw}}
-        self.root = self._arrange(tabs)
+        tabs = {
+            "Curve and peak": Tab(side_by_side(self.memory, self.alive), self._show_memory),
+            "Compile": Tab(self.compile),
+            "Timeline": Tab(self.timeline, self._show_times),
+            "Worth it": Tab(self.worth, self.worth.show_plan),
+            "Fit": Tab(side_by_side(self.fit.plot, self.fit.panel), self.fit.show_plan),
+            "Sites": Tab(self.sites, self._show_sites_table),
+            "Settings": Tab(self.settings, self._show_settings),
+            "Outline": Tab(self.outline, self.outline.show_plan),
+            "Fusions": Tab(self.fusions, self._show_fusions),
+            "Passes": Tab(self.passes, lambda: self.passes.show_plan(bench.plan)),
+            "Trace": Tab(self.trace, self._show_trace),
+            "Runs": Tab(self.experiments),
+        }
+        self._drawn_by = {
+            "beside": self.beside.show_plan,
+            **{title: tab.draw for title, tab in tabs.items() if tab.draw},
+        }
+        self.places = Places(tabs, self._draw_open)
+        if place:
+            self.places.open(place)
+        self.root = self._arrange()
         self.controls.app = self.root.model_id
-        self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.beside.observe(lambda _: self._draw_open(), names="looked_at")
         self.graph.observe(lambda _: self._select(), names="selected")
         self.graph.observe(lambda _: self._show_rows(), names="folds")
@@ -181,16 +190,15 @@ class App:
         if self._readout is not None:
             self._readout.stop()
 
-    def _arrange(self, tabs: Sequence[_Tab]) -> ipywidgets.VBox:
+    def _arrange(self) -> ipywidgets.VBox:
         height = f"{self.graph.height}px"
         self.graph.layout = ipywidgets.Layout(flex="2 1 600px", min_width="0", width="auto", height=height)
         self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
         self.memory.layout = ipywidgets.Layout(flex="3 1 480px", min_width="0", width="auto")
         self.alive.layout = ipywidgets.Layout(flex="2 1 340px", min_width="0", width="auto")
         middle = side_by_side(self.beside, self.graph, Split(axis="x"), self.inspector)
-        self.tabs = ipywidgets.Tab([tab.widget for tab in tabs], titles=[tab.title for tab in tabs])
         root = ipywidgets.VBox(
-            [self.controls, self.strip, middle, self.preview, Split(axis="y"), self.help, self.tabs],
+            [self.controls, self.strip, middle, self.preview, Split(axis="y"), self.help, self.places.root],
             layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
         )
         root.add_class("wb-app")
@@ -206,6 +214,7 @@ class App:
             "redo": lambda: self.choosing.go(back=False),
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
+            "place": lambda: self._act(lambda: self.places.open(message["name"])),
             "no_tab": lambda: self._say(NO_TAB),
             "choose": lambda: self.choosing.choose({message["id"]: message["option"]}),
             "choose_all": lambda: self.choosing.choose(message["choices"]),
@@ -374,7 +383,7 @@ class App:
                 self._redraw(*self._drawn_by)
                 self.preview.renew()
             elif measured:
-                self._redraw("Memory", "Timeline")
+                self._redraw("Curve and peak", "Timeline")
             elif bench.machine != self._machine_shown:
                 self._redraw("Timeline", "Fit")
             self.graph.ask(self.choosing.pending)
@@ -413,7 +422,7 @@ class App:
                 self._on_run_news()
             self._show_figures()
             if self._keep_measured():
-                self._redraw("Memory")
+                self._redraw("Curve and peak")
             self._redraw("Fusions", "Timeline")
             if run.state in ("done", "failed", "cancelled"):
                 self._redraw("Fit")
@@ -447,10 +456,8 @@ class App:
 
     def _draw_open(self) -> None:
         with self._lock:
-            index = self.tabs.selected_index
-            title = "" if index is None else self.tabs.titles[index]
-            if title:
-                self.help.show(title)
+            title = self.places.tab
+            self.help.show(title)
             for name, tab in (("Compile", self.compile), ("Worth it", self.worth), ("Fit", self.fit)):
                 tab.look(title == name)
             for seen in self._stale & {title, "beside" if self.beside.looked_at else ""}:
@@ -508,7 +515,7 @@ class App:
     def _on_pinned(self) -> None:
         with self._lock:
             self._show_figures()
-            self._redraw("Memory")
+            self._redraw("Curve and peak")
 
     def _show_fusions(self) -> None:
         run = self._measured_run

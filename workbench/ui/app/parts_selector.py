@@ -24,6 +24,8 @@ class PartsApp:
     bench : PartsBench
     tab : bool
         Whether to open the app also in a tab of the page.
+    place : str
+        Name of the place or tab that is open first in the app of each part.
 
     Attributes
     ----------
@@ -35,9 +37,9 @@ class PartsApp:
         Text with the part's position, the reason for the graph break after the part, and the program's latest run.
     """
 
-    def __init__(self, bench: PartsBench, *, tab: bool = False) -> None:
+    def __init__(self, bench: PartsBench, *, tab: bool = False, place: str = "") -> None:
         self.bench = bench
-        self._tab = tab
+        self._tab, self._place = tab, place
         self._apps: dict[str, App] = {}
         self.row = ipywidgets.ToggleButtons(
             options=[(f"{part.name}, opaque" if part.opaque else part.name, part.name) for part in bench.parts],
@@ -77,7 +79,9 @@ class PartsApp:
         if not part.opaque and part.name not in self._apps:
             bench = next(each for each in self.bench.benches if each.name == part.name)
             # Request a tab only once: the tab also shows the buttons that select the other parts.
-            self._apps[part.name] = app = App(bench, tab=self._tab and not self._apps, on_run_news=self._tell)
+            self._apps[part.name] = app = App(
+                bench, tab=self._tab and not self._apps, place=self._place, on_run_news=self._tell
+            )
             app.controls.app_name, app.controls.app = self.bench.program.name, str(self.root.model_id)
         self._shown.children = () if part.opaque else (self._apps[part.name].root,)
         self._tell()

@@ -7,7 +7,7 @@ from workbench.ui.widgets.panel import Panel, esm
 FUSION = "A fusion: its statements are compiled together, so that what only they read need not be written to memory."
 
 TABS: dict[str, tuple[str, ...]] = {
-    "Memory": (
+    "Curve and peak": (
         "Memory over the statements of a step, forward then backward: predicted, and measured once it ran. On"
         " the right is what is alive at the peak.",
         "Click the curve, or a value of the list, to go to its statement in the graph. Only what is alive at "
@@ -48,7 +48,7 @@ TABS: dict[str, tuple[str, ...]] = {
         "Press a step, then Next change; side by side shows it beside the step before. A line leads to its "
         "statement in the graph, and what is selected there is marked here.",
     ),
-    "Experiments": (
+    "Runs": (
         "The runs of this program on disk. The peak is predicted; the rest is measured.",
         "Pin a run to compare with it. Rename, delete, or write a note; tick runs and "
         "plans to put them side by side, and write that as one page.",

@@ -42,10 +42,10 @@ _LEGEND = {
 }
 
 
-def show_bench(bench: Workbench, *, tab: bool = False) -> None:
+def show_bench(bench: Workbench, place: str = "", *, tab: bool = False) -> None:
     """Display a bench in a notebook: the app, and a picture for pages without a kernel.
 
-    With `tab`, a page with tabs also opens the app in a tab.
+    The app opens at `place`. With `tab`, a page with tabs also opens the app in a tab.
 
     The picture is a separate output; ``style.css`` hides it while the app has a kernel. If one output had both the
     widget and the picture, JupyterLab would show the widget even without a kernel.
@@ -53,7 +53,7 @@ def show_bench(bench: Workbench, *, tab: bool = False) -> None:
     from IPython.core.getipython import get_ipython
     from IPython.display import display
 
-    app = App(bench, tab=tab)
+    app = App(bench, tab=tab, place=place)
     display(_live_output(app), raw=True)
     kept = display(data_of(render_app(app)), raw=True, display_id=True)
     # Update the picture only in a notebook, because a terminal would print each update again.

@@ -3,6 +3,7 @@
 import { follow, h, panel } from "../dom.js";
 
 const ASK_TAB = "thunder-workbench:open-tab"; // taken by JupyterLab's extension (`extensions/runs-panel/src/tab.ts`)
+const PLACE = "thunder-workbench:place"; // from there too: the place or tab below the graph that is asked for
 const TAB_NEWS = "thunder-workbench:tab"; // from there, when a tab of this app opened or closed
 
 /** @param {{model: any, el: HTMLElement}} context */
@@ -49,6 +50,10 @@ function render({ model, el }) {
     tab.firstChild.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
   };
   el.addEventListener(TAB_NEWS, onTab);
+  el.addEventListener(PLACE, (/** @type {any} */ event) => {
+    model.send({ type: "place", name: event.detail.name });
+    el.closest(".wb-app")?.querySelector(".wb-places")?.scrollIntoView({ block: "nearest" });
+  });
   async function askedFor() {
     if (!model.get("tab_asked")) return;
     model.set("tab_asked", false);

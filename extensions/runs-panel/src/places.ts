@@ -1,0 +1,16 @@
+// The places below the app's graph, and their tabs: the palette has an entry for each. `workbench/ui/app/places.py` has the same.
+
+export const PLACES: ReadonlyArray<readonly [string, string]> = [
+  ["Memory", "Curve and peak"],
+  ["Time", "Compile"],
+  ["Time", "Timeline"],
+  ["Choices", "Worth it"],
+  ["Choices", "Fit"],
+  ["Choices", "Sites"],
+  ["Choices", "Settings"],
+  ["Program", "Outline"],
+  ["Program", "Fusions"],
+  ["Program", "Passes"],
+  ["Program", "Trace"],
+  ["Experiments", "Runs"],
+];

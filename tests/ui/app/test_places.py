@@ -1,0 +1,77 @@
+"""The places below the graph: their names, deep links to them, and the tabs that they remember."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from tests.ui.apps import look
+from workbench.errors import ChoiceError
+from workbench.ui.app.app import App
+from workbench.ui.app.places import PLACES, Target, find
+from workbench.ui.controls.help import TABS
+
+ROOT = Path(__file__).parents[3]
+EARLIER = (
+    *("Memory", "Worth it", "Fit", "Outline", "Compile", "Timeline", "Fusions", "Passes"),
+    *("Experiments", "Sites", "Settings", "Trace"),
+)
+"""Titles of the twelve tabs that the app had before it had places."""
+
+
+@pytest.fixture
+def bench():
+    return wb.open("mlp", device="planned", layers=1, executor="torch")
+
+
+def test_each_tab_is_in_one_place_and_has_a_note():
+    titles = [tab for tabs in PLACES.values() for tab in tabs]
+    assert len(PLACES) == 5
+    assert len(set(titles)) == len(titles)
+    assert set(titles) == set(TABS)
+    assert not set(titles) & set(PLACES), "a name would lead to two targets"
+
+
+def test_names_of_tabs_and_places_lead_to_them_also_names_of_earlier_versions():
+    assert find("fit") == Target("Choices", "Fit")
+    assert find(" Worth It ") == Target("Choices", "Worth it")
+    assert find("program") == Target("Program")
+    assert find("collectives") == Target("Time", "Timeline")
+    assert find("memory") == Target("Memory")
+    assert {find(title).place for title in EARLIER} == set(PLACES)
+    with pytest.raises(ChoiceError, match=r"no place or tab 'fitt'; it has Memory \(Curve and peak\), Time"):
+        find("fitt")
+
+
+def test_a_deep_link_opens_a_tab_and_a_wrong_one_shows_no_app(bench):
+    app = App(bench, place="fit")
+    assert (app.places.place, app.places.tab) == ("Choices", "Fit")
+    assert app.help.content["title"] == "Fit"
+    app._on_message({"type": "place", "name": "passes"})
+    assert (app.places.place, app.places.tab) == ("Program", "Passes")
+    app._on_message({"type": "place", "name": "nowhere"})
+    assert "no place or tab 'nowhere'" in app.controls.content["message"]["text"]
+    assert app.places.tab == "Passes"
+    app.close()
+    with pytest.raises(ChoiceError, match="no place or tab"):
+        bench.show("fitt")
+
+
+def test_a_place_remembers_the_tab_that_was_last_open_in_it(bench):
+    app = App(bench)
+    assert (app.places.place, app.places.tab) == ("Memory", "Curve and peak")
+    look(app, "Sites")
+    look(app, "Trace")
+    look(app, "Choices")
+    assert app.places.tab == "Sites"
+    assert app.sites.content["rows"]
+    app.close()
+
+
+def test_the_palette_has_an_entry_for_each_tab():
+    source = (ROOT / "extensions" / "runs-panel" / "src" / "places.ts").read_text()
+    entries = re.findall(r'\["([^"]+)", "([^"]+)"\]', source)
+    assert entries == [(place, tab) for place, tabs in PLACES.items() for tab in tabs]
