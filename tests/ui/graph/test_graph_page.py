@@ -301,7 +301,7 @@ def test_a_right_click_opens_a_menu_and_its_items_choose_unfold_and_select(mount
     assert page.evaluate("window.copied") == SITE
     page.mouse.click(**point(page, SITE), button="right")
     page.get_by_role("menuitem", name="Unfold").click()
-    assert messages(page) == [choose("recompute"), {"type": "fold", "stem": "layers"}]
+    assert messages(page) == [choose("recompute"), {"type": "fold", "stem": "layers", "folded": True}]
 
 
 @pytest.mark.parametrize("key", ["ContextMenu", "Shift+F10"])
@@ -386,7 +386,7 @@ def test_a_folded_layer_unfolds_by_a_click_and_represents_all_its_sites(mount):
     box = page.locator("canvas").first.bounding_box()
     section = page.evaluate(f"{VIEW}.state().sections[0]")
     page.mouse.click(box["x"] + 60, box["y"] + section["y"] + 10)
-    assert messages(page) == [{"type": "fold", "stem": "layers"}]
+    assert messages(page) == [{"type": "fold", "stem": "layers", "folded": True}]
     for layer in range(4):
         assert page.evaluate(f"id => {VIEW}.position(id)", f"saved:layers.{layer}.attn/linear#0") is not None
 
@@ -407,14 +407,94 @@ def test_a_resized_view_is_never_empty(mount):
     assert pixel == [255, 255, 255, 255]
 
 
-def test_search_counts_its_matches_and_selects_one(mount):
-    page = mount()
+def found(page: Page) -> str:
+    return page.locator(".wb-found").inner_text()
+
+
+def test_search_walks_through_its_matches_as_an_editor_does(mount):
+    page = mount(4, unfolded=("layers",))
+    tools = page.locator('[data-do="fit"]').bounding_box()
     page.locator("canvas").first.focus()
     page.keyboard.press("/")
     page.keyboard.type("softmax")
-    assert page.evaluate(f"{VIEW}.state().matches") == 1
+    state = page.evaluate(f"{VIEW}.state()")
+    assert state["matches"] == 4
+    assert found(page) == "1 of 4"
+    assert page.locator('[data-do="fit"]').bounding_box() == tools, "what was found moved the tools"
+    assert page.evaluate("model.get('selected')") == ""
+    for key, at in (("Enter", 0), ("Enter", 1), ("Shift+Enter", 0), ("Shift+Enter", 3), ("Enter", 0)):
+        page.keyboard.press(key)
+        assert found(page) == f"{at + 1} of 4"
+        assert page.evaluate("model.get('selected')") == state["found"][at]
+    page.get_by_role("button", name="Next match").click()
+    assert page.evaluate("model.get('selected')") == state["found"][1]
+    page.get_by_role("button", name="Previous match").click()
+    assert page.evaluate("model.get('selected')") == state["found"][0]
+    page.locator("input[type=search]").fill("no such thing")
+    assert found(page) == "none"
+    assert page.get_by_role("button", name="Next match").is_disabled()
+    page.keyboard.press("Escape")
+    assert found(page) == ""
+    assert page.evaluate(f"{VIEW}.state().matches") is None
+
+
+def test_search_finds_exact_names_first_and_modules_by_their_path(mount):
+    page = mount(4, unfolded=("layers",))
+    strings = f"((scene) => {VIEW}.state().found.map((id) => scene.strings[scene.node.name[scene.at.get(id).index]]))"
+    page.locator("input[type=search]").fill("mul")
+    names = page.evaluate(f"{strings}({VIEW}.view.places.scene)")
+    assert names[0] == "mul"
+    assert set(names[names.index("matmul") :]) == {"matmul"}
+    page.locator("input[type=search]").fill("layers.2")
+    assert found(page).startswith("1 of ")
     page.keyboard.press("Enter")
-    assert page.evaluate("model.get('selected')") == "t:t11"
+    top = page.evaluate(f"{VIEW}.view.places.scene.sections[2]")
+    y = page.evaluate(f"((s) => s.node.y[s.at.get(model.get('selected')).index])({VIEW}.view.places.scene)")
+    assert top["first"] == "layers.2"
+    assert top["y"] <= y < top["y"] + 60
+
+
+def test_search_does_not_move_what_is_in_view_and_hides_the_tooltip(mount):
+    page = mount(4, unfolded=("layers",), near=False)
+    at = page.evaluate(f"{VIEW}.position({VIEW}.state().ids[3])")
+    page.evaluate(f"{VIEW}.view.setZoom(1, 0, 0)")
+    page.mouse.move(at["x"], 300)
+    page.wait_for_selector(".wb-tip", state="visible")
+    page.keyboard.press("Escape")
+    page.locator("canvas").first.focus()
+    page.keyboard.press("/")
+    page.wait_for_selector(".wb-tip", state="hidden")
+    view = f"(({{zoom, top}}) => [zoom, top])({VIEW}.state())"
+    before = page.evaluate(view)
+    page.keyboard.type("embedding")
+    assert found(page).startswith("1 of")
+    assert page.evaluate(view) == before, "the match was in view already"
+    # At fit, everything is in view. Enter comes near, and the match stays at its height on the screen.
+    page.evaluate(f"{VIEW}.view.fit()")
+    before = page.evaluate(view)
+    page.locator("input[type=search]").fill("cross_entropy")
+    assert page.evaluate(view) == before
+    height = f"{VIEW}.view.places.locate({VIEW}.state().current).y"
+    was = page.evaluate(height)
+    page.keyboard.press("Enter")
+    assert page.evaluate(f"{VIEW}.state().zoom") == 1
+    assert abs(page.evaluate(height) - was) < 60
+
+
+def test_search_asks_for_what_is_folded_and_for_it_to_be_shown(mount):
+    page = mount(4)
+    page.locator("canvas").first.focus()
+    page.keyboard.press("/")
+    assert page.evaluate("messages.filter(({ type }) => type === 'index').length") == 1
+    page.keyboard.type("layers.3")
+    assert found(page) == "none"
+    rows = {"id": ["t:t900"], "name": [0], "full": [0], "values": ["t900"], "origin": [0]}
+    index = {"type": "index", "strings": ["mul"], "origins": [["layers.3.mlp", "llama.py:12", "mul"]], "rows": rows}
+    page.evaluate("index => emit('msg:custom', index)", index)
+    assert found(page) == "1 of 1"
+    assert "Enter shows it" in page.locator(".wb-found").get_attribute("title")
+    page.keyboard.press("Enter")
+    assert page.evaluate("messages.at(-1)") == {"type": "unveil", "id": "t:t900"}
 
 
 def test_wheel_and_drag_move_the_graph_and_fit_shows_all_of_it(mount):

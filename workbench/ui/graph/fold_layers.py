@@ -183,7 +183,7 @@ def fold_of(
     """Find runs of identical layers, and choose the layers to show.
 
     Layers are identical if they are equal in the captured program (`Graph.layer_differences`) and in the plan. Runs
-    whose stem is in `unfolded` are not folded.
+    whose stem is in `unfolded` are not folded. A single layer that is in `unfolded` is not folded with the others.
     """
     differences = graph.layer_differences
     members, statements = index.members, _statements_by_block(graph, index)
@@ -240,7 +240,7 @@ def fold_of(
             ):
                 stop += 1
         run = spans[start:stop]
-        groups = [[span] for span in run] if first.stem in unfolded else [run]
+        groups = [[span] for span in run] if first.stem in unfolded else _split_at(run, unfolded)
         for group in groups:
             shown.append(group[0])
             stands_for.append(tuple(group))
@@ -255,6 +255,12 @@ def fold_of(
     twin = np.full(len(graph.statements), -1, np.int32)
     twin[hidden] = stands
     return Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
+
+
+def _split_at(run: list[Span], unfolded: Collection[str]) -> list[list[Span]]:
+    """Split a run of identical layers so that each layer in `unfolded` is alone."""
+    grouped = itertools.groupby(run, lambda span: span.layer if span.layer in unfolded else "")
+    return [list(group) for _, group in grouped]
 
 
 def _difference(first: _Signature, second: _Signature) -> str:

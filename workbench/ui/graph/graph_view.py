@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from workbench.core.graph import Graph
+from workbench.core.graph import Graph, layer_of
 from workbench.core.lever import Site
 from workbench.ui.graph import collective_lanes
 from workbench.ui.graph import layout as u_layout
-from workbench.ui.graph.composite_rows import composite_key
+from workbench.ui.graph.composite_rows import composite_key, waits_key
 from workbench.ui.graph.fold_layers import LOOP
+from workbench.ui.graph.hide_views import views_of
 from workbench.ui.graph.layout_arrays import GraphLayout
 from workbench.ui.graph.module_labels import ModuleSpan, modules_of
 from workbench.ui.graph.node_names import node_ids
 from workbench.ui.graph.payload import pack, payload
+from workbench.ui.graph.search_index import ids_of, search_index
 from workbench.ui.graph.site_anchors import style_of
 from workbench.ui.widgets.panel import PAGE, Answering, esm
 from workbench.util.last_call_cache import Remembered
@@ -276,12 +278,57 @@ class GraphView(Answering):
         if node is not None and shown is not None:
             self._turn_fold(composite_key(shown.graph, int(shown.layout.blocks.origin[shown.layout.nodes.block[node]])))
 
-    def _turn_fold(self, stem: str) -> None:
+    def unveil(self, id: str) -> None:
+        """Select a statement and scroll to it. If it is in a folded layer, or is a hidden view, show it first."""
+        shown = self.shown
+        ids = [] if shown is None else ids_of(shown.graph, shown.layout, shown.node_ids)
+        if shown is None or id not in ids:
+            return
+        row = ids.index(id)
+        if id not in shown.node_of:
+            self._open_around(row)
+            shown = self.shown
+        if id not in shown.node_of and (origin := int(shown.graph.statements.origin[row])) >= 0:
+            # The statement is one of several that are shown as one row.
+            self._unfolded.add(composite_key(shown.graph, origin))
+            if (node := int(shown.layout.node_of[row])) >= 0 and shown.layout.nodes.waits[node] > 1:
+                self._unfolded.add(waits_key(shown.graph, int(shown.layout.nodes.statement[node])))
+            self._show_again()
+            shown = self.shown
+        if found := id if id in shown.node_of else shown.statement_ids[row]:
+            self.reveal(found)
+
+    def _open_around(self, row: int) -> None:
+        """Unfold the layer of a statement, and show views if the statement is a view."""
+        assert self.shown is not None
+        graph, layout = self.shown.graph, self.shown.layout
+        origin = int(graph.statements.origin[row])
+        layer = layer_of(graph.origins[origin].scope) if origin >= 0 else ""
+        stem = layer.rpartition(".")[0] or layer
+        if any(section.stem == stem and section.count > 1 for section in layout.sections):
+            self._unfolded.add(layer)
+        elif (node := self.shown.node_of.get(self.shown.statement_ids[row], -1)) >= 0:
+            y = layout.nodes.y[node]
+            self._unfolded |= {one.stem for one in layout.sections if one.count > 1 and one.y <= y < one.y + one.height}
+        self._views = self._views or bool(views_of(graph)[row])
+        self._show_again()
+
+    def _show_again(self) -> None:
         if self.shown is not None:
-            self._unfolded ^= {stem}
             self._kept.clear()
             self.show(self.shown.graph, self.shown.sites)
             self.folds += 1
+
+    def _turn_fold(self, stem: str, *, folded: bool = False) -> None:
+        """Unfold a group, or fold it again. `folded` says whether the clicked row stands for several layers."""
+        alone = {key for key in self._unfolded if key.rpartition(".")[0] == stem}
+        if alone:
+            # Single layers of the group are unfolded: unfold the others too, or fold all.
+            self._unfolded -= alone
+            self._unfolded |= {stem} if folded else set()
+        else:
+            self._unfolded ^= {stem}
+        self._show_again()
 
     def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
         kind, shown = message.get("type"), self.shown
@@ -304,7 +351,12 @@ class GraphView(Answering):
         elif kind == "fold" and "node" in message:
             self.fold(message["node"])
         elif kind == "fold":
-            self._turn_fold(message["stem"])
+            self._turn_fold(message["stem"], folded=bool(message.get("folded")))
+        elif kind == "unveil":
+            self.unveil(message["id"])
+        elif kind == "index" and shown is not None:
+            found = search_index(shown.graph, shown.layout, shown.node_ids)
+            self.send({"type": "index", **found})
         elif kind == "plain" and shown is not None:
             # This browser cannot unpack compressed data.
             self._unpacks = False

@@ -64,7 +64,8 @@ def compute(
         Sites with `values` become arcs.
     unfolded : collection of str
         Keys of groups whose members are shown one by one: stems of layer scopes, such as ``layers``, for identical
-        layers; `waits_key` for adjacent waits; `composite_key` for the statements of one program statement.
+        layers; `waits_key` for adjacent waits; `composite_key` for the statements of one program statement. A single
+        layer, such as ``layers.17``, is shown apart from the layers that are identical to it.
     views : bool
         Whether to draw views. If not, they are hidden; see `workbench.ui.graph.hide_views`.
     composites : bool

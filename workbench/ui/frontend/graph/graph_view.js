@@ -8,6 +8,7 @@ import { itemsOf, openMenu } from "./graph_menu.js";
 import {
   COMPOSITE, CROSS, DARK, FOOT, HEAD, LIGHT, MAX_ZOOM, MIN_ZOOM, MOMENT, SLIM, TURN, firstBelow, isDark, scene, unpacked,
 } from "./graph_scene.js";
+import { entriesOf, search } from "./graph_search.js";
 import { GraphState } from "./graph_state.js";
 import { about } from "./graph_text.js";
 
@@ -28,6 +29,11 @@ class View {
     this.wanted = ""; // what is to be shown once it is there
     this.clicked = /** @type {string[]} */ ([]); // what the last two clicks were on
     this.closeMenu = () => {};
+    this.hits = /** @type {import("./graph_search.js").Entry[]} */ ([]); // what the search found
+    this.current = ""; // the one of them that is current, by its id
+    this.walked = false; // whether somebody went from one to the next
+    this.index = /** @type {any} */ (null); // what else can be found in the program of this scene
+    this.indexAsked = false;
     this.build();
     this.paintTheme();
     void this.receive(model.get("data"));
@@ -65,8 +71,12 @@ class View {
         <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
         <button data-do="views" hidden title="Statements that own no memory: reshapes, transposes, slices, shallow_copy"></button>
         <span class="wb-grow"></span>
-        <input type="search" placeholder="Search  /" aria-label="Search statements" spellcheck="false">
-        <span class="wb-found" aria-live="polite"></span>
+        <span class="wb-find">
+          <input type="search" placeholder="Search  /" aria-label="Search statements" title="A name, a value, a module such as layers.17, a source line" spellcheck="false">
+          <span class="wb-found" aria-live="polite"></span>
+          <button data-do="previous" title="Previous (Shift + Enter)" aria-label="Previous match">↑</button>
+          <button data-do="next" title="Next (Enter)" aria-label="Next match">↓</button>
+        </span>
         <button data-do="out" title="Zoom out (ctrl + wheel)">−</button>
         <button data-do="in" title="Zoom in (ctrl + wheel)">+</button>
         <button data-do="one" title="Actual size (1)">1:1</button>
@@ -98,6 +108,7 @@ class View {
     on(this.canvas, "focus", () => this.redraw());
     on(this.canvas, "blur", () => { this.preview(null); this.redraw(); });
     on(this.search, "input", () => this.onSearch());
+    on(this.search, "focus", () => { this.setHover(null); this.askIndex(); });
     on(this.search, "keydown", (e) => this.onSearchKey(e));
     on(el.querySelector(".wb-foot"), "click", (e) => this.onTool(e.target.dataset?.do));
     this.overview = new Overview(this.state, {
@@ -112,6 +123,7 @@ class View {
     this.onSelected = () => { this.tell(); this.redraw(); };
     this.onAsked = () => { if (!this.coming) { this.takeAsked(); this.redraw(); } }; // else with what comes
     this.onReveal = (message) => {
+      if (message?.type === "index") this.takeIndex(message);
       if (message?.type !== "reveal") return;
       if (this.coming) this.wanted = message.id;
       else this.reveal(message.id, true);
@@ -133,6 +145,10 @@ class View {
     else if (held) places.top += places.locate(held.id).y - held.y;
     this.wireKey.hidden = !next || next.bar.side.length === 0;
     this.nameViews();
+    this.index = null;
+    this.indexAsked = false;
+    places.matches = null;
+    if (next && this.search.value.trim()) { this.askIndex(); this.find(); }
     this.pen.texts.clear();
     this.setHover(null);
     places.clamp();
@@ -405,6 +421,8 @@ class View {
       this.refitUntil = performance.now() + 2000;
       if (!this.state.readOnly) this.model.send({ type: "relax" });
     }
+    else if (what === "next") this.walk(1);
+    else if (what === "previous") this.walk(-1);
     else if (what === "legend") toggleLegend(this.el, this.pen.ink, places.scene?.bar.side.length > 0);
     else if (what === "views") this.model.send({ type: "views", shown: places.scene.views.hidden > 0 });
   }
@@ -479,7 +497,7 @@ class View {
 
   fold(index) {
     const section = this.places.scene.sections[index];
-    if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem });
+    if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem, folded: section.count > 1 });
   }
 
   /** Fold the layer of what is selected, or unfold it; else the first in view that has identical ones. */
@@ -507,35 +525,74 @@ class View {
 
   // ---- search ------------------------------------------------------------------------------------------------
 
-  onSearch() {
-    const { places } = this;
-    const { node, strings } = places.scene, query = this.search.value.trim().toLowerCase();
-    places.matches = null;
-    if (query) {
-      const list = [];
-      for (let i = 0; i < node.id.length; i++) {
-        const text = `${strings[node.name[i]]} ${strings[node.full[i]]} ${strings[node.detail[i]]} ${strings[node.about[i]]}`;
-        if (text.toLowerCase().includes(query)) list.push(i);
-      }
-      list.sort((a, b) => node.y[a] - node.y[b] || node.side[a] - node.side[b]);
-      places.matches = new Set(list);
-      this.matchList = list;
-      this.matchAt = 0;
-      if (list.length) this.reveal(strings[node.id[list[0]]], true);
-    }
-    this.found.textContent = query ? `${places.matches.size}` : "";
+  /** Ask for what the scene does not show: statements of folded layers, and hidden views. */
+  askIndex() {
+    if (this.index || this.indexAsked || this.state.readOnly) return;
+    this.indexAsked = true;
+    this.model.send({ type: "index" });
+  }
+
+  takeIndex(index) {
+    this.index = index;
+    if (!this.search.value.trim() || !this.places.scene || this.coming) return;
+    this.find();
+    if (!this.walked) this.showFirst();
+  }
+
+  /** Find again, as after another plan or a fold: what was current stays so, where it is still there. */
+  find() {
+    const { places } = this, { at } = places.scene;
+    this.hits = search(entriesOf(places.scene, this.index), this.search.value);
+    const nodes = this.hits.map(({ id }) => at.get(id)).filter((entry) => entry?.kind === "node");
+    places.matches = this.search.value.trim() ? new Set(nodes.map(({ index }) => index)) : null;
+    if (!this.walked || !this.hits.some(({ id }) => id === this.current)) this.current = this.hits[0]?.id ?? "";
+    this.tellFound();
     this.redraw();
   }
 
+  /** Say which of how many is current. */
+  tellFound() {
+    const place = this.hits.findIndex(({ id }) => id === this.current), asked = this.search.value.trim();
+    this.found.textContent = !asked ? "" : this.hits.length ? `${place + 1} of ${this.hits.length}` : "none";
+    this.found.title = asked && this.current && !this.places.scene.at.has(this.current) ? "In a folded layer or a hidden view: Enter shows it" : "";
+    for (const button of this.el.querySelectorAll(".wb-find button")) /** @type {HTMLButtonElement} */ (button).disabled = !this.hits.length;
+  }
+
+  onSearch() {
+    if (!this.places.scene) return;
+    this.setHover(null);
+    this.walked = false;
+    this.askIndex();
+    this.find();
+    this.showFirst();
+  }
+
+  /** Scroll to the first match, if it is not in view already. The zoom stays. */
+  showFirst() { if (this.current) this.reveal(this.current); }
+
+  /** Select the next match, or the previous one; first the one that is current. */
+  walk(by) {
+    const { hits } = this, place = hits.findIndex(({ id }) => id === this.current);
+    if (place < 0) return;
+    if (this.walked || by < 0) this.current = hits[(place + by + hits.length) % hits.length].id;
+    this.walked = true;
+    this.setHover(null);
+    if (this.places.scene.at.has(this.current)) { this.select(this.current); this.come(this.current); }
+    else this.model.send({ type: "unveil", id: this.current });
+    this.tellFound();
+  }
+
+  /** Come near enough to read something, which stays where it is on the screen; scroll where it is not in view. */
+  come(id) {
+    const { places } = this, at = places.locate(id);
+    if (at && !places.labelled()) this.setZoom(1, at.x, Math.max(HEAD, Math.min(at.y, places.heightPx)));
+    this.reveal(id);
+  }
+
   onSearchKey(event) {
-    const { places } = this;
     event.stopPropagation();
     if (event.key === "Escape") { this.search.value = ""; this.onSearch(); this.canvas.focus(); }
-    if (event.key === "Enter" && places.matches?.size) {
-      const index = this.matchList[this.matchAt % this.matchList.length];
-      this.matchAt += event.shiftKey ? this.matchList.length - 1 : 1;
-      this.select(places.scene.strings[places.scene.node.id[index]], true);
-    }
+    if (event.key === "Enter") { event.preventDefault(); this.walk(event.shiftKey ? -1 : 1); }
   }
 
   // ---- tooltip -----------------------------------------------------------------------------------------------
@@ -600,7 +657,7 @@ function render({ model, el }) {
         marks: s ? Array.from(s.mark.id, (id, i) => ({ id: s.strings[id], text: s.strings[s.mark.text[i]], state: s.mark.state[i] })) : [],
         bars: s ? Array.from(s.bar.side, (side, i) => ({ side, ...view.places.barAt(i), id: s.strings[s.bar.issue[i]], wait_id: s.strings[s.bar.wait[i]] })) : [],
         modules: s && view.places.far ? view.places.bands().map((i) => ({ scope: s.strings[s.module.scope[i]], y: view.places.y(s.module.y[i]), height: s.module.height[i] * view.places.zoom })) : [],
-        ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.places.matches?.size ?? null,
+        ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.places.matches?.size ?? null, found: view.hits.map(({ id }) => id), current: view.current,
       };
     },
     view,

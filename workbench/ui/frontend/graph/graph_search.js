@@ -1,0 +1,53 @@
+// The graph's search: what can be found, and in which order. Exact matches come first, as in an editor.
+
+/**
+ * @typedef {{id: string, names: string[], scope: string, symbol: string, text: string, order: number}} Entry
+ *   What can be found; `names` are exact ones, all in lower case.
+ */
+
+const NAME = 0, PLACE = 1, BEGINS = 2, PART = 3, TEXT = 4; // how well an entry matches, the best first
+
+/** How well an entry matches a query in lower case; -1 where it does not. */
+export function rankOf(/** @type {Entry} */ { names, scope, symbol, text }, /** @type {string} */ query) {
+  if (names.includes(query)) return NAME;
+  if (symbol === query || `.${scope}.`.includes(`.${query}.`)) return PLACE;
+  if (names.some((name) => name.startsWith(query))) return BEGINS;
+  if (names.some((name) => name.includes(query))) return PART;
+  return text.includes(query) ? TEXT : -1;
+}
+
+/** Entries that match, the best first, and those that match equally well from top to bottom. @returns {Entry[]} */
+export function search(/** @type {Entry[]} */ entries, /** @type {string} */ asked) {
+  const query = asked.trim().toLowerCase();
+  if (!query) return [];
+  const found = entries.map((entry) => ({ entry, rank: rankOf(entry, query) })).filter(({ rank }) => rank >= 0);
+  return found.sort((a, b) => a.rank - b.rank || a.entry.order - b.entry.order).map(({ entry }) => entry);
+}
+
+/**
+ * All that can be found: what a scene shows and, of a program's `index` (`search_index.py`), what it does not show.
+ * @param {any} scene @param {any} [index] @returns {Entry[]}
+ */
+export function entriesOf(scene, index = null) {
+  const { node, strings } = scene, entries = /** @type {Map<string, Entry>} */ (new Map());
+  const order = Array.from(node.id.keys()).sort((a, b) => node.y[a] - node.y[b] || node.side[a] - node.side[b]);
+  const after = index ? index.rows.id.length : 0; // what the index lacks comes last
+  for (const [place, i] of order.entries()) {
+    const id = strings[node.id[i]], [name, full, detail, about] = [node.name, node.full, node.detail, node.about].map((column) => strings[column[i]]);
+    const head = about.split("\n")[0], scope = head.includes("  ") ? head.split("  ")[0] : "";
+    entries.set(id, {
+      id, names: [name.replace(/^[▸▾] /u, ""), full, id.slice(2), ...detail.split(/[\s,;]+/u)].map((text) => text.toLowerCase()).filter(Boolean),
+      scope: scope.toLowerCase(), symbol: "", text: `${name} ${full} ${detail} ${about}`.toLowerCase(), order: after + place,
+    });
+  }
+  if (!index) return Array.from(entries.values());
+  const { rows } = index;
+  for (let i = 0; i < rows.id.length; i++) {
+    const id = rows.id[i], [scope, place, symbol] = index.origins[rows.origin[i]] ?? ["", "", ""];
+    const names = [index.strings[rows.name[i]], index.strings[rows.full[i]], ...rows.values[i].split(" ")].map((text) => text.toLowerCase()).filter(Boolean);
+    const there = entries.get(id), more = `${names.join(" ")} ${scope} ${place} ${symbol}`.toLowerCase();
+    if (there) Object.assign(there, { names: [...there.names, ...names], symbol: symbol.toLowerCase(), text: `${there.text} ${more}`, order: i });
+    else entries.set(id, { id, names, scope: scope.toLowerCase(), symbol: symbol.toLowerCase(), text: more, order: i });
+  }
+  return Array.from(entries.values());
+}
