@@ -86,8 +86,12 @@ export class Tabs {
     content.addClass("wb-tab");
     const tab = new MainAreaWidget({ content });
     tab.id = `thunder-workbench-${app}`;
-    tab.title.label = name || "Workbench";
-    tab.title.caption = `Thunder Workbench: ${name}, of ${notebook.title.label}`;
+    // Two tabs of one program with equal sizes have different names.
+    const labels = new Set(Array.from(this.open.values(), ({ title }) => title.label)), plain = name || "Workbench";
+    let label = plain;
+    for (let number = 2; labels.has(label); number++) label = `${plain} (${number})`;
+    tab.title.label = label;
+    tab.title.caption = `Thunder Workbench: ${label}, of ${notebook.title.label}`;
     tab.title.icon = icon;
     tab.title.closable = true;
     this.open.set(app, tab);

@@ -262,13 +262,7 @@ class Worth:
 
     def _step_s(self, plan: Plan) -> float:
         """Return the seconds of a plan's step. If the plan has collectives, their overlap with compute is simulated."""
-        transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden_s)
-        overlap = plan.overlap_on(self.machine)
-        if overlap is not None:
-            return overlap.simulation.step_s + transferred
-        cost = costs(plan.graph, self.machine, self._captured.rank_count)
-        seconds = cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
-        return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
+        return predicted_step_s(plan, self.machine, self._captured.rank_count, lambda: self._hidden_s)
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
         """Describe why choices do not change the peak memory, with the statement and the live values at the peak."""
@@ -313,6 +307,34 @@ class Worth:
             f"{one.name} {human_bytes(one.bytes)}" + (f" ({one.source})" * bool(one.source)) for one in made
         )
         return where, held, f"Largest there: {named}." if named else ""
+
+
+def predicted_step_s(
+    plan: Plan, machine: Machine, ranks: int, hidden: Callable[[], tuple[float, float]] | None = None
+) -> float:
+    """Return the seconds of a plan's step by a machine's rates.
+
+    If the plan has collectives, their overlap with compute is simulated. Of transfers to the host, only the time that
+    does not overlap with compute counts.
+
+    Parameters
+    ----------
+    plan : Plan
+    machine : Machine
+    ranks : int
+    hidden : callable, optional
+        Returns the result of `workbench.analysis.cost.offload_time.hidden_s` for the joint graph; by default that of
+        the plan's own graph. It is called only if the plan offloads.
+    """
+    on_gpu = plan.device != "cpu"
+    cost = costs(plan.graph, machine, ranks)
+    seconds = cost.compute_s + (0.0 if on_gpu else cost.host_s)
+    transferred, way_s = 0.0, plan.counts["offload_us"] * 0.5e-6
+    if way_s:
+        transferred = exposed_s(way_s, hidden_s(plan.graph, seconds, hides=on_gpu) if hidden is None else hidden())
+    if (overlap := plan.overlap_on(machine)) is not None:
+        return overlap.simulation.step_s + transferred
+    return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
 
 def options_of(sites: Sequence[Site]) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 
 from workbench.analysis.cost import chrome_trace
+from workbench.bench.fit.choice_ranking import predicted_step_s
 from workbench.core.graph import Kind
 from workbench.core.lever import Effect, Site
 from workbench.errors import WorkbenchError
@@ -30,7 +31,9 @@ from workbench.ui.controls.help import Help
 from workbench.ui.controls.messages import (
     NO_TAB,
     NOT_ATTACHED,
+    app_name,
     choices_file,
+    header_words,
     limit_bytes_of,
     other_choices_in,
     why_not_run,
@@ -55,6 +58,7 @@ from workbench.util.gc_pause import paused_gc
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
+    from workbench.compiler.api import Plan
     from workbench.runs.process.follow_run import Run
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,7 +107,9 @@ class App:
         self._stale: set[str] = set()
         self._shown_run: Run | None = None
         self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.controls = Controls(self._on_message, tab_asked=tab, file=choices_file(bench.program))
+        self.controls = Controls(
+            self._on_message, tab_asked=tab, file=choices_file(bench.program), app_name=app_name(bench.program)
+        )
         self.strip = Strip()
         self.graph = GraphView(
             on_turn=lambda sites: self.choosing.turn(sites),
@@ -166,7 +172,7 @@ class App:
             self.graph.observe(lambda change, plot=plot: plot.paint(dark=change["new"]), names="dark")
         self.controls.content = {
             "program": bench.program.name,
-            "place": f"{bench.program.device}, {bench.executor} executor",
+            "place": header_words(bench),
             "cannot_run": NOT_ATTACHED if self._cannot_run else "",
             "ranks": bench.ranks,
         }
@@ -485,11 +491,36 @@ class App:
         same, against = self._has_choices(latest), self._baseline(latest)
         before = PreviousRun(runs[-1], self._has_choices(runs[-1])) if runs else None
         shown = figures(
-            self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine, previous=before
+            self.bench.plan,
+            latest,
+            against,
+            same_choices=same,
+            machine=self.bench.machine,
+            previous=before,
+            step_s=self._step_s,
         )
         if self.choosing.pending:
             shown = figures_while_planning(shown, self.bench.plan, self.choosing.estimate(), against)
         self.strip.content = {"figures": shown}
+
+    @property
+    def _step_s(self) -> Callable[[Plan], float] | None:
+        """Predicts the step time of a plan; None on a CPU, whose rates would have to be measured first."""
+        if self.bench.program.device == "cpu":
+            return None
+        machine, ranks = self.bench.machine, self.bench.ranks
+
+        def predicted(plan: Plan) -> float:
+            # Figures are shown often; the plan and its baseline rarely change.
+            known = next((s for of, by, s in self._steps_known if of is plan and by == machine), None)
+            if known is None:
+                known = predicted_step_s(plan, machine, ranks)
+                self._steps_known = (*self._steps_known[-3:], (plan, machine, known))
+            return known
+
+        return predicted
+
+    _steps_known: tuple[tuple[Plan, Any, float], ...] = ()
 
     def _baseline(self, shown_run: Run | None) -> Baseline:
         """Return the baseline for the figures: the pinned run or, if no run is pinned, the stock plan."""
@@ -656,6 +687,7 @@ class App:
 
 
 def _machines(bench: Workbench) -> dict[str, Any]:
-    """Return the controls' data about machines: the current machine model, and the names to choose from."""
+    """Return the controls' data about machines: the current one, the names to choose from, and the header's words."""
     name = bench.machine.name
-    return {"machine": name, "machines": list(dict.fromkeys((*MACHINE_NAMES, name)))}
+    names = list(dict.fromkeys((*MACHINE_NAMES, name)))
+    return {"machine": name, "machines": names, "place": header_words(bench)}

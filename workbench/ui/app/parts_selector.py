@@ -9,6 +9,7 @@ import ipywidgets
 
 from workbench.summary import coverage_words, part_time_words, place_text, run_line
 from workbench.ui.app.app import App
+from workbench.ui.controls.messages import app_name
 
 if TYPE_CHECKING:
     from workbench.bench.session.multi_graph import OpaquePart, Part, PartsBench
@@ -82,7 +83,7 @@ class PartsApp:
             self._apps[part.name] = app = App(
                 bench, tab=self._tab and not self._apps, place=self._place, on_run_news=self._tell
             )
-            app.controls.app_name, app.controls.app = self.bench.program.name, str(self.root.model_id)
+            app.controls.app_name, app.controls.app = app_name(self.bench.program), str(self.root.model_id)
         self._shown.children = () if part.opaque else (self._apps[part.name].root,)
         self._tell()
 

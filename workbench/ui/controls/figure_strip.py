@@ -72,6 +72,7 @@ def figures(
     same_choices: bool,
     machine: Machine = H100,
     previous: PreviousRun | None = None,
+    step_s: Callable[[Plan], float] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the figures of the strip.
 
@@ -88,6 +89,9 @@ def figures(
         Machine on which ranks are simulated.
     previous : PreviousRun, optional
         The last finished run. It supplies the figures that `run` has not measured yet.
+    step_s : callable, optional
+        Returns the step time of a plan, predicted from the rates of `machine`. It is shown until a step time has been
+        measured. By default, no predicted step time is shown.
     """
     start, name = baseline.plan or plan, baseline.name
 
@@ -130,7 +134,10 @@ def figures(
         }
     )
     timed = supplier_of(lambda run: run.times is not None)
-    shown.append({"key": "step", "title": "Step time", "values": _step_time(*timed, baseline)})
+    step = _step_time(*timed, baseline)
+    if step_s is not None and step == [_UNMEASURED]:
+        step = [_predicted_step(step_s(plan), step_s(start), name, machine)]
+    shown.append({"key": "step", "title": "Step time", "values": step})
     overlap = plan.overlap_on(machine)
     if overlap is not None:
         values = _overlap(overlap, start.overlap_on(machine), name)
@@ -218,6 +225,16 @@ def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[
         for name, other in run.against.items()
     ]
     return [value, *([interval] if times["high_s"] > 0 else []), *beside]
+
+
+_LEAST_CHANGE = 5e-4
+"""Changes of a predicted step time below this share of it are not shown, because they come from rounding."""
+
+
+def _predicted_step(step_s: float, base_s: float, baseline_name: str, machine: Machine) -> dict[str, Any]:
+    change = step_s - base_s if abs(step_s - base_s) >= _LEAST_CHANGE * base_s else 0.0
+    tip = f"not measured yet; from the rates of {machine.name}, without the time to launch kernels"
+    return {**_value(f"≈ {human_seconds(step_s)}", "predicted", change, human_seconds, baseline_name), "tip": tip}
 
 
 def _interval(low_s: float, high_s: float) -> str:

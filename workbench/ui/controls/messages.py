@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from workbench.core.config import is_config, load
+from workbench.core.graph import ValueFlag
 from workbench.errors import ChoiceError, ConfigError, one_line
-from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
+from workbench.summary import count_name, human_bytes, human_change, human_seconds, human_shape, text_summary
 from workbench.ui.graph.node_names import short_label
 
 if TYPE_CHECKING:
@@ -49,6 +53,44 @@ def choices_file(program: Program) -> str:
     name = re.sub(r'[\x00-\x1f\x7f<>:"|?*\\]', "_", Path(program.spec["name"]).name).strip(". ")
     # A file name has at most 255 bytes.
     return f"{name.encode(errors='replace')[:200].decode(errors='ignore') or 'program'}.choices.py"
+
+
+_SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+_MOST_INPUTS = 1
+
+
+def size_words(program: Program) -> list[str]:
+    """Return the settings of a program in words, such as ``32 layers`` and ``batch 8``."""
+
+    def words(name: str, value: object) -> str:
+        shown = name.replace("_", " ")
+        if isinstance(value, int) and not isinstance(value, bool) and name.endswith("s"):
+            return f"{value} {shown.removesuffix('s') if value == 1 else shown}"
+        return f"{shown} {value}"
+
+    return [words(name, value) for name, value in program.settings.items()]
+
+
+def app_name(program: Program) -> str:
+    """Return the name of the app of a program, which tells the apps of one program with different sizes apart."""
+    return ", ".join([program.name, *size_words(program)])
+
+
+def header_words(bench: Workbench) -> str:
+    """Describe the sizes, data type, device, machine and executor of a bench, for the header."""
+    program, values = bench.program, bench.plan.graph.values
+    arguments = np.flatnonzero(values.flags & ValueFlag.ARGUMENT != 0).tolist()
+    of_dtype: Counter[str] = Counter()
+    inputs = []
+    for value in arguments:
+        if values.dtype[value] in _SHORT_DTYPES:
+            of_dtype[values.dtype[value]] += int(values.bytes[value])
+        if not values.flags[value] & ValueFlag.REQUIRES_GRAD and values.shape[value]:
+            inputs.append(human_shape(values.shape[value]))
+    sizes = [*size_words(program), *(f"input {shape}" for shape in dict.fromkeys(inputs[:_MOST_INPUTS]))]
+    sizes += [_SHORT_DTYPES[dtype] for dtype, _ in of_dtype.most_common(1)]
+    place = {"planned": f"planned for {bench.machine.name}", "cuda": f"GPU, {bench.machine.name}'s rates"}
+    return " · ".join([", ".join(sizes), place.get(program.device, program.device.upper()), bench.executor])
 
 
 def other_choices_in(path: str, program: Program, fingerprint: str) -> str:

@@ -280,44 +280,42 @@ class GraphView(Answering):
 
     def unveil(self, id: str) -> None:
         """Select a statement and scroll to it. If it is in a folded layer, or is a hidden view, show it first."""
-        shown = self.shown
-        ids = [] if shown is None else ids_of(shown.graph, shown.layout, shown.node_ids)
-        if shown is None or id not in ids:
+        if self.shown is None:
+            return
+        ids = ids_of(self.shown.graph, self.shown.layout, self.shown.node_ids)
+        if id not in ids:
             return
         row = ids.index(id)
-        if id not in shown.node_of:
-            self._open_around(row)
-            shown = self.shown
+        shown = self.shown if id in self.shown.node_of else self._open_around(self.shown, row)
         if id not in shown.node_of and (origin := int(shown.graph.statements.origin[row])) >= 0:
             # The statement is one of several that are shown as one row.
             self._unfolded.add(composite_key(shown.graph, origin))
             if (node := int(shown.layout.node_of[row])) >= 0 and shown.layout.nodes.waits[node] > 1:
                 self._unfolded.add(waits_key(shown.graph, int(shown.layout.nodes.statement[node])))
-            self._show_again()
-            shown = self.shown
+            shown = self._show_again(shown)
         if found := id if id in shown.node_of else shown.statement_ids[row]:
             self.reveal(found)
 
-    def _open_around(self, row: int) -> None:
+    def _open_around(self, shown: DrawnGraph, row: int) -> DrawnGraph:
         """Unfold the layer of a statement, and show views if the statement is a view."""
-        assert self.shown is not None
-        graph, layout = self.shown.graph, self.shown.layout
+        graph, layout = shown.graph, shown.layout
         origin = int(graph.statements.origin[row])
         layer = layer_of(graph.origins[origin].scope) if origin >= 0 else ""
         stem = layer.rpartition(".")[0] or layer
         if any(section.stem == stem and section.count > 1 for section in layout.sections):
             self._unfolded.add(layer)
-        elif (node := self.shown.node_of.get(self.shown.statement_ids[row], -1)) >= 0:
+        elif (node := shown.node_of.get(shown.statement_ids[row], -1)) >= 0:
             y = layout.nodes.y[node]
             self._unfolded |= {one.stem for one in layout.sections if one.count > 1 and one.y <= y < one.y + one.height}
         self._views = self._views or bool(views_of(graph)[row])
-        self._show_again()
+        return self._show_again(shown)
 
-    def _show_again(self) -> None:
-        if self.shown is not None:
-            self._kept.clear()
-            self.show(self.shown.graph, self.shown.sites)
-            self.folds += 1
+    def _show_again(self, shown: DrawnGraph) -> DrawnGraph:
+        self._kept.clear()
+        self.show(shown.graph, shown.sites)
+        self.folds += 1
+        assert self.shown is not None
+        return self.shown
 
     def _turn_fold(self, stem: str, *, folded: bool = False) -> None:
         """Unfold a group, or fold it again. `folded` says whether the clicked row stands for several layers."""
@@ -328,7 +326,8 @@ class GraphView(Answering):
             self._unfolded |= {stem} if folded else set()
         else:
             self._unfolded ^= {stem}
-        self._show_again()
+        if self.shown is not None:
+            self._show_again(self.shown)
 
     def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
         kind, shown = message.get("type"), self.shown

@@ -1,0 +1,64 @@
+"""The header says what is open: sizes, data type, device, the machine of the rates, and the executor."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import workbench as wb
+from tests.ui.apps import figure, legal
+from workbench.ui.app.app import App
+from workbench.ui.controls.messages import app_name, header_words
+
+
+def test_the_header_names_sizes_dtype_device_machine_and_executor():
+    planned = wb.open("mlp", device="planned", layers=3, executor="nvfuser")
+    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for H100 · nvfuser"
+    planned.machine = "A100"
+    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for A100 · nvfuser"
+    model = torch.nn.Linear(8, 4).bfloat16()
+    own = wb.open(model, torch.randn(3, 8, dtype=torch.bfloat16), device="cpu", executor="torch")
+    assert header_words(own) == "input 3×8, bf16 · CPU · torch"
+
+
+def test_the_header_follows_the_machine():
+    bench = wb.open("mlp", device="planned", executor="torch")
+    app = App(bench)
+    assert "planned for H100" in app.controls.content["place"]
+    bench.machine = "A100"
+    assert "planned for A100" in app.controls.content["place"]
+    app.close()
+
+
+def test_apps_of_one_program_have_names_that_tell_their_sizes():
+    names = [app_name(wb.open("mlp", device="planned", layers=layers, executor="torch").program) for layers in (1, 2)]
+    assert names == ["mlp, 1 layer", "mlp, 2 layers"]
+
+
+@pytest.mark.parametrize("program", ["mlp", "fsdp_llama"])
+def test_a_planned_program_shows_its_predicted_step(program):
+    bench = wb.open(program, device="planned", executor="torch")
+    app = App(bench)
+    step = figure(app, "step")
+    assert step["kind"] == "predicted"
+    assert step["text"].startswith("≈ ")
+    assert "delta" not in step
+    assert "not measured yet; from the rates of H100" in step["tip"]
+    bench.choose({legal(bench).id: "recompute"})
+    assert figure(app, "step").get("delta", "+").startswith("+")
+    app.close()
+
+
+def test_a_program_on_the_cpu_shows_no_predicted_step():
+    app = App(wb.open("mlp", device="cpu", executor="torch"))
+    assert figure(app, "step") == {"text": "–", "kind": "not measured yet"}
+    app.close()
+
+
+def test_the_predicted_step_is_that_of_worth():
+    bench = wb.open("llama", device="planned", layers=2, executor="torch")
+    app, worth = App(bench), bench.worth()
+    assert app._step_s(bench.plan) == worth._plan_s
+    choices = {site.id: "offload" for site in bench.sites("saved") if site.values and "offload" not in site.illegal}
+    assert app._step_s(bench.plan_with(choices)) > app._step_s(bench.plan)
+    app.close()
