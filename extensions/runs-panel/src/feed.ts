@@ -44,6 +44,9 @@ const RETRY_MS = 2000; // after a server that does not answer
 const MISSING_MS = 60_000; // after one that has no such list
 const SAMPLES = 2400; // of memory, kept for the little curve: two minutes
 
+/** The name of a run where other programs' runs stand beside it. */
+export const titleOf = ({ program, name }: Run): string => (program && program !== name ? `${program}, ${name}` : name);
+
 export const isLive = (run: Run): boolean => run.state === "starting" || run.state === "running";
 
 export class Feed {

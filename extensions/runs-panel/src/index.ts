@@ -6,7 +6,7 @@ import { ILauncher } from "@jupyterlab/launcher";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IStatusBar } from "@jupyterlab/statusbar";
 import "../style/runs.css";
-import { Feed, type Run } from "./feed";
+import { Feed, type Run, titleOf } from "./feed";
 import { icon } from "./icon";
 import { logTab } from "./log";
 import { createNotebook } from "./notebook";
@@ -90,8 +90,8 @@ const runs: JupyterFrontEndPlugin<void> = {
     const item = new RunsStatus(feed, () => shell.activateById(panel.id));
     status?.registerStatusItem("thunder-workbench-runs-panel:status", { item, align: "right", rank: 200 });
     feed.ended.connect((_, run) => {
-      if (run.state === "done") Notification.success(`${run.name} is done`, { autoClose: 5000 });
-      else if (run.state === "failed") Notification.error(`${run.name} failed: ${run.error}`, { autoClose: 8000 });
+      if (run.state === "done") Notification.success(`${titleOf(run)} is done`, { autoClose: 5000 });
+      else if (run.state === "failed") Notification.error(`${titleOf(run)} failed: ${run.error}`, { autoClose: 8000 });
     });
     void app.restored.then(() => feed.start());
   },

@@ -3,7 +3,7 @@
 import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
-import { type Feed, type Run, isLive } from "./feed";
+import { type Feed, type Run, isLive, titleOf } from "./feed";
 import { icon } from "./icon";
 import { h, humanBytes, humanSeconds } from "./words";
 
@@ -178,6 +178,6 @@ export class RunsStatus extends Widget {
   private draw(): void {
     const live = [...this.feed.runs.values()].filter(isLive), [first] = live;
     const ended = this.feed.runs.size, none = ended ? `${ended === 1 ? "1 run" : `${ended} runs`}, none running` : "No runs";
-    this.node.textContent = !first ? none : live.length > 1 ? `${live.length} runs` : `${first.name}: ${first.doing}`;
+    this.node.textContent = !first ? none : live.length > 1 ? `${live.length} runs` : `${titleOf(first)}: ${first.doing}`;
   }
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from workbench.analysis.cost.machines import H100, Machine
 from workbench.analysis.memory.multi_graph_memory import PartMemory, StepMemory, join_step_memory, memory_inside
 from workbench.bench.session.plan_diff import PlanDiff
+from workbench.bench.session.run_names import name_of_choices
 from workbench.bench.session.site_table import Sites
 from workbench.bench.session.workbench import Workbench
 from workbench.core.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
@@ -230,6 +231,10 @@ class PartsBench(Workbench):
     def choices(self) -> dict[str, str]:
         """The current choices in all parts."""
         return {f"{part.name}:{id}": option for part in self.benches for id, option in part.choices.items()}
+
+    def name_of(self, choices: Mapping[str, str]) -> str:
+        """Return a name for a run under choices; see `Workbench.name_of`."""
+        return name_of_choices(choices)
 
     @property
     def ranks(self) -> int:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.bench.session.run_names import unused_name
 from workbench.bench.session.run_variants import variants_of
+from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.analysis.memory.multi_graph_memory import StepMemory
@@ -39,7 +41,7 @@ def prepare(
         Path(folder) if folder else run_store.new_folder(name or bench.program.name),
         bench.program,
         config_text=config.text(bench.notes()),
-        name=name,
+        name=name or unused_name(bench.name_of(bench.choices), _names(bench)),
         predicted_peak_bytes=peak_bytes if plan is None else plan.peak_bytes,
         peak_bound_bytes=bound_bytes,
         predicted_alive=() if plan is None else plan.alive_at_peak(),
@@ -50,3 +52,18 @@ def prepare(
         capture=bench.capture,
         draws_differ=() if plan is None else tuple(str(each) for each in plan.corrections if each.changes_draws),
     )
+
+
+def _names(bench: Workbench) -> set[str]:
+    """Return the names of the program's runs on disk."""
+    from workbench.runs.process import request, run_store
+
+    found = set()
+    for folder in run_store.folders():
+        try:
+            asked = request.read_request(folder)
+        except (OSError, WorkbenchError):
+            continue
+        if asked.program.get("name") == bench.program.name:
+            found.add(asked.name)
+    return found

@@ -15,6 +15,7 @@ from workbench.bench.session.history import History
 from workbench.bench.session.machine_choice import of_device, resolve_machine
 from workbench.bench.session.plan_diff import Effects, PlanDiff, diff, effect_of
 from workbench.bench.session.planner import ChoiceRequest, Planner
+from workbench.bench.session.run_names import name_of_choices, name_of_fit
 from workbench.bench.session.site_table import Sites
 from workbench.core.config import Config, installed_versions
 from workbench.core.lever import Effect, Site, all_levers, check_choices, check_texts, unknown_site_error, widen_site
@@ -73,6 +74,7 @@ class Workbench:
         self._planner = Planner(self._captured)
         fitting, self.unmatched = self._planner.split_by_fit(choices or {})
         self._history = History(fitting)
+        self._searches: dict[frozenset[tuple[str, str]], str] = {}
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -533,7 +535,7 @@ class Workbench:
         found = fit_with_cuts.fit(
             self, self._captured, of_device(self, machine), given, step_s, using, compilations, reserved=reserved
         )
-        self.choose_found(found.choices)
+        self.choose_found(found.choices, name_of_fit(given, found.limit_bytes))
         return found
 
     def curve(
@@ -568,13 +570,22 @@ class Workbench:
         using = default_using(self.program.device) if using is None else using
         return Curve(self, self._captured, of_device(self, machine), points, using=using, by_lever=each)
 
-    def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
-        """Replace an earlier search's choices by `choices` from a fit or a curve. Choices made by hand stay."""
+    def choose_found(self, choices: Mapping[str, str], search: str = "") -> PlanDiff | None:
+        """Replace an earlier search's choices by `choices` from a fit or a curve. Choices made by hand stay.
+
+        Runs under the resulting choices are named after `search`, such as ``fit 70 %``.
+        """
         pinned, known = self.pinned, self.plan.site_of
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
             return None
-        return self._choose_together({**gone, **choices}, found=True)
+        made = self._choose_together({**gone, **choices}, found=True)
+        self._searches[frozenset(self.choices.items())] = search
+        return made
+
+    def name_of(self, choices: Mapping[str, str]) -> str:
+        """Return a name for a run under choices, such as ``fit 70 %: 34 recomputed``; ``stock`` without choices."""
+        return name_of_choices(choices, self._searches.get(frozenset(choices.items()), ""))
 
     def undo(self) -> None:
         """Revert the last change of choices, if there is one."""
@@ -640,7 +651,7 @@ class Workbench:
         wait : bool
             Whether to wait until the run has ended; by default, return at once.
         name : str
-            Name shown for the run.
+            Name shown for the run; by default what was chosen, such as ``fit 70 %: 34 recomputed``.
         folder : path, optional
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional

@@ -220,6 +220,7 @@ def run_row(run: Run) -> dict[str, Any]:
     off = human_share(measured / predicted - 1) if predicted and measured else ""
     return {
         "folder": str(run.run_dir),
+        "id": run.run_dir.name,
         "name": run.name or run.run_dir.name,
         "created_s": run.request.created_s,
         "created": time.strftime("%d %b %H:%M:%S", time.localtime(run.request.created_s)),

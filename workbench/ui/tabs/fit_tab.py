@@ -15,6 +15,7 @@ from bokeh.models import AdaptiveTicker, CustomJSTickFormatter, HoverTool, TapTo
 from workbench.analysis.memory.peak_by_statement import OFFLOAD
 from workbench.bench.fit.fit_result import gap_text
 from workbench.bench.session.fit_request import CUTS, USING, WAITS, default_using
+from workbench.bench.session.run_names import name_of_fit
 from workbench.errors import WorkbenchError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.widgets.panel import Panel, esm
@@ -139,7 +140,9 @@ class FitTab:
     def _receive(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
         if kind == "fit":
-            self._in_background("fitting", lambda: self._choose(lambda curve: curve.fit(message["peak"])))
+            self._in_background(
+                "fitting", lambda: self._choose(lambda curve: curve.fit(message["peak"]), message["peak"])
+            )
         elif kind in ("find", "each"):
             self._begin(by_lever=kind == "each")
         elif kind == "stop":
@@ -155,8 +158,8 @@ class FitTab:
             choices = points[index].choices
             self._in_background("fitting", lambda: self._choose(lambda curve: curve.explain(choices)))
 
-    def _choose(self, find: Callable[[Curve], Fit]) -> None:
-        """Find a fit with the shown curve, and make its choices."""
+    def _choose(self, find: Callable[[Curve], Fit], asked: str | int = 0) -> None:
+        """Find a fit with the shown curve, and make its choices. `asked` is the peak as the user stated it."""
         if self._shown_curve is None:
             self._begin()
         curve = self._shown_curve
@@ -164,7 +167,7 @@ class FitTab:
             self._say(self._error)
             return
         self._fit = fit = find(curve)
-        self._bench.choose_found(fit.choices)
+        self._bench.choose_found(fit.choices, name_of_fit(asked, fit.limit_bytes))
         self._say(fit.lines[0])
         self._show()
 

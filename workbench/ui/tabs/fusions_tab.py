@@ -129,7 +129,7 @@ class Fusions(Panel):
             self._in_background("choosing cuts", lambda: self._choose(choices))
 
     def _choose(self, choices: Mapping[str, str]) -> None:
-        self._bench.choose_found(choices)
+        self._bench.choose_found(choices, "cuts")
 
 
 def cuts_content(

@@ -1,12 +1,13 @@
 // The runs of this program that are kept: pin one to compare with, rename, note on, delete.
 
-import { follow, h, panel, scrolled } from "../dom.js";
+import { follow, h, inParts, panel, scrolled } from "../dom.js";
 import { sideBySide } from "./compare_panel.js";
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "experiments");
   let asking = "";
+  const opened = new Set(); // folders of runs whose details are shown
   const beside = sideBySide(model);
 
   function draw() {
@@ -14,7 +15,7 @@ function render({ model, el }) {
     const ask = (message) => { asking = ""; model.send(message); };
     const right = (text) => h("th", { class: "wb-right" }, text);
     const name = (row) => h("input", {
-      type: "text", value: row.name, "aria-label": `Name of ${row.name}`, spellcheck: "false",
+      type: "text", value: row.name, title: row.name, "aria-label": `Name of ${row.name}`, spellcheck: "false",
       onchange: (event) => ask({ type: "rename", folder: row.folder, name: event.target.value.trim() }),
     });
     const note = (row) => h("input", {
@@ -23,6 +24,11 @@ function render({ model, el }) {
     });
     const choices = (row) => (row.unread ? h("span", { class: "wb-muted" }, "cannot be read")
       : row.choices.length === 0 ? h("span", { class: "wb-muted" }, "none") : h("code", { title: row.choices.join("\n") }, row.choices.length === 1 ? row.choices[0] : `${row.choices[0]} and ${row.choices.length - 1} more`));
+    const details = (row) => {
+      const box = h("details", { class: "wb-run-details", open: opened.has(row.folder), ontoggle: () => { if (box.open) opened.add(row.folder); else opened.delete(row.folder); } },
+        h("summary", {}, "details"), h("div", {}, "run ", h("code", {}, inParts(row.id ?? ""))), (row.choices ?? []).map((choice) => h("div", {}, h("code", {}, inParts(choice)))));
+      return box;
+    };
     const remove = (row) => (asking === row.folder
       ? h("button", { class: "wb-danger", onclick: () => ask({ type: "delete", folder: row.folder }) }, "Really delete")
       : h("button", { disabled: row.pinned, title: row.pinned ? "Take the pin off to delete it" : "Delete the run's folder", onclick: () => { asking = row.folder; draw(); } }, "Delete"));
@@ -32,7 +38,7 @@ function render({ model, el }) {
         h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
         h("tbody", {}, rows.map((row) => h("tr", { class: row.pinned ? "wb-chosen" : null, "data-run": row.folder },
           h("td", {}, h("input", { type: "checkbox", checked: row.pinned, "aria-label": `Pin ${row.name}`, onchange: (event) => ask({ type: "pin", folder: row.folder, pinned: event.target.checked }) })),
-          h("td", {}, beside.tick(row.folder, row.name)), h("td", { class: "wb-wide" }, name(row), note(row)), h("td", { class: "wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
+          h("td", {}, beside.tick(row.folder, row.name)), h("td", { class: "wb-wide" }, name(row), note(row), details(row)), h("td", { class: "wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
           h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
           h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("div", { class: "wb-muted wb-nowrap" }, text))),
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: [row.error, ...(row.warnings ?? [])].filter(Boolean).join("\n") || null }, row.state, (row.warnings ?? []).length > 0 && h("div", { class: "wb-muted wb-nowrap" }, "with warnings")),
