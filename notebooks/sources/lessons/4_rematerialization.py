@@ -230,7 +230,7 @@ e3.check(...)  # e3.check(mine)
 #
 # Every fusion then repeats everything before it. No two are equal, and compilation takes longer and longer. With weight
 # 0 this happens to a chain of residual additions (`wb.open("residual_chain", layers=8, executor="torchcompile")`, then
-# `remat.weight`, and look at the tab *Fusions*).
+# `remat.weight`, and look at the tab *Program → Fusions*).
 #
 # The size of the tensors, and the cost of recomputing a value: a sine costs more than an addition.
 # </details>

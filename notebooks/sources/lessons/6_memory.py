@@ -170,5 +170,5 @@ e2.check(...)
 # kept values.
 #
 # The selective one: it repeats nothing that takes time. If that is not enough, checkpoints can go lower. Open the app
-# on the bench (`bench` in a cell of its own), double-click arcs, and watch the curve in the tab *Memory*.
+# on the bench (`bench` in a cell of its own), double-click arcs, and watch the curve in the place *Memory*.
 # </details>
