@@ -218,6 +218,23 @@ def test_each_value_of_a_run_is_visible_under_its_column_name(mount, width: int)
     assert table.get_by_role("columnheader").count() > 8, "a screen reader does not find the columns"
 
 
+def test_a_run_is_renamed_in_place_and_its_details_have_its_id_and_choices(mount):
+    row = {**run_row("1 recomputed"), "id": "20261126-104312-llama", "named": ""}
+    other = {**run_row("my best"), "folder": "b", "id": "20261126-104313-llama", "named": "1 recomputed"}
+    page = mount("experiments", {"rows": [row, other], "plans": []}, CELL)
+    assert page.locator(".wb-run-details summary").all_inner_texts() == ["details", "1 recomputed"]
+    run = page.locator("[data-run]").first
+    assert not run.get_by_text("20261126-104312-llama").is_visible()
+    run.locator("summary").click()
+    assert "20261126-104312-llama" in run.locator(".wb-run-details").inner_text()
+    assert row["choices"][0] in run.locator(".wb-run-details").inner_text()
+    field = run.get_by_role("textbox", name="Name of 1 recomputed")
+    assert field.evaluate("el => el.scrollWidth <= el.clientWidth")
+    field.fill("the least peak")
+    field.press("Tab")
+    assert page.evaluate("messages") == [{"type": "rename", "folder": "1 recomputed", "name": "the least peak"}]
+
+
 def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
     signature = "def computation(" + ", ".join(f"t_layers_{i}_attention_qkv_weight" for i in range(300)) + "):"
     told = {"text": signature, "source": "", "id": ""}

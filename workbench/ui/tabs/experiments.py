@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.bench.session.run_names import name_of_choices
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs.log import event_log, untrusted_files
 from workbench.runs.process import follow_run, request, run_store
@@ -217,11 +218,13 @@ def run_row(run: Run) -> dict[str, Any]:
     choices = run_store.choices_of(run)
     memory, accuracy = run.memory, run.accuracy
     predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]
+    chosen = "" if choices is None else name_of_choices(choices)
     off = human_share(measured / predicted - 1) if predicted and measured else ""
     return {
         "folder": str(run.run_dir),
         "id": run.run_dir.name,
         "name": run.name or run.run_dir.name,
+        "named": chosen if chosen not in run.name else "",
         "created_s": run.request.created_s,
         "created": time.strftime("%d %b %H:%M:%S", time.localtime(run.request.created_s)),
         "choices": [] if choices is None else [f"{id}: {option}" for id, option in sorted(choices.items())],

@@ -22,11 +22,10 @@ function render({ model, el }) {
       type: "text", class: "wb-note", value: row.note, placeholder: "note", title: row.note || null, maxlength: "2000", "aria-label": `Note on ${row.name}`,
       onchange: (event) => ask({ type: "note", folder: row.folder, note: event.target.value }),
     });
-    const choices = (row) => (row.unread ? h("span", { class: "wb-muted" }, "cannot be read")
-      : row.choices.length === 0 ? h("span", { class: "wb-muted" }, "none") : h("code", { title: row.choices.join("\n") }, row.choices.length === 1 ? row.choices[0] : `${row.choices[0]} and ${row.choices.length - 1} more`));
     const details = (row) => {
       const box = h("details", { class: "wb-run-details", open: opened.has(row.folder), ontoggle: () => { if (box.open) opened.add(row.folder); else opened.delete(row.folder); } },
-        h("summary", {}, "details"), h("div", {}, "run ", h("code", {}, inParts(row.id ?? ""))), (row.choices ?? []).map((choice) => h("div", {}, h("code", {}, inParts(choice)))));
+        h("summary", {}, row.named ? row.named : "details"), h("div", {}, "run ", h("code", {}, inParts(row.id ?? ""))),
+        row.unread && h("div", {}, "The choices cannot be read."), (row.choices ?? []).map((choice) => h("div", {}, h("code", {}, inParts(choice)))));
       return box;
     };
     const remove = (row) => (asking === row.folder
@@ -35,10 +34,10 @@ function render({ model, el }) {
     el.replaceChildren(
       h("p", { class: "wb-muted" }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that is brought back is listed here.` : "Compile & run makes the first."}`),
       scrolled("Runs", h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
+        h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
         h("tbody", {}, rows.map((row) => h("tr", { class: row.pinned ? "wb-chosen" : null, "data-run": row.folder },
           h("td", {}, h("input", { type: "checkbox", checked: row.pinned, "aria-label": `Pin ${row.name}`, onchange: (event) => ask({ type: "pin", folder: row.folder, pinned: event.target.checked }) })),
-          h("td", {}, beside.tick(row.folder, row.name)), h("td", { class: "wb-wide" }, name(row), note(row), details(row)), h("td", { class: "wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
+          h("td", {}, beside.tick(row.folder, row.name)), h("td", { class: "wb-wide" }, name(row), note(row), details(row)), h("td", { class: "wb-muted" }, row.created),
           h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
           h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("div", { class: "wb-muted wb-nowrap" }, text))),
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: [row.error, ...(row.warnings ?? [])].filter(Boolean).join("\n") || null }, row.state, (row.warnings ?? []).length > 0 && h("div", { class: "wb-muted wb-nowrap" }, "with warnings")),
