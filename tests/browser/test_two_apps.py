@@ -77,3 +77,18 @@ def figures(lab: Lab, app: int) -> str:
     """Return the text of the strip of the app with index `app`."""
     found: Any = lab.page.locator(APPS).nth(app).locator(".wb-strip").inner_text()
     return str(found)
+
+
+def test_tabs_of_equal_programs_have_different_names(lab: Lab) -> None:
+    cells = [
+        f"import workbench as wb\nwb.open('mlp', device='planned', executor='torch', layers={layers}).show(tab=True)"
+        for layers in (1, 2, 2)
+    ]
+    lab.write_notebook("names.ipynb", cells)
+    lab.open_notebook("names.ipynb")
+    lab.run_all()
+    labels = (
+        "() => [...jupyterapp.shell.widgets('main')].map(({ title }) => title.label).filter((one) => /^mlp/.test(one))"
+    )
+    lab.wait_until(lambda: len(lab.page.evaluate(labels)) == 3, timeout_s=120)
+    assert sorted(lab.page.evaluate(labels)) == ["mlp, 1 layer", "mlp, 2 layers", "mlp, 2 layers (2)"]
