@@ -11,19 +11,20 @@ from workbench.ui.app.app import App
 from workbench.ui.controls.messages import app_name, header_words
 
 
-def test_the_header_names_sizes_dtype_device_machine_and_executor():
+def test_the_header_names_sizes_dtype_device_and_machine():
     planned = wb.open("mlp", device="planned", layers=3, executor="nvfuser")
-    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for H100 · nvfuser"
+    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for H100"
     planned.machine = "A100"
-    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for A100 · nvfuser"
+    assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for A100"
     model = torch.nn.Linear(8, 4).bfloat16()
     own = wb.open(model, torch.randn(3, 8, dtype=torch.bfloat16), device="cpu", executor="torch")
-    assert header_words(own) == "input 3×8, bf16 · CPU · torch"
+    assert header_words(own) == "input 3×8, bf16 · CPU"
 
 
 def test_the_header_follows_the_machine():
     bench = wb.open("mlp", device="planned", executor="torch")
     app = App(bench)
+    assert app.controls.content["executor"] == "torch"
     assert "planned for H100" in app.controls.content["place"]
     bench.machine = "A100"
     assert "planned for A100" in app.controls.content["place"]

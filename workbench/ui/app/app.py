@@ -173,6 +173,7 @@ class App:
         self.controls.content = {
             "program": bench.program.name,
             "place": header_words(bench),
+            "executor": bench.executor,
             "cannot_run": NOT_ATTACHED if self._cannot_run else "",
             "ranks": bench.ranks,
         }

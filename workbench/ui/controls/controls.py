@@ -31,8 +31,8 @@ _ENDS = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled"}
 class Controls(Panel):
     """The buttons, and the state of the app that they and the status line show.
 
-    The keys of `content` are ``program place cannot_run can_undo can_redo in_turns message run ranks machine machines
-    busy``.
+    The keys of `content` are ``program place executor cannot_run can_undo can_redo in_turns message run ranks machine
+    machines busy``.
 
     Attributes
     ----------

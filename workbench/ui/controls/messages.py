@@ -77,7 +77,7 @@ def app_name(program: Program) -> str:
 
 
 def header_words(bench: Workbench) -> str:
-    """Describe the sizes, data type, device, machine and executor of a bench, for the header."""
+    """Describe the sizes, data type, device and machine of a bench, for the header."""
     program, values = bench.program, bench.plan.graph.values
     arguments = np.flatnonzero(values.flags & ValueFlag.ARGUMENT != 0).tolist()
     of_dtype: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def header_words(bench: Workbench) -> str:
     sizes = [*size_words(program), *(f"input {shape}" for shape in dict.fromkeys(inputs[:_MOST_INPUTS]))]
     sizes += [_SHORT_DTYPES[dtype] for dtype, _ in of_dtype.most_common(1)]
     place = {"planned": f"planned for {bench.machine.name}", "cuda": f"GPU, {bench.machine.name}'s rates"}
-    return " · ".join([", ".join(sizes), place.get(program.device, program.device.upper()), bench.executor])
+    return " · ".join([", ".join(sizes), place.get(program.device, program.device.upper())])
 
 
 def other_choices_in(path: str, program: Program, fingerprint: str) -> str:

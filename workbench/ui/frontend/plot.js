@@ -3,6 +3,7 @@
 import { h, humanBytes, panel } from "./dom.js";
 
 const LEAST = 120; // of a plot's height, in pixels
+const ROOM = 260; // least height of a plot in which the peak is named above the curve, in pixels
 const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
 
 /** BokehJS of the version that made the plot; loaded beside any other that the page may have. */
@@ -59,6 +60,9 @@ function render({ model, el }) {
     if (!plot || !el.clientWidth) return;
     const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
     if (plot.height !== height) plot.height = height;
+    // Above the curve of a low plot there is no room for a text, and below it another one stands.
+    const low = height < ROOM;
+    shown?.get_model_by_name("peak label")?.setv({ text_baseline: low ? "middle" : "bottom", y_offset: low ? 0 : -8 });
   }
   let usual = 0;
 

@@ -65,8 +65,8 @@ function render({ model, el }) {
 
   const draw = () => {
     const shown = model.get("content");
-    name.title = [shown.program, shown.place].filter(Boolean).join(", ");
-    name.replaceChildren(h("strong", {}, shown.program ?? ""), h("span", { class: "wb-muted" }, shown.place ?? ""));
+    name.title = [shown.program, shown.place, shown.executor].filter(Boolean).join(", ");
+    name.replaceChildren(h("div", { class: "wb-name" }, h("strong", {}, shown.program ?? ""), h("span", { class: "wb-muted" }, shown.executor ?? "")), h("span", { class: "wb-muted" }, shown.place ?? ""));
     run.disabled = Boolean(shown.cannot_run) || Boolean(shown.run?.busy);
     run.title = shown.cannot_run || "Compile and run in a process of its own, under the choices made";
     turns.checked = Boolean(shown.in_turns);
