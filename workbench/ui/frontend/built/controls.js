@@ -17,6 +17,7 @@ function follow(model, names, draw) {
     };
 }
 const ASK_TAB = "thunder-workbench:open-tab";
+const PLACE = "thunder-workbench:place";
 const TAB_NEWS = "thunder-workbench:tab";
 function render({ model, el }) {
     panel(el, "controls");
@@ -142,6 +143,15 @@ function render({ model, el }) {
         tab.firstChild.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
     };
     el.addEventListener(TAB_NEWS, onTab);
+    el.addEventListener(PLACE, (event)=>{
+        model.send({
+            type: "place",
+            name: event.detail.name
+        });
+        el.closest(".wb-app")?.querySelector(".wb-places")?.scrollIntoView({
+            block: "nearest"
+        });
+    });
     async function askedFor() {
         if (!model.get("tab_asked")) return;
         model.set("tab_asked", false);
@@ -153,9 +163,14 @@ function render({ model, el }) {
         const shown = model.get("content");
         name.title = [
             shown.program,
-            shown.place
+            shown.place,
+            shown.executor
         ].filter(Boolean).join(", ");
-        name.replaceChildren(h("strong", {}, shown.program ?? ""), h("span", {
+        name.replaceChildren(h("div", {
+            class: "wb-name"
+        }, h("strong", {}, shown.program ?? ""), h("span", {
+            class: "wb-muted"
+        }, shown.executor ?? "")), h("span", {
             class: "wb-muted"
         }, shown.place ?? ""));
         run.disabled = Boolean(shown.cannot_run) || Boolean(shown.run?.busy);

@@ -53,6 +53,14 @@ function follow(model, names, draw) {
         for (const name of names)model.off(`change:${name}`, draw);
     };
 }
+function inParts(path) {
+    return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at)=>at ? [
+            h("wbr"),
+            part
+        ] : [
+            part
+        ]);
+}
 function sideBySide(model) {
     const plans = new Set(), runs = new Set();
     let path = "side-by-side.html", only = false, shown = null;
@@ -235,6 +243,7 @@ function sideBySide(model) {
 function render({ model, el }) {
     panel(el, "experiments");
     let asking = "";
+    const opened = new Set();
     const beside = sideBySide(model);
     function draw() {
         const { rows = [], unreadable = [], loading, compared, cannot_run: never } = model.get("content");
@@ -248,6 +257,7 @@ function render({ model, el }) {
         const name = (row)=>h("input", {
                 type: "text",
                 value: row.name,
+                title: row.name,
                 "aria-label": `Name of ${row.name}`,
                 spellcheck: "false",
                 onchange: (event)=>ask({
@@ -270,13 +280,17 @@ function render({ model, el }) {
                         note: event.target.value
                     })
             });
-        const choices = (row)=>row.unread ? h("span", {
-                class: "wb-muted"
-            }, "cannot be read") : 0 === row.choices.length ? h("span", {
-                class: "wb-muted"
-            }, "none") : h("code", {
-                title: row.choices.join("\n")
-            }, 1 === row.choices.length ? row.choices[0] : `${row.choices[0]} and ${row.choices.length - 1} more`);
+        const details = (row)=>{
+            const box = h("details", {
+                class: "wb-run-details",
+                open: opened.has(row.folder),
+                ontoggle: ()=>{
+                    if (box.open) opened.add(row.folder);
+                    else opened.delete(row.folder);
+                }
+            }, h("summary", {}, row.named ? row.named : "details"), h("div", {}, "run ", h("code", {}, inParts(row.id ?? ""))), row.unread && h("div", {}, "The choices cannot be read."), (row.choices ?? []).map((choice)=>h("div", {}, h("code", {}, inParts(choice)))));
+            return box;
+        };
         const remove = (row)=>asking === row.folder ? h("button", {
                 class: "wb-danger",
                 onclick: ()=>ask({
@@ -293,7 +307,7 @@ function render({ model, el }) {
             }, "Delete");
         el.replaceChildren(h("p", {
             class: "wb-muted"
-        }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that is brought back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
+        }, loading ? "Reading the runs…" : rows.length ? "Pin a run to compare with it. The peak is predicted; the rest is measured." : `No run of this program is kept yet. ${never ? `${never} A run's folder that is brought back is listed here.` : "Compile & run makes the first."}`), scrolled("Runs", h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))), h("tbody", {}, rows.map((row)=>h("tr", {
                 class: row.pinned ? "wb-chosen" : null,
                 "data-run": row.folder
             }, h("td", {}, h("input", {
@@ -307,11 +321,9 @@ function render({ model, el }) {
                     })
             })), h("td", {}, beside.tick(row.folder, row.name)), h("td", {
                 class: "wb-wide"
-            }, name(row), note(row)), h("td", {
+            }, name(row), note(row), details(row)), h("td", {
                 class: "wb-muted"
             }, row.created), h("td", {
-                class: "wb-cut"
-            }, choices(row)), h("td", {
                 class: "wb-right"
             }, row.predicted), h("td", {
                 class: "wb-right"

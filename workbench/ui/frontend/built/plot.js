@@ -26,6 +26,7 @@ function humanBytes(bytes) {
     return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
 }
 const LEAST = 120;
+const ROOM = 260;
 const SETTLED = 60;
 async function library(model, version) {
     const pages = window;
@@ -77,6 +78,11 @@ function render({ model, el }) {
         if (!plot || !el.clientWidth) return;
         const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
         if (plot.height !== height) plot.height = height;
+        const low = height < ROOM;
+        shown?.get_model_by_name("peak label")?.setv({
+            text_baseline: low ? "middle" : "bottom",
+            y_offset: low ? 0 : -8
+        });
     }
     let usual = 0;
     function fill() {

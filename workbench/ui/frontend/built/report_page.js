@@ -1342,6 +1342,83 @@ function openMenu(el, items, at, on) {
     });
     return close;
 }
+const NAME = 0, PLACE = 1, BEGINS = 2, PART = 3, TEXT = 4;
+function rankOf({ names, scope, symbol, text }, query) {
+    if (names.includes(query)) return NAME;
+    if (symbol === query || `.${scope}.`.includes(`.${query}.`)) return PLACE;
+    if (names.some((name)=>name.startsWith(query))) return BEGINS;
+    if (names.some((name)=>name.includes(query))) return PART;
+    return text.includes(query) ? TEXT : -1;
+}
+function search(entries, asked) {
+    const query = asked.trim().toLowerCase();
+    if (!query) return [];
+    const found = entries.map((entry)=>({
+            entry,
+            rank: rankOf(entry, query)
+        })).filter(({ rank })=>rank >= 0);
+    return found.sort((a, b)=>a.rank - b.rank || a.entry.order - b.entry.order).map(({ entry })=>entry);
+}
+function entriesOf(scene, index = null) {
+    const { node, strings } = scene, entries = new Map();
+    const order = Array.from(node.id.keys()).sort((a, b)=>node.y[a] - node.y[b] || node.side[a] - node.side[b]);
+    const after = index ? index.rows.id.length : 0;
+    for (const [place, i] of order.entries()){
+        const id = strings[node.id[i]], [name, full, detail, about] = [
+            node.name,
+            node.full,
+            node.detail,
+            node.about
+        ].map((column)=>strings[column[i]]);
+        const head = about.split("\n")[0], scope = head.includes("  ") ? head.split("  ")[0] : "";
+        entries.set(id, {
+            id,
+            names: [
+                name.replace(/^[▸▾] /u, ""),
+                full,
+                id.slice(2),
+                ...detail.split(/[\s,;]+/u)
+            ].map((text)=>text.toLowerCase()).filter(Boolean),
+            scope: scope.toLowerCase(),
+            symbol: "",
+            text: `${name} ${full} ${detail} ${about}`.toLowerCase(),
+            order: after + place
+        });
+    }
+    if (!index) return Array.from(entries.values());
+    const { rows } = index;
+    for(let i = 0; i < rows.id.length; i++){
+        const id = rows.id[i], [scope, place, symbol] = index.origins[rows.origin[i]] ?? [
+            "",
+            "",
+            ""
+        ];
+        const names = [
+            index.strings[rows.name[i]],
+            index.strings[rows.full[i]],
+            ...rows.values[i].split(" ")
+        ].map((text)=>text.toLowerCase()).filter(Boolean);
+        const there = entries.get(id), more = `${names.join(" ")} ${scope} ${place} ${symbol}`.toLowerCase();
+        if (there) Object.assign(there, {
+            names: [
+                ...there.names,
+                ...names
+            ],
+            symbol: symbol.toLowerCase(),
+            text: `${there.text} ${more}`,
+            order: i
+        });
+        else entries.set(id, {
+            id,
+            names,
+            scope: scope.toLowerCase(),
+            symbol: symbol.toLowerCase(),
+            text: more,
+            order: i
+        });
+    }
+    return Array.from(entries.values());
+}
 class Places {
     scene = null;
     zoom = 1;
@@ -1810,6 +1887,11 @@ class View {
         this.wanted = "";
         this.clicked = [];
         this.closeMenu = ()=>{};
+        this.hits = [];
+        this.current = "";
+        this.walked = false;
+        this.index = null;
+        this.indexAsked = false;
         this.build();
         this.paintTheme();
         this.receive(model.get("data"));
@@ -1846,8 +1928,12 @@ class View {
         <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
         <button data-do="views" hidden title="Statements that own no memory: reshapes, transposes, slices, shallow_copy"></button>
         <span class="wb-grow"></span>
-        <input type="search" placeholder="Search  /" aria-label="Search statements" spellcheck="false">
-        <span class="wb-found" aria-live="polite"></span>
+        <span class="wb-find">
+          <input type="search" placeholder="Search  /" aria-label="Search statements" title="A name, a value, a module such as layers.17, a source line" spellcheck="false">
+          <span class="wb-found" aria-live="polite"></span>
+          <button data-do="previous" title="Previous (Shift + Enter)" aria-label="Previous match">↑</button>
+          <button data-do="next" title="Next (Enter)" aria-label="Next match">↓</button>
+        </span>
         <button data-do="out" title="Zoom out (ctrl + wheel)">−</button>
         <button data-do="in" title="Zoom in (ctrl + wheel)">+</button>
         <button data-do="one" title="Actual size (1)">1:1</button>
@@ -1886,6 +1972,10 @@ class View {
             this.redraw();
         });
         on(this.search, "input", ()=>this.onSearch());
+        on(this.search, "focus", ()=>{
+            this.setHover(null);
+            this.askIndex();
+        });
         on(this.search, "keydown", (e)=>this.onSearchKey(e));
         on(el.querySelector(".wb-foot"), "click", (e)=>this.onTool(e.target.dataset?.do));
         this.overview = new Overview(this.state, {
@@ -1928,6 +2018,7 @@ class View {
             }
         };
         this.onReveal = (message)=>{
+            if (message?.type === "index") this.takeIndex(message);
             if (message?.type !== "reveal") return;
             if (this.coming) this.wanted = message.id;
             else this.reveal(message.id, true);
@@ -1947,6 +2038,13 @@ class View {
         else if (held) places.top += places.locate(held.id).y - held.y;
         this.wireKey.hidden = !next || 0 === next.bar.side.length;
         this.nameViews();
+        this.index = null;
+        this.indexAsked = false;
+        places.matches = null;
+        if (next && this.search.value.trim()) {
+            this.askIndex();
+            this.find();
+        }
         this.pen.texts.clear();
         this.setHover(null);
         places.clamp();
@@ -2271,7 +2369,9 @@ class View {
             if (!this.state.readOnly) this.model.send({
                 type: "relax"
             });
-        } else if ("legend" === what) toggleLegend(this.el, this.pen.ink, places.scene?.bar.side.length > 0);
+        } else if ("next" === what) this.walk(1);
+        else if ("previous" === what) this.walk(-1);
+        else if ("legend" === what) toggleLegend(this.el, this.pen.ink, places.scene?.bar.side.length > 0);
         else if ("views" === what) this.model.send({
             type: "views",
             shown: places.scene.views.hidden > 0
@@ -2351,7 +2451,8 @@ class View {
         const section = this.places.scene.sections[index];
         if (section.identical > 1) this.model.send({
             type: "fold",
-            stem: section.stem
+            stem: section.stem,
+            folded: section.count > 1
         });
     }
     foldHere() {
@@ -2380,37 +2481,75 @@ class View {
             stem: `waits:${strings[node.id[index]].slice(2)}`
         });
     }
-    onSearch() {
-        const { places } = this;
-        const { node, strings } = places.scene, query = this.search.value.trim().toLowerCase();
-        places.matches = null;
-        if (query) {
-            const list = [];
-            for(let i = 0; i < node.id.length; i++){
-                const text = `${strings[node.name[i]]} ${strings[node.full[i]]} ${strings[node.detail[i]]} ${strings[node.about[i]]}`;
-                if (text.toLowerCase().includes(query)) list.push(i);
-            }
-            list.sort((a, b)=>node.y[a] - node.y[b] || node.side[a] - node.side[b]);
-            places.matches = new Set(list);
-            this.matchList = list;
-            this.matchAt = 0;
-            if (list.length) this.reveal(strings[node.id[list[0]]], true);
-        }
-        this.found.textContent = query ? `${places.matches.size}` : "";
+    askIndex() {
+        if (this.index || this.indexAsked || this.state.readOnly) return;
+        this.indexAsked = true;
+        this.model.send({
+            type: "index"
+        });
+    }
+    takeIndex(index) {
+        this.index = index;
+        if (!this.search.value.trim() || !this.places.scene || this.coming) return;
+        this.find();
+        if (!this.walked) this.showFirst();
+    }
+    find() {
+        const { places } = this, { at } = places.scene;
+        this.hits = search(entriesOf(places.scene, this.index), this.search.value);
+        const nodes = this.hits.map(({ id })=>at.get(id)).filter((entry)=>entry?.kind === "node");
+        places.matches = this.search.value.trim() ? new Set(nodes.map(({ index })=>index)) : null;
+        if (!this.walked || !this.hits.some(({ id })=>id === this.current)) this.current = this.hits[0]?.id ?? "";
+        this.tellFound();
         this.redraw();
     }
+    tellFound() {
+        const place = this.hits.findIndex(({ id })=>id === this.current), asked = this.search.value.trim();
+        this.found.textContent = asked ? this.hits.length ? `${place + 1} of ${this.hits.length}` : "none" : "";
+        this.found.title = asked && this.current && !this.places.scene.at.has(this.current) ? "In a folded layer or a hidden view: Enter shows it" : "";
+        for (const button of this.el.querySelectorAll(".wb-find button"))button.disabled = !this.hits.length;
+    }
+    onSearch() {
+        if (!this.places.scene) return;
+        this.setHover(null);
+        this.walked = false;
+        this.askIndex();
+        this.find();
+        this.showFirst();
+    }
+    showFirst() {
+        if (this.current) this.reveal(this.current);
+    }
+    walk(by) {
+        const { hits } = this, place = hits.findIndex(({ id })=>id === this.current);
+        if (place < 0) return;
+        if (this.walked || by < 0) this.current = hits[(place + by + hits.length) % hits.length].id;
+        this.walked = true;
+        this.setHover(null);
+        if (this.places.scene.at.has(this.current)) {
+            this.select(this.current);
+            this.come(this.current);
+        } else this.model.send({
+            type: "unveil",
+            id: this.current
+        });
+        this.tellFound();
+    }
+    come(id) {
+        const { places } = this, at = places.locate(id);
+        if (at && !places.labelled()) this.setZoom(1, at.x, Math.max(30, Math.min(at.y, places.heightPx)));
+        this.reveal(id);
+    }
     onSearchKey(event) {
-        const { places } = this;
         event.stopPropagation();
         if ("Escape" === event.key) {
             this.search.value = "";
             this.onSearch();
             this.canvas.focus();
         }
-        if ("Enter" === event.key && places.matches?.size) {
-            const index = this.matchList[this.matchAt % this.matchList.length];
-            this.matchAt += event.shiftKey ? this.matchList.length - 1 : 1;
-            this.select(places.scene.strings[places.scene.node.id[index]], true);
+        if ("Enter" === event.key) {
+            event.preventDefault();
+            this.walk(event.shiftKey ? -1 : 1);
         }
     }
     setHover(target, x = 0, y = 0) {
@@ -2497,7 +2636,9 @@ function render({ model, el }) {
                         height: s.module.height[i] * view.places.zoom
                     })) : [],
                 ids: s ? Array.from(s.node.id, (id)=>s.strings[id]) : [],
-                matches: view.places.matches?.size ?? null
+                matches: view.places.matches?.size ?? null,
+                found: view.hits.map(({ id })=>id),
+                current: view.current
             };
         },
         view
