@@ -24,7 +24,7 @@ type Edge = tuple[Any, int]
 """A node of autograd's graph, and the number of one of its inputs."""
 
 
-def _edge(of: torch.Tensor | GradientEdge) -> Edge:
+def _edge(of: Any) -> Edge:
     edge = of if isinstance(of, GradientEdge) else get_gradient_edge(of)
     return edge.node, edge.output_nr
 
@@ -100,7 +100,8 @@ class _Backward:
                 self._accumulate(leaf, given[0])
             return []
         inputs = [given.get(at) for at in range(len(node._input_metadata))]
-        if not isinstance(node, BackwardCFunction):
+        is_python = isinstance(node, BackwardCFunction)  # not in the condition: mypy would narrow the type
+        if not is_python:
             made = node(*inputs)
             return list(made) if isinstance(made, tuple) else [made]
         # PyTorch does not tell whether a user's function called `set_materialize_grads(False)`: give it zeros.
@@ -152,7 +153,7 @@ def _run(
 
 def _make(stock: Any, patches: ThreadPatches) -> Any:
     def backward(outputs: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        on_gpu = any(isinstance(output, torch.Tensor) and output.is_cuda for output in outputs)
+        on_gpu = any(getattr(output, "is_cuda", False) for output in outputs)
         return (_run if on_gpu else stock)(outputs, *args, **kwargs)
 
     # Exclude this from Dynamo, because Dynamo cannot guard the fake tensor mode that it uses.
