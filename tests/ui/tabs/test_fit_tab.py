@@ -234,5 +234,5 @@ def test_a_run_with_a_long_step_leaves_the_curve_visible_and_is_reported() -> No
     shown = plot.content["set"]
     assert shown["step axis"] == {"major_label_text_alpha": 1.0}
     assert shown["step"]["start"] < 1.0 < 2.5 < shown["step"]["end"] < 10
-    assert shown["peak axis"]["axis_label"].endswith("\n1 measured above, at 1.20 s at most")
+    assert shown["peak axis"]["axis_label"].endswith("\nmeasured steps above the plot: 1; the longest takes 1.20 s")
     assert plot.content["sources"]["measured"]["y"] == [2.5, 1200.0]

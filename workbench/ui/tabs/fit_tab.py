@@ -1,4 +1,7 @@
-"""The Fit tab: a fit to a stated peak, and a plot of step time against peak. Each line adds one kind of choices."""
+"""The Fit tab: a fit to a stated peak, and a plot of step time against peak.
+
+The plot can have several lines; each allows one more kind of choices than the line before it.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class FitTab:
         self._curve: Curve | None = None
         self._former: Curve | None = None
         """The previous curve. It is shown if the current curve failed or was cancelled before it had points. It is not
-        shown if the choices made by hand have changed since then.
+        shown if the choices made by hand have changed since that curve was computed.
         """
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
@@ -92,7 +95,7 @@ class FitTab:
             self._begin()
 
     def close(self) -> None:
-        """Stop the current task."""
+        """Cancel the current curve."""
         if self._curve is not None:
             self._curve.cancel()
 
@@ -233,7 +236,7 @@ class FitPanel(Panel):
 
 
 class CurvePlot(Panel):
-    """Step time against peak: the curve, the current plan on it, and measurements of runs.
+    """Step time against peak: a curve, a mark for the current plan, and marks for measured runs.
 
     Parameters
     ----------
@@ -270,8 +273,8 @@ class CurvePlot(Panel):
     ) -> None:
         """Draw the lines of a curve, the current plan, and measured runs.
 
-        The last line allows all kinds of choices. If there is nothing to draw, the axis of the peak ends at the stock
-        peak, and the axis of the step has no numbers.
+        The last line allows every kind of choice that the curve was asked to use. If there is nothing to draw, the axis
+        of the peak covers 0 to the stock peak, and the axis of the step has no numbers.
         """
         below = {line.using[-1]: _points(line.points) for line in lines[:-1]}
         sources: dict[str, dict[str, list[Any]]] = {
@@ -286,14 +289,17 @@ class CurvePlot(Panel):
         near = [(x, y) for x, y in runs if not found or y <= _NEAR * max(step for _, step in found)]
         every = [*found, *near]
         above = len(runs) - len(near)
-        more = f"\n{above} measured above, at {human_seconds(max(y for _, y in runs) / 1e3)} at most" if above else ""
+        more = ""
+        if above:
+            slowest = human_seconds(max(y for _, y in runs) / 1e3)
+            more = f"\nmeasured steps above the plot: {above}; the longest takes {slowest}"
         self.content = {
             "sources": sources,
             "says": f"Predicted step time against predicted peak: {len(sources['points']['x'])} plans.",
             "set": {
                 "peak": _range([x for x, _ in every] or [0, stock_bytes]),
                 "step": _range([y for _, y in every]),
-                "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates{more}"},
+                "peak axis": {"axis_label": f"predicted peak (step times are predicted for {machine}){more}"},
                 "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
                 # The legend does not show a series without points.
                 "measured legend": {"visible": bool(measured)},

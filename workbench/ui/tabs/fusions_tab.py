@@ -66,7 +66,7 @@ class Fusions(Panel):
         self._show_cuts()
 
     def close(self) -> None:
-        """Stop the current task."""
+        """Cancel the current search for cuts."""
         if self._weighing is not None:
             self._weighing.cancel()
 
@@ -139,7 +139,7 @@ def cuts_content(
     if weighing is None:
         return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}
     state, table = weighing.state, table or weighing.table
-    by = f"Predicted, identical fusions compiled once; steps by {weighing.machine.name}'s rates."
+    by = f"Predicted; identical fusions are compiled once. Step times are predicted for {weighing.machine.name}."
     said = {
         "working": f"best so far: {table.best}" if table is not None else "",
         "cancelled": f"Cancelled after {weighing.done} plans. {by}" if table is not None else "Cancelled.",
