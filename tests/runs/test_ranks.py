@@ -185,7 +185,7 @@ def test_an_external_rank_that_falls_silent_is_named(tmp_path: Path, monkeypatch
     clock[0] += 2
     (warned,) = log.read()
     assert isinstance(warned, events.Warned)
-    assert warned.message.startswith("rank 1 has reported nothing for 120 s, since 2.0 s of the run: ")
+    assert warned.message.startswith("rank 1 has reported nothing for 120 s (last report 2.0 s after the run began): ")
     assert log.read() == []
     event_log.append(rank_launcher.folder_of(tmp_path, 1) / event_log.LOG_FILE, sample)
     log.read()

@@ -42,7 +42,7 @@ _BACKLOG = 2048
 """Number of connections that may wait at the store's socket, as for the socket of PyTorch's own store."""
 _INTERVAL_S = 0.02
 _GRACE_S = 2.0
-"""Time that the other ranks have to end after a rank has failed."""
+"""How long the other ranks may continue after a rank has failed; then they are killed."""
 
 SILENT_S = 120.0
 """If an externally launched rank has reported nothing for this long, the user is warned that the rank may be gone.
@@ -59,6 +59,8 @@ _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.Pea
 _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
 """Types of events that are collected from every rank. Events of other types are taken only from rank 0."""
 
+_NO_REPORT = "the run ended before this rank reported its end"
+"""Reason of a rank that did not report how it ended, and whose exit status is unknown or that of `SIGTERM`."""
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
 """Words that occur in the error message of a rank if it failed because another rank is gone."""
 
@@ -82,7 +84,7 @@ def torchrun_arguments(
     Parameters
     ----------
     folder : Path
-        The run's folder, as all machines see it; its `request.SCRATCH` exists.
+        The run's folder, as all machines see it. The subfolder `request.SCRATCH` must exist.
     ranks : int
         Number of ranks on all machines together.
     machines : int
@@ -207,8 +209,8 @@ class RankLogMerger:
                 continue
             rank.silent = True
             message = (
-                f"rank {number} has reported nothing for {SILENT_S:g} s, since {rank.last_s:.1f} s of the run: "
-                "its process or its machine may be gone; cancel() ends the others"
+                f"rank {number} has reported nothing for {SILENT_S:g} s (last report {rank.last_s:.1f} s after the run "
+                "began): its process or its machine may be gone; cancel() ends the other ranks"
             )
             self._write(events.Warned(t_s=rank.last_s + SILENT_S, message=message))
 
@@ -285,7 +287,7 @@ class RankLogMerger:
             elif rank.unreadable:
                 why = f"its log cannot be read: {rank.unreadable}"
             else:
-                why = "ended with the others"
+                why = _NO_REPORT
             if why and not detail:
                 detail = last_output(folder_of(self.run_dir, number))
             reasons[number] = why
@@ -296,7 +298,7 @@ class RankLogMerger:
         if any(isinstance(rank.end, events.Cancelled) for rank in self.ranks):
             return events.Cancelled(t_s=t_s)
         first = min((number for number, why in reasons.items() if why), key=lambda n: self._order(n, reasons[n]))
-        if reason and reasons[first] == "ended with the others":
+        if reason and reasons[first] == _NO_REPORT:
             return events.Failed(t_s=t_s, reason=reason)
         end = self.ranks[first].end
         detail = end.detail if isinstance(end, events.Failed) else last_output(folder_of(self.run_dir, first))
@@ -311,7 +313,7 @@ class RankLogMerger:
         at_s = end.t_s if end is not None else 0.0
         if self.ranks[number].killed:
             return 0, at_s
-        if reason == "ended with the others":
+        if reason == _NO_REPORT:
             return 4, at_s
         if not isinstance(end, events.Failed):
             return 1, at_s
