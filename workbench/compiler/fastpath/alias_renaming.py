@@ -1,4 +1,4 @@
-"""Faster renaming of values that are written in place. Thunder could make the same traces.
+"""Faster renaming of values that are written in place. The resulting traces are among those that Thunder can make.
 
 Each write gives new names to all views of the written memory. For each reader of a value, Thunder follows the value's
 names from the first to the last. Therefore, for a loop that writes row by row, Thunder's time grows with the cube of
@@ -6,7 +6,7 @@ the number of rows. Here, tables map each name directly to the first and the lat
 
 Thunder names the views of one memory in set order, which depends on PYTHONHASHSEED. Therefore Thunder's names differ
 between processes, and between layers with equal writes. Here, views are named in order of their first appearance in the
-program. Thunder may use this order, too.
+program. Thunder's set order can happen to be this order, so the traces stay valid Thunder traces.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ _callbacks: list[None] = []
 
 @contextlib.contextmanager
 def callback_running() -> Iterator[None]:
-    """Keep all compiled code while Dynamo's callback for a frame runs."""
+    """In this context, Dynamo is calling one of the workbench's callbacks, so no compiled code is removed."""
     _callbacks.append(None)
     try:
         yield
