@@ -1,14 +1,15 @@
 """Find which storages to save, recompute and offload for the least step time under a limit on peak memory.
 
-The method combines linear programs with exact predictions of memory. Each storage that the forward saves is saved,
-recomputed or offloaded. Recomputation costs the time of the statements that run again. Offloading costs the time of
-transfers that do not overlap with compute. A linear program models how many bytes each choice frees at each statement.
-An exact prediction shows at which statements the memory exceeds the limit. Rows for these statements are added, and the
-program is solved again, until no statement exceeds the limit. Finally, storages that still fit are saved again.
+For each storage that the stock forward saves, the solver chooses to keep it, recompute it or offload it. The method
+combines linear programs with exact predictions of memory. Recomputation costs the time of the statements that run
+again. Offloading costs the time of transfers that do not overlap with compute. A linear program models how many bytes
+each choice frees at each statement. An exact prediction shows at which statements the memory exceeds the limit. Rows
+for these statements are added, and the program is solved again, until no statement exceeds the limit. Finally,
+recomputed or offloaded storages go back to being saved if the limit still allows it.
 
-A choice is to recompute or to offload one storage. Options are the choices for all storages together. A limit is a
-limit on peak memory. A position is the number of a statement; see
-`workbench.analysis.memory.peak_by_statement.PeakPositions`.
+A choice is to recompute or to offload one storage. An assignment is the choices for all storages together; a parameter
+`options` maps each storage that an assignment does not save to its option. A limit is a limit on peak memory. A
+position is the number of a statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`.
 """
 
 from __future__ import annotations
@@ -55,22 +56,21 @@ _NEAR = 0.01
 """Share that decides whether the result of a guide is close enough, so that the guide is not asked again.
 
 The result is close enough if its peak memory is at most this share below the limit. After the first guide, no further
-guide is asked if the time of the best known options exceeds the lower bound by at most this share of a step.
+guide is asked if the time of the best known assignment exceeds the lower bound by at most this share of a step.
 """
 _TURNS = (40, 400)
 """Smallest and largest number of changes that are evaluated to improve a result. A change sets one storage's option."""
 _TURNED = 400_000
 """The number of changes is this number divided by the number of the program's statements, but within `_TURNS`."""
 _ALONE = 1_000_000
-"""Largest product of the number of statements and the number of choices for which the bytes that each single choice
-frees are predicted exactly.
+"""If statements times choices is at most this, the bytes that each choice frees alone are predicted exactly.
 
-For larger products, an upper bound of these bytes is used.
+For a larger product, an upper bound of these bytes is used.
 """
 
 
 class Chooser:
-    """Searches for options for the storages of one joint graph.
+    """Searches for assignments for the storages of one joint graph.
 
     Parameters
     ----------
@@ -78,29 +78,28 @@ class Chooser:
     positions : PeakPositions
     rates : OptionRates
     weigh : callable
-        Returns the exact memory under the given options, a map from each storage that is not saved to its option.
+        Returns the exact memory under the given `options`.
     quick : bool
         Whether `weigh` takes only milliseconds, so that it can be called for each storage.
     free : mapping of int to collection of str
-        Maps each storage that has a choice to its legal options except `SAVE`.
+        Maps each storage whose option the search may choose to its legal options except `SAVE`.
     fixed : mapping of int to str
-        Maps each storage that has no choice and is not saved to its option.
+        Maps each storage whose option is fixed, and is not `SAVE`, to that option.
     along, gather, ahead
         See `JointGraphMemory`.
     go_on : callable, optional
         Called repeatedly while a linear program is solved. An exception from `go_on` ends the search.
     guides : sequence of callable, optional
-        Each callable returns a guide: a chooser that evaluates options approximately, in milliseconds. This chooser
-        evaluates the results of a guide exactly, and adds the difference to later predictions of the guide.
+        Each callable returns a guide: a chooser that evaluates assignments approximately, in milliseconds. The chooser
+        that owns the guides evaluates their results exactly, and adds the difference to later predictions of the guide.
     remade : collection of int
-        Storages that fusions recompute even if no choice is made. If the recomputation of another storage reads such a
-        storage, recomputation must also be chosen for the storage that is read. Without this choice, the plan would
-        save it.
+        Storages that fusions recompute even if no choice is made. If a chosen recomputation reads a storage R of this
+        kind, recomputation must also be chosen for R; otherwise the plan saves R.
     dragged : collection of int
         Storages in `fixed` that are recomputed only if the recomputation of a chosen storage reads them.
     stands_for : callable, optional
-        Converts options of this chooser to equivalent options of the chooser that uses it as a guide. Set only if the
-        two choosers have different storages.
+        For a guide: converts its assignments to equivalent assignments of the chooser that owns the guide. Set only if
+        the two choosers have different storages.
     nodes : int, optional
         Maximum number of nodes that the solver searches in an integer program.
     """
@@ -164,7 +163,7 @@ class Chooser:
         )
 
     def with_correction(self, more: NDArray[np.int64]) -> Chooser:
-        """Return a copy of this chooser whose predicted peak at each position is higher by `more` bytes."""
+        """Return a copy of the chooser whose predicted peak at each position is higher by `more` bytes."""
         other = copy.copy(self)
         other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
         other.stock, other._stock_peaks = other._evaluate({})
@@ -173,7 +172,7 @@ class Chooser:
         return other
 
     def point(self, options: Mapping[int, str]) -> OptionCost:
-        """Return the exact cost of options."""
+        """Return the exact cost of an assignment."""
         return self._evaluate(options)[0]
 
     def alone_s(self, storage: int, option: str) -> float:
@@ -183,14 +182,14 @@ class Chooser:
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
     def hoped_s(self, limit_bytes: int) -> float:
-        """Estimate, without a plan, the seconds that options within a limit add: the lower bound of the first guide."""
+        """Estimate, without a plan, the seconds that a limit adds: the lower bound of the first guide."""
         if not self._guides:
             return self.bound(limit_bytes).added_s
         guide = self._guides[0]()
         return guide.with_correction(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
 
     def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> OptionCost | None:
-        """Search for the fastest options within a limit. Return the best options found; None if none were found.
+        """Search for the fastest assignment within a limit. Return the best one found; None if none was found.
 
         Parameters
         ----------
@@ -198,7 +197,7 @@ class Chooser:
         gap : float
             The search may end if the added time exceeds its lower bound by at most this share of a step.
         below_s : float
-            The caller needs only options that add fewer seconds. The search may skip attempts that add more.
+            The caller needs only an assignment that adds fewer seconds. The search may skip attempts that add more.
         """
         if self.stock.peak_bytes <= limit_bytes:
             self._fastest_time_saver()
@@ -223,12 +222,12 @@ class Chooser:
         return self.fastest_known(limit_bytes)
 
     def _fastest_time_saver(self) -> OptionCost:
-        """Choose all recomputations that make a step faster, and return the resulting options; empty if there are none.
+        """Choose recomputations that make a step faster, and return the resulting assignment; empty if none were found.
 
         Inside of a fusion, it may take less time to recompute a value than to write it and read it again. A storage is
         tried if the lower bound of the time that its recomputation adds is far enough below 0. Storages of equal size
         and equal bound, as in equal layers, are tried together. A plan shows whether their recomputation makes a step
-        faster.
+        faster. The most promising groups are tried first, at most `_plan_budget()` groups.
         """
         if self._spared is not None:
             return self._spared
@@ -252,12 +251,12 @@ class Chooser:
         return self._spared
 
     def _fit_by_guides(self, limit_bytes: int, below_s: float) -> OptionCost | None:
-        """Evaluate results of the guides exactly, and return the fastest known options within a limit.
+        """Evaluate results of the guides exactly, and return the fastest known assignment within a limit.
 
-        Return None if there are no guides, or if no options within the limit are known.
+        Return None if there are no guides, or if no assignment within the limit is known.
         """
         for number, guide in enumerate(self._guides):
-            # The first guide predicts plans most exactly. The others reach lower peaks, but need many more plans.
+            # The first guide predicts plans most exactly. The other guides reach lower peaks, but need many more plans.
             if self._closing.is_near_bound(limit_bytes, _NEAR if number else _WORTH):
                 break
             if self._ask(guide(), limit_bytes, below_s) and self._plan_budget() == _PLANS_TO_SAVE_AGAIN:
@@ -265,7 +264,7 @@ class Chooser:
         return self.fastest_known(limit_bytes) if self._guides else None
 
     def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
-        """Compute plans under the options that a guide finds. Return whether at least one plan is within the limit.
+        """Compute plans under the assignments that a guide finds. Return whether at least one plan is within the limit.
 
         After each plan, the difference between the plan's peaks and the guide's prediction is added to the predictions
         of the guide, and the guide searches again.
@@ -289,7 +288,7 @@ class Chooser:
             seen = peaks - guide._evaluate(point.options)[1]
             over = found.peak_bytes > limit_bytes and nearer.fastest_known(limit_bytes) is not None
             more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
-        # If no plan is within the limit, try other options that the guide has evaluated.
+        # If no plan is within the limit, try other assignments that the guide has evaluated.
         for point in nearer.evaluated_points(limit_bytes)[:_AIMS]:
             if fits:
                 break
@@ -297,7 +296,7 @@ class Chooser:
         return fits
 
     def _from_guide(self, guide: Chooser, point: OptionCost) -> OptionCost:
-        """Extend a guide's options by `_add_values_read`, and return their exact cost."""
+        """Extend a guide's assignment by `_add_values_read`, and return its exact cost."""
         if guide.stands_for is not None:
             return self.point(self._add_values_read(guide.stands_for(point.options), self._remade))
         return self.point(
@@ -305,7 +304,7 @@ class Chooser:
         )
 
     def _add_values_read(self, base_options: Mapping[int, str], candidates: Collection[int]) -> dict[int, str]:
-        """Return `base_options`, plus recomputation of each of the `candidates` that recomputed statements read."""
+        """Return `base_options`, and add RECOMPUTE for every candidate that a recomputed statement reads."""
         graph, options = self._work.graph, dict(base_options)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
@@ -320,21 +319,21 @@ class Chooser:
         return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
     def evaluated_points(self, limit_bytes: int) -> list[OptionCost]:
-        """Return all evaluated options within a limit, fastest first."""
+        """Return all evaluated assignments within a limit, fastest first."""
         within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
         return sorted(within, key=fastest_first)
 
     def fastest_known(self, limit_bytes: int) -> OptionCost | None:
-        """Return the fastest evaluated options within a limit. They may have been found for another limit.
+        """Return the fastest evaluated assignment within a limit. It may have been found for another limit.
 
-        If several options are equally fast, return the options with the lowest peak memory. Return None if no evaluated
-        options are within the limit.
+        If several are equally fast, return the one with the lowest peak memory. Return None if no evaluated assignment
+        is within the limit.
         """
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
         return min(within, key=fastest_first, default=None)
 
     def lowest_known(self, limit_s: float, before_s: float) -> OptionCost:
-        """Return, among the evaluated options with a step time of at most `limit_s`, those with the lowest peak.
+        """Return, among the evaluated assignments with a step time of at most `limit_s`, the one with the lowest peak.
 
         `before_s` is the step time if everything is saved.
         """
@@ -356,18 +355,18 @@ class Chooser:
         return [self._variables[n] for n in sorted(open_, key=lambda n: (costs[n] + 1e-12) / freed[n])]
 
     def added_s(self, options: Mapping[int, str]) -> float:
-        """Return the predicted seconds that options add to a step, without evaluating their memory."""
+        """Return the predicted seconds that an assignment adds to a step, without evaluating its memory."""
         return sum(self._added_seconds(options))
 
     def least(self) -> OptionCost:
-        """Search for the options with the least peak memory at any step time, and return the best evaluated options."""
+        """Search for the assignment with the least peak memory, however long the step. Return the best one found."""
         if not self._lowered_once:
             self._lowest()
             self._lowered_once = True
         return min((point for point, _ in self._known.values()), key=lowest_first)
 
     def _lowest(self) -> None:
-        """Search for options with the least peak memory.
+        """Search for the assignment with the least peak memory.
 
         The search ends if the lower bound of peak memory is reached, or if a round does not lower the peak memory.
         """
@@ -413,7 +412,7 @@ class Chooser:
             self._lower_peak(away)
 
     def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
-        """Compute plans under the options for which a guide predicts the least peak memory.
+        """Compute plans under the assignments for which a guide predicts the least peak memory.
 
         After each plan, the difference between the plan's peaks and the guide's prediction is added to the predictions
         of the guide, and the guide searches again. The search ends when the guide's lower bound of peak memory is not
@@ -422,7 +421,8 @@ class Chooser:
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
-            # Without a correction, the guide's bound does not hold for plans. Use the bound only after the first plan.
+            # In the second pass, `more` is zero at first, and then the guide's bound does not hold for plans. Use the
+            # bound only while there is a correction.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.with_correction(more)
@@ -472,11 +472,11 @@ class Chooser:
         return max(least, min(most, _TURNED // max(1, self._places.count)))
 
     def bound(self, limit_bytes: int) -> Bound:
-        """Return the highest known lower bound on the time of all options within a limit."""
+        """Return the highest known lower bound on the time of all assignments within a limit."""
         return self._closing.bound(limit_bytes)
 
     def gap(self, point: OptionCost, limit_bytes: int) -> float:
-        """Return by which share of its step time `point` may be slower than the best options within a limit."""
+        """Return by which share of its step time `point` may be slower than the best assignment within a limit."""
         return self._closing.gap(point, limit_bytes)
 
     def _build_relaxation(self) -> Relaxation:
@@ -531,9 +531,9 @@ class Chooser:
         return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
 
     def _evaluate(self, options: Mapping[int, str]) -> tuple[OptionCost, NDArray[np.int64]]:
-        """Return the exact cost of options, and the peak at each position.
+        """Return the exact cost of an assignment, and the peak at each position.
 
-        Only options that consist of legal choices are added to the known options.
+        Only an assignment that consists of legal choices is added to the known assignments.
         """
         key = frozenset(options.items())
         if key not in self._known:
@@ -585,7 +585,7 @@ class Chooser:
 
     def _chain_s(self, storage: int) -> float:
         """Return the seconds that the recomputation of a storage adds if no other storage is recomputed."""
-        # `_chains` contains only storages with a choice, but the current plan may recompute other storages.
+        # `_chains` contains only storages of `free`, but the current plan may recompute other storages.
         chain = self._chains[storage] if storage in self._chains else self._chain(storage)
         return float(self._again.seconds[sorted(chain)].sum()) + self._seconds_of_each((storage,))
 
@@ -622,7 +622,7 @@ class Chooser:
         return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
 
     def _exclusive_pairs(self) -> list[list[int]]:
-        """Return the numbers of the two choices of each storage that can be both recomputed and offloaded."""
+        """Return the numbers of the two choices of each storage that may be either recomputed or offloaded."""
         numbers: dict[int, list[int]] = {}
         for number, (storage, _) in enumerate(self._variables):
             numbers.setdefault(storage, []).append(number)
@@ -650,7 +650,7 @@ class Chooser:
         return highest
 
     def _save_what_fits(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Save storages again if the free bytes at all their positions suffice, and return the resulting options.
+        """Save storages again if the free bytes at all their positions suffice, and return the resulting assignment.
 
         Several storages are saved again at once, so this computes only a few plans.
         """
@@ -680,7 +680,7 @@ class Chooser:
         return point
 
     def _save_more(self, point: OptionCost, limit_bytes: int) -> OptionCost:
-        """Try for each storage to save it again, or to change its option. Return the resulting options.
+        """Try for each storage to save it again, or to change its option. Return the resulting assignment.
 
         A change is kept if the result is within the limit and not slower.
         """

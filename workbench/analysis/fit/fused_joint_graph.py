@@ -33,7 +33,7 @@ class FusedJointGraph:
     plan : Graph
         The execution graph with everything saved.
     free : mapping of int to sequence of str
-        Maps each storage of the joint graph that has a choice to its legal options.
+        Maps each storage of the joint graph whose option may be chosen to its legal options.
     remade : collection of int
         Storages of the joint graph that fusions recompute even if no choice is made.
     along, gather : bool
@@ -45,7 +45,7 @@ class FusedJointGraph:
         Recomputer of the joint graph with replaced storages. A storage that both graphs save keeps its number in the
         joint graph.
     free : dict of int to sequence of str
-        Maps each storage of `work.graph` that has a choice to its legal options. An option is left out
+        Maps each storage of `work.graph` whose option may be chosen to its legal options. An option is left out
         if `work` would predict its memory wrongly.
     """
 
@@ -98,7 +98,7 @@ class FusedJointGraph:
         self._joint = frozenset(free)
 
     def joint_options(self, options: Mapping[int, str]) -> dict[int, str]:
-        """Convert options for storages of `work.graph` to equivalent options for storages of the joint graph."""
+        """Convert an assignment for storages of `work.graph` to an equivalent one for storages of the joint graph."""
         made = {made for storage in options for made in self._of.get(storage, ())}
         found = {
             **{storage: option for storage, option in options.items() if storage in self._joint},

@@ -1,4 +1,4 @@
-"""Lower bound on the step time of all options that meet a limit on peak memory, by a linear program.
+"""Lower bound on the step time of all assignments that meet a limit on peak memory, by a linear program.
 
 A choice is to recompute or to offload one storage; each choice is a variable from 0 to 1. A position is the number of a
 statement; see `workbench.analysis.memory.peak_by_statement.PeakPositions`. A memory row is a constraint that limits the
@@ -47,12 +47,12 @@ _ALIKE = 0.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Lower bound on the step time of all options within a limit.
+    """Lower bound on the step time of all assignments within a limit.
 
     Attributes
     ----------
     added_s : float
-        Options within the limit make a step at least this many seconds longer than a step that saves everything.
+        An assignment within the limit makes a step at least this many seconds longer than a step that saves everything.
     s_per_byte : float
         Decrease of `added_s` if the limit rises by one byte.
     """
@@ -267,7 +267,7 @@ class Relaxation:
         return np.where((self.start <= position) & (position < self.end), self.sizes, 0.0)
 
     def options(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Convert numbers of choices to options. If a storage has two choices in `numbers`, the first one is used."""
+        """Convert numbers of choices to an assignment. If `numbers` has two choices for a storage, use the first."""
         options: dict[int, str] = {}
         for number in numbers:
             options.setdefault(*self.variables[number])

@@ -1,4 +1,4 @@
-"""Time and memory of options for storages. An option is to save, recompute or offload a storage."""
+"""Time and memory of an assignment: an option, to save, recompute or offload, for each storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.analysis.fit.fusion_costs import RecomputeCost
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionRates:
-    """Times of statements and the speed of transfers, from which the time of options is predicted.
+    """Times of statements and the speed of transfers, from which the time of an assignment is predicted.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class OptionRates:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionCost:
-    """Options for storages, and the predicted memory and added time of a step under these options.
+    """An assignment of options to storages, and the predicted memory and added time of a step under it.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class OptionCost:
     peak_bytes, saved_bytes : int
     recompute_s, transfer_s : float
         Seconds that recomputed statements add to a step, and seconds of transfers that do not overlap with compute. If
-        the options were planned, `recompute_s` is the plan's compute time minus the stock plan's compute time. The
+        the assignment was planned, `recompute_s` is the plan's compute time minus the stock plan's compute time. The
         difference is negative if the plan is faster.
     """
 
@@ -68,5 +68,5 @@ def lowest_first(point: OptionCost) -> tuple[int, float, int]:
 
 
 def fastest_first(point: OptionCost) -> tuple[float, int, int]:
-    """Return the sort key for the fastest options: seconds, then peak bytes, then number of choices."""
+    """Return the sort key for the fastest assignment: seconds, then peak bytes, then number of choices."""
     return point.added_s, point.peak_bytes, len(point.options)

@@ -1,4 +1,4 @@
-"""Find options for storages within a limit on peak memory, and a lower bound on the step time of the best options.
+"""Find an assignment within a limit on peak memory, and a lower bound on the step time of the best assignment.
 
 In the linear program of `lp_bound`, a choice is a number from 0 to 1, such as 0.3 for a storage that is recomputed to
 30 %. This module searches for choices that are 0 or 1. It rounds the fractions first. Then `scipy.optimize.milp` solves
@@ -7,7 +7,7 @@ which positions the memory exceeds the limit. Rows for these positions are added
 no position exceeds the limit.
 
 Equal choices of equal layers are merged first, because the merged program takes a hundredth of the time. If the result
-exceeds the limit, a program with all choices is solved. While no options within the limit are known, programs are
+exceeds the limit, a program with all choices is solved. While no assignment within the limit is known, programs are
 solved with a loose tolerance, because their solutions only serve to find further rows.
 """
 
@@ -25,7 +25,7 @@ from workbench.analysis.fit.lp_bound import Bound, IntegerFacts, LimitedProgram,
 SOLVED_TO = 1e-4
 """Relative gap between the solver's solution and its bound at which the solver stops."""
 _LOOSELY = 5e-2
-"""Relative gap at which the solver stops while no options within the limit are known."""
+"""Relative gap at which the solver stops while no assignment within the limit is known."""
 _ROUNDS = 40
 _SOLVINGS = 6
 """Largest number of integer programs that are solved for one limit, if each search stops at its limit of nodes."""
@@ -43,7 +43,7 @@ _ROUNDED = 1e-12
 
 
 class RoundedOptions(Protocol):
-    """Options for storages, with their memory and time."""
+    """An assignment of options to storages, with its memory and time."""
 
     @property
     def peak_bytes(self) -> int:
@@ -59,15 +59,15 @@ class RoundedOptions(Protocol):
 
 
 class Rounding[P: RoundedOptions]:
-    """Finds integer options and lower bounds for different limits of one program.
+    """Finds integer assignments and lower bounds for different limits of one program.
 
     Parameters
     ----------
     relaxation : Relaxation
     evaluate : callable
-        Returns the cost of options, and the peak bytes at each position.
+        Returns the cost of an assignment, and the peak bytes at each position.
     fastest_known : callable
-        Returns the fastest evaluated options within a limit; None if there are none.
+        Returns the fastest evaluated assignment within a limit; None if there is none.
     frees : callable
         Returns, for a position, the bytes that each choice frees there if it is the only choice, or an upper bound.
     step_s : float
@@ -97,7 +97,7 @@ class Rounding[P: RoundedOptions]:
     # Bounds for a limit.
 
     def bound(self, limit_bytes: int) -> Bound:
-        """Return the best known lower bound on the cost of all options within a limit."""
+        """Return the best known lower bound on the cost of all assignments within a limit."""
         bound = self._program(limit_bytes)[1]
         # A lower bound of the time for a larger limit also holds for a smaller limit.
         proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
@@ -105,17 +105,17 @@ class Rounding[P: RoundedOptions]:
         return Bound(added_s=added_s * (1 - math.copysign(_ROUNDED, added_s)), s_per_byte=bound.s_per_byte)
 
     def gap(self, point: RoundedOptions, limit_bytes: int) -> float:
-        """Return by which share of its step time `point` may be slower than the best options within a limit.
+        """Return by which share of its step time `point` may be slower than the best assignment within a limit.
 
-        The returned share is an upper bound, because the time of the best options is replaced by its lower bound.
+        The returned share is an upper bound, because the time of the best assignment is replaced by its lower bound.
         """
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 
     def is_near_bound(self, limit_bytes: int, gap: float) -> bool:
-        """Return whether the best known options within a limit are close enough to the bound to end the search.
+        """Return whether the best known assignment within a limit is close enough to the bound to end the search.
 
         This holds if the difference is at most `gap`, as a share of the step time, or at most the solver's tolerance.
-        It also holds if it is proven that no options meet the limit.
+        It also holds if it is proven that no assignment meets the limit.
         """
         known = self._known(limit_bytes)
         if known is None:
@@ -130,10 +130,10 @@ class Rounding[P: RoundedOptions]:
             self._programs[limit_bytes] = under, under.bound(self._go_on)
         return self._programs[limit_bytes]
 
-    # Search for options within a limit.
+    # Search for an assignment within a limit.
 
     def close_gap(self, limit_bytes: int, gap: float = 0.0) -> None:
-        """Search for options within a limit until the best known options are close to the bound.
+        """Search for assignments within a limit until the best known one is close to the bound.
 
         The search also ends after `_SOLVINGS` programs.
 
@@ -197,10 +197,10 @@ class Rounding[P: RoundedOptions]:
             self._go_on, nodes=self._nodes, gap=gap, below_s=np.inf if known is None else known.added_s
         )
 
-    # Learning from options that exceed a limit.
+    # Learning from assignments that exceed a limit.
 
     def _learn(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> bool:
-        """Add rows that the options of `point` violate and that all options within the limit satisfy.
+        """Add rows that the assignment of `point` violates and that all assignments within the limit satisfy.
 
         Return whether at least one of the rows is new.
         """
@@ -209,7 +209,7 @@ class Rounding[P: RoundedOptions]:
         return program.add_presence_rows(point.options, places) or any(asked)
 
     def _correct(self, program: LimitedProgram, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
-        """Add rows as `_learn` does. If no row is new, add guesses: rows that are exact only for options near `point`.
+        """Add rows as `_learn` does. If no row is new, add guesses: rows that are exact only near `point`.
 
         The rows of `_learn` are also added to the program that proves the bound.
         """
