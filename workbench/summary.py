@@ -167,7 +167,7 @@ def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) 
         rows.append(("counts", f"{', '.join(counted)}, predicted"))
     # Do not count settings, because a setting is not a place in the program.
     counts = Counter(site.lever for site in plan.sites if not site.id.startswith(f"{site.lever}."))
-    rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
+    rows.append(("sites", ", ".join(f"{lever}: {count}" for lever, count in sorted(counts.items())) or "none"))
     rows.append(("choices", chosen_text(chosen)))
     rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules, plan.proof.fault)))
     rows.extend(("correction", str(correction)) for correction in plan.corrections)

@@ -45,8 +45,8 @@ class Effect:
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
-        Changes of these predicted figures. The change of ``flops`` is the number of operations that are recomputed in
-        addition.
+        Changes of these predicted figures. The change of ``flops`` is the number of additional operations due to
+        recomputation.
     fusions, unique_fusions, largest_fusion : int
         Changes of the number of fusions, of unique fusions, and of statements in the largest fusion.
     counts : mapping of str to int
@@ -277,7 +277,7 @@ class Lever:
     def after_split(
         self, trace: Any, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> tuple[Any, LeverOutcome]:
-        """Apply the choices to a split trace. Return the new trace, and the outcome with the results of the lever.
+        """Apply the choices to a split trace. Return the new trace and a `LeverOutcome` with the lever's results added.
 
         The first call is for the forward trace, and the second call is for the backward trace.
         """
@@ -318,7 +318,7 @@ def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal:
     ----------
     choices : mapping of str to str
     *known : mapping of str to Site
-        Each argument maps ids to sites, for example the sites without choices, and the sites under `choices`. One id
+        Each argument maps ids to sites, for example the sites of the stock plan, and the sites under `choices`. One id
         may have several sites, because other choices can make an option legal. An option is legal if it is legal at one
         of these sites.
     legal : bool
@@ -399,7 +399,8 @@ def all_levers() -> tuple[Lever, ...]:
 
 @functools.lru_cache(maxsize=1)
 def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
-    # The result is cached, because each plan looks up the levers about ten times. A changed folder is imported again.
+    # The result is cached, because each plan looks up the levers about ten times. If a folder has
+    # changed, new files in it are imported.
     for module in pkgutil.iter_modules([folder for folder, _ in folders]):
         importlib.import_module(f"workbench.levers.{module.name}")
 

@@ -1,4 +1,4 @@
-"""Captured by Dynamo, random programs with scalars, complex numbers and in-place writes give PyTorch's results."""
+"""Random programs with scalars, complex numbers and in-place writes give PyTorch's results if Dynamo captures them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 ROUNDINGS = 64
 """The allowed distance from double precision is four times eager's distance plus this number of roundings.
 
-A rounding is the precision of the program's least precise data type, times the largest element of the result. If all
-elements are less than 1, a rounding is the precision itself: the inputs are about 1 in size, so a mean of them that is
-near 0 may consist only of rounding errors.
+A rounding is the epsilon of the program's least precise data type, times the largest element of the result. If all
+elements are less than 1, a rounding is the data type's epsilon. Reason: inputs are about 1 in size; if their mean is
+near 0, the mean may be only rounding error.
 """
 
 type Step = dict[str, RecordedTensor]
@@ -56,7 +56,7 @@ def far_off(program: RandomProgram, step: Step, eager: Step, double: Step) -> li
         off, own = ((one.value.to(torch.complex128) - exact).abs().max() for one in (made, known))
         allowed = 4 * own + ROUNDINGS * torch.finfo(getattr(torch, coarsest)).eps * exact.abs().max().clamp(min=1.0)
         if made.value.numel() and not off <= allowed:
-            found.append(f"{name}: {off:.3g} where {allowed:.3g} is rounding")
+            found.append(f"{name} is {off:.3g} from double precision; {allowed:.3g} is allowed")
     return found
 
 
@@ -93,7 +93,7 @@ MENDED = {
     "a slice of complex numbers": (MATRIX, ("v0 = torch.complex(x0, x0)[:, 2:6]", "v1 = v0.real * v0.imag")),
     "complex numbers as pairs, summed": (MATRIX, ("v0 = torch.view_as_real(torch.complex(x0, x0)).sum(-1)",)),
     "a variance without the mean that comes with it": (MATRIX, ("v0, v1 = torch.var_mean(x0.reshape(-1), 0)",)),
-    "a mean that is given a dimension, and more bits": (
+    "a mean in float32 of a bfloat16 tensor, reshaped to one dimension": (
         Input("x0", (8, 8), "bfloat16", requires_grad=True),
         ("v0 = x0.float().mean().reshape(1)", "v1 = x0 - v0"),
     ),

@@ -1,4 +1,4 @@
-"""The picture and the text summary of a bench show its plan without a kernel."""
+"""The picture, the text summary, and the rows and figures that need no Jupyter kernel."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_text_summary_has_the_plan():
         "  capture      by dynamo: asked for\n"
         "  fusions      3 unique of 4, the largest of 7 ops, predicted\n"
         "  counts       4 compilations, predicted\n"
-        "  sites        12 saved\n"
+        "  sites        saved: 12\n"
         "  choices      none\n"
         "  proof        proven to compute what the stock plan does"
     )
@@ -160,7 +160,7 @@ def test_trace_lines_have_their_source_and_their_node():
     assert lines[1]["id"] == "t:t1"
 
 
-def test_the_accuracy_figure_shows_which_bits_agree_and_the_tolerance():
+def test_the_accuracy_figure_shows_whether_results_are_bitwise_equal_and_the_tolerance():
     fused = TensorError(
         name="output", against=THUNDER, dtype="float32", max_abs_error=1e-6, max_rel_error=1e-6, tolerance=1e-4,
         ok=True, bitwise=False,

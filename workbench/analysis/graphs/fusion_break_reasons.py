@@ -80,11 +80,9 @@ def _reason(graph: Graph, fusion: int, neighbor: int, *, neighbor_first: bool) -
         first, last = (neighbor, fusion) if neighbor_first else (fusion, neighbor)
         between = _statement_between(graph, first, last)
         if between >= 0:
-            name = statements.name[between].rpartition(".")[2]
-            return (
-                f"another fusion: {name} reads the first and feeds the second, so fusing both creates a cycle",
-                between,
-            )
+            name, ends = statements.name[between].rpartition(".")[2], (statements.name[first], statements.name[last])
+            path = f"{name} depends on {ends[0]} and feeds {ends[1]}"
+            return f"another fusion: {path}, so fusing both creates a cycle", between
         return "another fusion: nothing is between them, but Thunder's partition keeps them apart", -1
     named = {
         Kind.COLLECTIVE: "a collective: it is issued outside of kernels",
