@@ -139,6 +139,7 @@ NAMED: dict[str, dict[str, str]] = {
     },
     "the default executor of a GPU": {"workbench.compiler.interop.devices": "nvfuser"},
     "the word has another meaning: a figure, a pass, a package, a kind of row": {
+        "workbench.bench.session.run_names": "saved",
         "workbench.analysis.memory.incremental_liveness": "saved",
         "workbench.bench.session.plan_diff": "saved",
         "workbench.cli.check": "saved",
@@ -272,5 +273,5 @@ def test_only_thread_patches_replace_functions_of_other_packages() -> None:
     assert not [name for name, path in MODULES.items() if any(n.startswith("unittest") for n, _ in imports(path))]
     makers = {path.name for path in MODULES.values() if "= ThreadPatches(" in path.read_text()}
     patches = {"backward_without_gpu.py", "dynamo_patches.py", "fake_gpu.py", "inductor_patches.py"}
-    others = {"copy_sets.py", "fake_step.py", "install.py", "patch_context.py", "without_value_checks.py"}
+    others = {"copy_sets.py", "install.py", "patch_context.py", "without_value_checks.py"}
     assert makers == patches | others

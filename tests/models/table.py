@@ -25,9 +25,10 @@ import torch
 
 import workbench
 from tests.models import trial, zoo
+from workbench.bench import PartsBench
 from workbench.core.config import installed_versions
 from workbench.core.executor import why_no_nvfuser
-from workbench.errors import WorkbenchError
+from workbench.errors import ProgramError, WorkbenchError
 from workbench.util.disk_cache import CAPTURES
 
 CHOICES = 10
@@ -87,13 +88,23 @@ def row(name: str, *, fusions: bool = False) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             found.update(dataclasses.asdict(trial.run(name, Path(folder), CHOICES, found.update)))
         if fusions and not why_no_nvfuser():
-            bench = workbench.open(program, *args, device="planned", executor="nvfuser", **kwargs)
-            found["fusions"] = bench.plan.census.count
+            found["fusions"] = _fusion_count(program, args, kwargs)
     except WorkbenchError as error:
         found["reason"] = str(error)
     except Exception as error:  # noqa: BLE001  # an unexpected error is a row of the table, too
         found["reason"] = f"{type(error).__name__}: {error}"
     return {**found, "cpu_s": round(time.process_time(), 1)}
+
+
+def _fusion_count(program: Any, args: Any, kwargs: Any) -> int | str:
+    """Return the number of fusions of a plan for a GPU. It is ``-`` if the program needs values, which no plan has."""
+    try:
+        bench = workbench.open(program, *args, device="planned", executor="nvfuser", **kwargs)
+    except ProgramError:
+        return "-"
+    if isinstance(bench, PartsBench):
+        return sum(part.plan.census.count for part in bench.benches)
+    return bench.plan.census.count
 
 
 def _class_of(program: Any) -> str:

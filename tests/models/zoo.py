@@ -287,7 +287,7 @@ _ENCODERS: Kind = {
     "mpnet": text_model("MPNet", "ForMaskedLM", **SIZES, **NO_DROPOUT),
     "modernbert": text_model("ModernBert", "ForMaskedLM", **SIZES, cls_token_id=0, sep_token_id=1),
     "nystromformer": text_model(
-        "Nystromformer", "ForMaskedLM", **SIZES, **NO_DROPOUT, num_landmarks=4, segment_means_seq_len=8
+        "Nystromformer", "ForMaskedLM", **SIZES, **NO_DROPOUT, num_landmarks=8, segment_means_seq_len=8
     ),
     "fnet": text_model("FNet", "ForMaskedLM", **BLOCKS, vocab_size=VOCABULARY, hidden_dropout_prob=0.0),
     "convbert": text_model("ConvBert", "ForMaskedLM", **SIZES, **NO_DROPOUT, embedding_size=16),

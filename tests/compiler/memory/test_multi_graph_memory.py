@@ -191,52 +191,43 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
-@pytest.mark.parametrize("users", [False, True])
-def test_a_backward_that_the_user_wrote_makes_the_peak_a_lower_bound(users: bool) -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        between = x.sin()
-        if users:
-            between = doubled(between)
-        else:
-            torch._dynamo.graph_break()
-        return between.cos().sum()
+class Between(torch.nn.Module):
+    """Two layers, and between them operators that PyTorch runs: a function with a backward that the user wrote."""
 
-    bench = workbench.open(program, torch.randn(100, requires_grad=True), device="cpu")
-    assert isinstance(bench, PartsBench)
-    assert bench.memory is not None
-    assert bench.memory.at_least is users
-
-
-class Trained(torch.nn.Module):
-    """Two layers, and between them either a backward that the user wrote or a graph break."""
-
-    def __init__(self, users: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.users = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1), users
+        self.first, self.second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        between = self.first(x).sin()
-        if self.users:
-            between = doubled(between)
-        else:
-            torch._dynamo.graph_break()
+        between = doubled(self.first(x).sin())
         return self.second(between).sum()
 
 
-@pytest.mark.parametrize("users", [False, True])
-@pytest.mark.parametrize("device", ["cpu", "planned"])
-def test_a_users_backward_in_a_whole_step_makes_the_peak_a_lower_bound(users: bool, device: str) -> None:
-    model = Trained(users)
+def users_step() -> Callable[[torch.Tensor], torch.Tensor]:
+    model = Between()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
-        loss = model(x)
+        loss: torch.Tensor = model(x)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
-    bench = workbench.open(step, torch.randn(4, 8), device=device)
+    return step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [Between, users_step])
+def test_the_peak_counts_operators_between_parts_and_the_users_backward(build: Callable[[], Any]) -> None:
+    x = torch.randn(64, WIDTH)
+    bench = workbench.open(build(), x, device="cpu")
     assert isinstance(bench, PartsBench)
     assert bench.memory is not None
-    assert bench.memory.at_least is users
+    assert not bench.memory.at_least
+    assert bench.memory.peak_bytes > 50 * x.nbytes
+    assert bench.memory.peak_bytes == pytest.approx(measured(bench, build, x), rel=PREDICTED_PEAK_ERROR)
+    planned = workbench.open(build(), x, device="planned", executor="torch")
+    assert isinstance(planned, PartsBench)
+    assert planned.memory is not None
+    assert planned.memory.peak_bytes == pytest.approx(bench.memory.peak_bytes, rel=PREDICTED_PEAK_ERROR)

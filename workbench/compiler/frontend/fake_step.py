@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.function import BackwardCFunction
 
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.analysis.memory.multi_graph_memory import (
@@ -25,7 +24,6 @@ from workbench.analysis.memory.multi_graph_memory import (
     StorageAllocated,
     StorageFreed,
 )
-from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
 from workbench.interop.torch_private import FakeTensorMode, TorchDispatchMode, tree_iter
 
 
@@ -61,23 +59,18 @@ class StepRecorder:
         Mode of the program's tensors; None if the tensors have values.
     tensors : sequence of Tensor
         Tensors that exist before the step: parameters, buffers, inputs and the state of optimizers.
-
-    Attributes
-    ----------
-    runs_users_backward : bool
-        Whether a backward that the user wrote ran between the parts.
     """
 
     def __init__(self, mode: FakeTensorMode | None, tensors: Sequence[torch.Tensor]) -> None:
         self.mode: contextlib.AbstractContextManager[Any] = mode or contextlib.nullcontext()
         self._has_values = mode is None
-        self.runs_users_backward = False
         self.events: list[Event] = []
         self.opaque: dict[str, None] = {}
         self._number: dict[Any, int] = {}
         self._calls = 0
         self._ids = 0
         self._noting = True
+        self.inside = False
         for tensor in tensors:
             self.note(tensor)
         self._baseline = tuple(event for event in self.events if isinstance(event, StorageAllocated))
@@ -85,9 +78,7 @@ class StepRecorder:
 
     def recorded_step(self) -> RecordedStep:
         """Return the events that are recorded so far."""
-        return RecordedStep(
-            self._baseline, tuple(self.events), tuple(self.opaque), self._has_values or self.runs_users_backward
-        )
+        return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque), self._has_values)
 
     def stop(self) -> None:
         """Stop recording."""
@@ -135,9 +126,10 @@ class StepRecorder:
         """
         inputs = (*arguments, *constants)
         differentiable = torch.is_grad_enabled() and any(_requires_grad(value) for value in inputs)
-        tape = _Tape(function, arguments) if self._has_values and differentiable else None
-        with self.mode, torch.no_grad():
-            made = function(*arguments)
+        with self._part_runs():
+            tape = _Tape(function, arguments) if self._has_values and differentiable else None
+            with self.mode, torch.no_grad():
+                made = function(*arguments)
         several = isinstance(made, tuple | list)
         outputs = list(made) if several else [made]
         self._calls += 1
@@ -155,6 +147,15 @@ class StepRecorder:
                 outputs[at] = output
         return tuple(outputs) if several else outputs[0]
 
+    @contextlib.contextmanager
+    def _part_runs(self) -> Iterator[None]:
+        """In this context, results of operators belong to a part, whose plan counts them, and are not recorded."""
+        before, self.inside = self.inside, True
+        try:
+            yield
+        finally:
+            self.inside = before
+
     def run_opaque(self, part: str, function: Callable[..., Any]) -> Any:
         """Run a part that PyTorch runs uncompiled, record the results of its operators, and return its outputs."""
         self.opaque[part] = None
@@ -171,9 +172,7 @@ class StepRecorder:
         takes_steps : bool
             Whether the program runs the backward itself, as a training step with an optimizer does.
         """
-        # Do not use a `TorchDispatchMode` here, because Dynamo would run the user's functions uncompiled. A tensor that
-        # is made between parts is therefore recorded when a part receives the tensor.
-        with _users_backwards_noted(self):
+        with _NotingBetween(self):
             outputs = call()
             for tensor in _tensors(outputs):
                 self.note(tensor)
@@ -244,11 +243,21 @@ class _Noting(TorchDispatchMode):
         super().__init__()
         self._rehearsal = rehearsal
 
+    @torch.compiler.disable
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        for tensor in _tensors(made):
-            self._rehearsal.note(tensor)
+        if not self._rehearsal.inside:
+            for tensor in _tensors(made):
+                self._rehearsal.note(tensor)
         return made
+
+
+class _NotingBetween(_Noting):
+    """Records the storages of the results of operators between parts. Dynamo compiles in this mode as without it."""
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
 
 
 class _PartNode(torch.autograd.Function):
@@ -275,15 +284,17 @@ class _PartNode(torch.autograd.Function):
         ctx.ran = True
         numbers = tuple(map(recorder.note, cotangents))
         made: list[Any]
-        if ctx.tape is not None:
-            made = ctx.tape.gradients(cotangents)
-            made += [None] * (len(ctx.like) - len(made))
-            ctx.tape = None
-        else:
-            with recorder.mode:
-                made = [
-                    None if like is None else torch.empty(like[0], dtype=like[1], device=like[2]) for like in ctx.like
-                ]
+        with recorder._part_runs():
+            if ctx.tape is not None:
+                made = ctx.tape.gradients(cotangents)
+                made += [None] * (len(ctx.like) - len(made))
+                ctx.tape = None
+            else:
+                with recorder.mode:
+                    made = [
+                        None if like is None else torch.empty(like[0], dtype=like[1], device=like[2])
+                        for like in ctx.like
+                    ]
         at = len(recorder.events)
         backward = Backward(ctx.call, numbers, tuple(map(recorder.note, made)))
         if recorder._noting:
@@ -308,15 +319,3 @@ class _GivenGradientLoss(torch.autograd.Function):
         for gradient in made:
             ctx.rehearsal.note(gradient)
         return None, *made
-
-
-def _note_users_backward(stock: Callable[..., Any], node: Any, *gradients: Any) -> Any:
-    """Run a backward that is written in Python. Note whether a user wrote it: no operator of it is recorded."""
-    if node._forward_cls not in (_PartNode, _GivenGradientLoss):
-        _users_backwards_noted.value.runs_users_backward = True
-    return stock(node, *gradients)
-
-
-_users_backwards_noted = ThreadPatches(
-    "backwards that users wrote", lambda: [wrap_function(BackwardCFunction, "apply", _note_users_backward)]
-)
