@@ -1,8 +1,8 @@
 """`thunder-workbench`: the workbench on the command line, with tables for users and JSON for programs.
 
-Exit status: 0 done, 1 a run or a plan failed, 2 bad usage, 130 interrupted, 141 closed output pipe. An error is one
-line on standard error. With ``--json``, it is a JSON object on standard output: ``ok`` is false, and ``error`` has the
-message.
+Exit status: 0 done, 1 a run, a plan or a check failed, 2 bad usage, 130 interrupted, 141 closed output pipe. An
+error is one line on standard error. With ``--json``, it is a JSON object on standard output: ``ok`` is false, and
+``error`` has the message.
 """
 
 import sys

@@ -41,7 +41,7 @@ def check(
     inversions_growth: Annotated[str, _growth("inversions", "the number of inversions of collectives")] = "0",
     as_json: JsonOption = False,
 ) -> int:
-    """Compare a config's predicted figures with a baseline; exit with status 1 if a figure grew more than allowed."""
+    """Compare predicted figures with a baseline. Exit with status 1 if one exceeds it by more than allowed."""
     import workbench as wb
     from workbench.bench.report import regression_check
     from workbench.programs import describe

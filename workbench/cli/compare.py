@@ -26,7 +26,7 @@ def compare(
     base: Annotated[
         str,
         typer.Option(
-            "--base", metavar="NAME", help="Subject with which the others are compared; by default the first."
+            "--base", metavar="NAME", help="Subject with which all other subjects are compared; by default the first."
         ),
     ] = "",
     html: Annotated[

@@ -25,8 +25,8 @@ def gpu_check(
         typer.Option(
             "--slot",
             metavar="MINUTES",
-            help="Ask only the queue of questions whose answers are not committed yet, each at most 90 seconds, in "
-            "this many minutes from the start of the command.",
+            help="Run only the checks of the queue that have no committed result, each for at most 90 seconds, in this "
+            "many minutes from the start of the command.",
             min=0.1,
         ),
     ] = None,
