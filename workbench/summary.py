@@ -240,7 +240,7 @@ _CHOSEN_WIDTH = 100
 
 
 def chosen_text(chosen: Sequence[str]) -> str:
-    """Return the first choices as one line, and the number of the remaining choices; ``none`` without choices.
+    """Return the first choices as one line, and the number of the remaining choices; ``none`` if there are no choices.
 
     The line has at most four choices. It has at least one, even if this choice is too long for the line.
     """

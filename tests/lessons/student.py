@@ -21,7 +21,7 @@ def source_of(name: str) -> Path:
 
 
 class Student:
-    """A simulated student who works through a lesson in a kernel.
+    """A simulated student who works through a lesson in a Jupyter kernel.
 
     Attributes
     ----------

@@ -72,7 +72,7 @@ def trace(plan: Plan) -> Text:
 
 
 class Picture:
-    """A plan's graph as a picture. A saved notebook shows the picture even without a kernel.
+    """A plan's graph as a picture. A saved notebook shows the picture even without a Jupyter kernel.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Picture:
 
 
 def picture(plan: Plan, title: str = "") -> Picture:
-    """Return a plan's graph as a picture. A notebook shows it even without a kernel; a terminal shows the trace.
+    """Return a picture of a plan's graph. A notebook shows it without a Jupyter kernel; a terminal shows the trace.
 
     Parameters
     ----------

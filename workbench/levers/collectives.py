@@ -301,7 +301,7 @@ def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
 
 
 def drop_order(choices: Mapping[str, str]) -> dict[str, str]:
-    """Remove the choices that only reorder collectives, and return the others."""
+    """Remove the choices that only reorder collectives, and return the remaining choices."""
     return {id: option for id, option in choices.items() if not only_orders(id, choices)}
 
 

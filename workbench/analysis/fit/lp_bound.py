@@ -297,8 +297,8 @@ class LimitedProgram:
     unit : float
         Bytes by which the coefficients of memory rows are divided, so that they are close to 1.
     beyond : float
-        Margin that each memory row must free in addition, in multiples of `unit`. A program with a margin proves no
-        bound, because choices within the limit may violate its rows.
+        Margin, in multiples of `unit`: each memory row must free this much more than the limit requires. A program with
+        a margin proves no bound, because choices within the limit may violate its rows.
     """
 
     def __init__(self, base: Relaxation, limit_bytes: int) -> None:

@@ -260,8 +260,7 @@ def _predecessor_bits(graph: Graph, rows: NDArray[np.intp], storage: list[int]) 
         if barrier >= 0:
             before[place] |= 1 << barrier
         if fixed:
-            # This statement is a barrier. It comes after the last barrier, and after all statements that follow that
-            # barrier.
+            # This statement is a barrier: it comes after the last barrier, and after all statements between the two.
             before[place] |= bit - (1 << max(0, barrier))
             barrier = place
         for value in makes:

@@ -92,8 +92,8 @@ class Cut:
 class Cuts(tuple[Cut, ...]):
     """Table of the plans on the Pareto front of compilations, peak memory, saved bytes and step time.
 
-    One plan beats another if it is better in one of these figures and at least as good in the others. The front has the
-    plans that are not beaten.
+    One plan beats another if it is better in one of these figures and at least as good in all. The front has the plans
+    that are not beaten.
     """
 
     stock: Cut

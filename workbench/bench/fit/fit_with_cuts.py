@@ -395,7 +395,7 @@ def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
         _, least = min((each.lowest_peak() for each in tried), key=lambda lowest: lowest[0].planned_bytes)
         raise peak_too_low(among.bench, limit_bytes, among.before, least, among.using, reserved=True) from nearest
     best, plan, its = min(found, key=lambda one: fastest_first(one[0]))
-    # The bound holds for all options, including the options that only `among` may choose.
+    # The bound holds for all choices, including the choices that only `among` may make.
     return dataclasses.replace(
         its.explain(best, plan, limit_bytes), bound=among.bound(best, limit_bytes), using=among.using
     )

@@ -2,9 +2,9 @@
 
 `function_of` returns a stand-in function for `thunder.jit`. A stand-in consists of one statement. Thunder's interpreter
 traces the stand-in, and so generates the checks of all arguments and the structure of all results. The statements
-between arguments and results come from the graph. All later steps, such as gradients, executors and transforms, are
-Thunder's own. A program that is only planned is never called. Its stand-in therefore needs no checks, and Thunder's
-interpreter does not trace the stand-in.
+between arguments and results come from the graph. The later steps, such as gradients, executors and transforms,
+are those of Thunder. A program that is only planned is never called. Its stand-in therefore needs no checks, and
+Thunder's interpreter does not trace the stand-in.
 """
 
 from __future__ import annotations

@@ -321,8 +321,8 @@ class _StorageWalk:
     def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _StatementEffects:
         """Return the effects of a statement that is not a fusion.
 
-        Only the first of several equal statements in this process runs; the others use its cached effects. A
-        second cache belongs to the statement's `Structure`. Its key is faster to compute than the key of the first
+        Only the first of several equal statements in this process runs; its effects are cached for the rest. A second
+        cache belongs to the statement's `Structure`. Its key is faster to compute than the key of the first
         cache.
         """
 

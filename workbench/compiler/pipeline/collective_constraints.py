@@ -385,8 +385,8 @@ def _add_writes(
 ) -> None:
     """Keep the order of statements that access the same memory, if at least one of them writes it.
 
-    A collective reads its input until its wait. If it reduces in place, it also writes its input until then. Therefore
-    the wait counts as another access to the input.
+    A collective reads its input until its wait. If it reduces in place, it also writes its input until its wait.
+    Therefore the wait counts as another access to the input.
     """
     memory = trace_facts(trace, cache=context.cache, arguments=context.arguments).storage_of
     writers: dict[Any, int] = {}

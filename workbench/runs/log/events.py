@@ -435,7 +435,7 @@ class PeakMeasured(Event):
     Attributes
     ----------
     measured_peak_bytes : int
-        `baseline_bytes` plus the most bytes that the step held at once in addition.
+        `baseline_bytes` plus the most further bytes that the step held at once.
     baseline_bytes : int
         Bytes of parameters, buffers and inputs.
     timeline_s, live_bytes : list

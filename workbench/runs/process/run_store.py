@@ -81,7 +81,7 @@ def open(run: Path | str, parent: Path | None = None) -> Run:  # callers write `
 
 
 def runs(parent: Path | None = None) -> list[Run]:
-    """Return all readable runs in a folder: pinned runs first, then the others, the latest first.
+    """Return all readable runs in a folder: pinned runs first, then unpinned runs; in both groups, the latest first.
 
     `listing` also names the runs that cannot be read.
 
@@ -104,7 +104,7 @@ def listing(parent: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
     Returns
     -------
     runs : list of Run
-        The readable runs: pinned runs first, then the others, the latest first.
+        The readable runs: pinned runs first, then unpinned runs; in both groups, the latest first.
     unreadable : dict of Path to str
         Maps the folder of each unreadable run to the reason, in one line. For example, the request is damaged, or it
         was written by a later version, or it belongs to another user.
