@@ -94,7 +94,7 @@ def fit(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Choose what to save, recompute, offload and move, for the least step time within a peak memory. Nothing runs."""
+    """Choose what to save, recompute, offload and move, for the least step time under a stated peak. Nothing runs."""
     check_program_name(program, settings)
     from workbench.bench.session.fit_request import (
         check_compilations,

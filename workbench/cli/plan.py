@@ -68,7 +68,7 @@ def plan(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Plan a program: what Thunder would execute, predicted. Nothing runs."""
+    """Print the predicted figures of the plan that Thunder would execute. Nothing runs."""
     if sites is not None:
         check_lever(sites)
     if limit_bytes is not None and not search_waits:

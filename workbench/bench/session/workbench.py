@@ -499,7 +499,7 @@ class Workbench:
         using: Sequence[str] | None = None,
         machine: str | Machine | None = None,
     ) -> Fit:
-        """Choose options for the least step time within a peak memory, or for the least peak memory within a step time.
+        """Choose options for the least step time under a stated peak, or for the least peak under a stated step time.
 
         Choices made by hand do not change; choices of an earlier `fit` are replaced. One `undo` reverts the fit.
 
