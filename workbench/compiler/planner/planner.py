@@ -129,8 +129,8 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
 def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> Plan:
     """Return the stock plan with its proof, its warnings and its corrections.
 
-    The plan gets a warning in two cases: if its results differ from those of the joint trace, or if the results of the
-    joint trace differ from those of the program.
+    The plan gets a warning if its results differ from those of the joint trace, or if the results of the joint trace
+    differ from those of the program. It also gets the caveats of its `LeverContext`.
     """
     context = captured.context
     warned = []
