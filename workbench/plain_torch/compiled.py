@@ -30,8 +30,9 @@ def compile(model: Any, *, choices: Any = CHOICES, backend: str = "inductor", **
         partition = Partition(ops, find(ops, module))
         if backend == "aot_eager":
             return aot_autograd(fw_compiler=boxed_nop, partition_fn=partition)(module, inputs)
-        patches = torch._TorchCompileInductorWrapper(*settings).config
-        return compile_fx(module, inputs, config_patches={**patches, "custom_partitioner_fn": partition})
+        patches = {**torch._TorchCompileInductorWrapper(*settings).config, "custom_partitioner_fn": partition}
+        with torch._functorch.config.patch(enable_autograd_cache=False):  # on a hit, nothing would be told
+            return compile_fx(module, inputs, config_patches=patches)
 
     compiled: Any = torch.compile(model, backend=compile_graph, **options)
     if isinstance(model, torch.nn.Module):
@@ -105,14 +106,13 @@ class Partition(CustomPartitionerFn):
             elif _is_random(base):
                 self.ops.tell(key, "PyTorch draws random numbers here")
             else:
-                # Else PyTorch could save a view, or an equally large tensor inside of the operator, instead.
                 alike = [] if any(map(_is_random, group)) else [n for n in group if _shape(n) in (shape, _shape(base))]
                 _recompute([base, *alike])
         return min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
 
 
 def _recompute(nodes: list[torch.fx.Node]) -> None:
-    """Tag nodes, and all their views in the forward."""
+    """Tag nodes, and their views in the forward: PyTorch could save a view instead."""
     while nodes:
         node = nodes.pop()
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
