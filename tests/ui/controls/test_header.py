@@ -6,11 +6,13 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.needs import needs_nvfuser
 from tests.ui.apps import figure, legal
 from workbench.ui.app.app import App
 from workbench.ui.controls.messages import app_name, header_words
 
 
+@needs_nvfuser
 def test_the_header_names_sizes_dtype_device_and_machine():
     planned = wb.open("mlp", device="planned", layers=3, executor="nvfuser")
     assert header_words(planned) == "3 layers, input 32×64, fp32 · planned for H100"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import workbench as wb
+from tests.needs import needs_nvfuser
 from tests.ui.synthetic import llama
 from workbench.ui.graph.graph_view import GraphView
 from workbench.ui.graph.hide_views import views_of
@@ -73,7 +74,7 @@ def test_a_statement_of_a_folded_layer_unfolds_only_its_layer(view, monkeypatch)
     assert titles(view) == [(f"layers.{layer}", 1) for layer in range(6)]
 
 
-@pytest.mark.parametrize("executor", ["torch", "nvfuser"])
+@pytest.mark.parametrize("executor", ["torch", pytest.param("nvfuser", marks=needs_nvfuser)])
 def test_each_statement_of_a_program_can_be_shown(executor, monkeypatch):
     bench = wb.open("llama", device="planned", layers=4, executor=executor)
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
@@ -99,7 +100,7 @@ def test_each_statement_of_a_program_can_be_shown(executor, monkeypatch):
     assert view.selected == before
 
 
-@pytest.mark.parametrize("executor", ["torch", "nvfuser"])
+@pytest.mark.parametrize("executor", ["torch", pytest.param("nvfuser", marks=needs_nvfuser)])
 def test_each_value_that_the_memory_list_names_is_found(executor, monkeypatch):
     bench = wb.open("llama", device="planned", layers=4, executor=executor)
     view = GraphView(on_turn=print, on_undo=print, on_redo=print)
