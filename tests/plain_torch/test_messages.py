@@ -61,7 +61,7 @@ def test_a_choice_without_operator_names_the_nearest(way: Any) -> None:
     call = eager.checkpoint(model(), choices=choices) if way == "eager" else way(model(), choices)
     assert told_by(call, inputs()) == [
         "choice ('gates', 'linear', 0): 'recompute' is not applied: "
-        "the model has no such operator; the nearest is ('gate', 'linear', 0)"
+        "this call has no such operator; the nearest is ('gate', 'linear', 0)"
     ]
     assert told_by(call, inputs()) == []
 
@@ -102,13 +102,12 @@ def test_an_eager_input_that_is_written_in_place_is_refused() -> None:
     class Writes(torch.nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             out = torch.nn.functional.silu(x) * y
-            x.data.add_(0)
             x.detach().add_(1)
             return out.sum()
 
     call = eager.checkpoint(Writes(), choices={("", "silu", 0): "recompute"})
     loss = call(torch.randn(4), torch.randn(4, requires_grad=True))
-    with pytest.raises(RuntimeError, match="an input was written in place: choose 'save' for its output"):
+    with pytest.raises(RuntimeError, match="an input was written in place after it ran: choose 'save'"):
         loss.backward()
 
 
@@ -132,13 +131,14 @@ def bench() -> wb.Workbench:
     return opened
 
 
-def test_the_file_lists_what_is_left_out_and_its_helper_has_at_most_150_lines(tmp_path: Path) -> None:
+def test_the_file_lists_what_is_left_out_and_its_helper_has_at_most_150_lines_of_code(tmp_path: Path) -> None:
     for target in ("torch", "torch_eager"):
         text = bench().export(tmp_path / "choices.py", target=target, overwrite=True).read_text()
         assert '("", "silu", 0): "recompute",' in text
         listed = "- saved:norm/layer_norm>rsqrt=recompute: it is inside of layer_norm, which Thunder takes apart and"
         assert listed in text
-        assert text.count("\n", text.index(torch_file.HELPER)) <= 150
+        helper = text[text.index(torch_file.HELPER) :]
+        assert sum(bool(line.strip()) for line in helper.splitlines()) <= 150
         assert "workbench." not in text.partition(torch_file.HELPER)[2]
 
 
@@ -158,7 +158,7 @@ def test_choices_of_other_levers_and_offloading_are_left_out() -> None:
     left_out = opened.torch_choices().left_out
     assert left_out == {
         "saved:Gated/silu": "plain PyTorch saves or recomputes here, but does not offload",
-        "saved.inputs": "saved is a decision of Thunder, which plain PyTorch does not make",
+        "saved.inputs": "this is a setting of Thunder's lever saved, which plain PyTorch does not have",
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import workbench as wb
 from tests.plain_torch.small_models import MODELS, make
+from tests.trial_counts import beyond
 
 FOLDER = Path(__file__).parent
 COPIES = {"vit": 2 * 24_576}
@@ -35,8 +36,11 @@ def open_with_random_choices(model: str, seed: int) -> wb.Workbench:
     return bench
 
 
+ORDER = ["llama", "vit", *(name for name in MODELS if name not in ("llama", "vit"))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", beyond(1, ORDER))
 def test_gradients_are_equal_and_the_saved_bytes_are_as_predicted(model: str, tmp_path: Path) -> None:
     bench = open_with_random_choices(model, 0)
     found, stock = bench.torch_prediction(), bench.torch_prediction(stock=True)
@@ -55,10 +59,12 @@ def test_gradients_are_equal_and_the_saved_bytes_are_as_predicted(model: str, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", beyond(2, ["llama", "vit", *(name for name in MODELS if name not in ("llama", "vit"))])
+)
 def test_gradients_without_a_compiler_are_equal(model: str, tmp_path: Path) -> None:
     file = open_with_random_choices(model, 0).export(tmp_path / "choices.py", target="torch_eager")
     alone = run_alone(model, file, "eager")
     assert alone["modules"] == []
     assert alone["equal"], alone
-    assert alone["after_bytes"] <= alone["before_bytes"]
+    assert alone["after_bytes"] < alone["before_bytes"]

@@ -121,6 +121,8 @@ def fit(
         check_compilations(compilations)
     if curve is not None and export is not None:
         raise ChoiceError("--curve makes many plans and --export writes one: give --peak or --step instead of --curve")
+    if target is not Target.thunder and export is None:
+        raise ChoiceError(f"--target {target.value} needs --export FILE, the file to write")
     if each and curve is None:
         raise ChoiceError("--each needs --curve")
     limit = None if peak is None else check_peak(peak)

@@ -73,6 +73,8 @@ def plan(
         check_lever(sites)
     if limit_bytes is not None and not search_waits:
         raise ChoiceError("--limit-bytes needs --search-waits")
+    if target is not Target.thunder and export is None:
+        raise ChoiceError(f"--target {target.value} needs --export FILE, the file to write")
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine, capture)
     from workbench.analysis.cost import chrome_trace
     from workbench.bench import PartsBench

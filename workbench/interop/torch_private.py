@@ -18,6 +18,7 @@ SEAM = PrivateApi(
     names={
         "AttributeMutationExisting": "torch._dynamo.variables.base:AttributeMutationExisting",
         "BackendCompilerFailed": "torch._dynamo.exc:BackendCompilerFailed",
+        "compile_fx": "torch._inductor.compile_fx:compile_fx",
         "ConstantVariable": "torch._dynamo.variables.constant:ConstantVariable",
         "DictGetItemSource": "torch._dynamo.source:DictGetItemSource",
         "FailOnRecompileLimitHit": "torch._dynamo.exc:FailOnRecompileLimitHit",

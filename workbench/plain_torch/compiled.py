@@ -24,6 +24,8 @@ def compile(model: Any, *, choices: Any = CHOICES, backend: str = "inductor", **
     if backend not in ("inductor", "aot_eager"):
         raise ValueError(f"backend {backend!r} cannot follow choices; legal: 'inductor', 'aot_eager'")
     settings = options.pop("mode", None), options.pop("options", None), options.get("dynamic")
+    if settings[0] and settings[1]:
+        raise ValueError("give mode or options, not both")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
 
     def compile_graph(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
@@ -34,6 +36,7 @@ def compile(model: Any, *, choices: Any = CHOICES, backend: str = "inductor", **
         with torch._functorch.config.patch(enable_autograd_cache=False):  # on a hit, nothing would be told
             return compile_fx(module, inputs, config_patches=patches)
 
+    compile_graph.reset = ops.frames.clear  # type: ignore[attr-defined]  # called by torch._dynamo.reset
     compiled: Any = torch.compile(model, backend=compile_graph, **options)
     if isinstance(model, torch.nn.Module):
         return compiled.register_forward_hook(lambda *_: ops.end_call()) and compiled
@@ -51,6 +54,8 @@ def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node,
     """Return the key of each operator in a graph of Dynamo."""
     found, counts = {}, Counter[tuple[str, str]]()
     for node in (n for m in module.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes):
+        if isinstance(node.meta.get("example_value"), torch.SymInt | torch.SymFloat | torch.SymBool):
+            continue  # arithmetic on sizes, which only a graph with dynamic shapes has
         if node.op in ("call_function", "call_method") and "source_fn_stack" in node.meta:
             ids = (int(str(key).partition("@")[0]) for key in node.meta.get("nn_module_stack") or {})
             found[node] = ops.key(ids, node.target, counts)

@@ -1,8 +1,10 @@
 """Run an eager module under choices: autograd keeps no tensor that is recomputed."""
 
 import functools
+import threading
+import types
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,52 +19,61 @@ CHOICES: dict[Key, str] = {}
 
 def checkpoint(model: Any, *, choices: Any = CHOICES) -> Any:
     """Change a module so that its backward recomputes the chosen tensors, and return the module."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"checkpoint changes a torch.nn.Module, given {type(model).__name__}: use compile instead")
     ops = choices if isinstance(choices, Operators) else Operators(model, choices)
-    forward = model.forward
+    before = vars(model).get("forward")  # of the instance, such as a wrapper of another library
 
-    @functools.wraps(forward)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    # A method, so that a deep copy of the module runs its own forward.
+    @functools.wraps(model.forward)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        forward = before or functools.partial(type(self).forward, self)
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        hooks, eager = torch.nn.modules.module, _Eager(ops)
-        enter = hooks.register_module_forward_pre_hook(lambda module, _: eager.stack.append(id(module)))
-        # A hook that returns a value replaces the output.
-        leave = hooks.register_module_forward_hook(lambda *_: eager.stack.__delitem__(-1), always_call=True)
+        hooks, eager, here = torch.nn.modules.module, _Eager(ops), threading.get_ident()
+        ops.paths = {id(module): path for path, module in self.named_modules()}
+
+        def push(module: Any, _: Any) -> None:
+            if threading.get_ident() == here:  # the hooks are global: other threads run modules, too
+                eager.stack.append(id(module))
+
+        def pop(*_: Any) -> None:
+            if threading.get_ident() == here:
+                del eager.stack[-1:]
+
+        enter = hooks.register_module_forward_pre_hook(push)
+        leave = hooks.register_module_forward_hook(pop, always_call=True)
         with enter, leave, torch.autograd.graph.saved_tensors_hooks(eager.pack, _Held.read), eager:
             out = forward(*args, **kwargs)
         ops.end_call()
         return out
 
-    model.forward = run
+    model.forward = types.MethodType(run, model)
     return model
 
 
 class _Again:
     """An operator that runs again when the backward reads its output."""
 
-    def __init__(
-        self, function: Any, args: Any, kwargs: Any, out: torch.Tensor, held: Callable[[Any], "_Held"]
-    ) -> None:
+    def __init__(self, key: Key, function: Any, args: Any, kwargs: Any, out: torch.Tensor, held: Any) -> None:
         flat, self.spec = tree_flatten((args, kwargs))
         self.inputs = [held(x.detach()) if isinstance(x, torch.Tensor) else x for x in flat]
-        self.versions = [x._version if isinstance(x, torch.Tensor) else 0 for x in flat]
-        self.function, self.out, self.uses = function, None, 0
+        self.key, self.function, self.out, self.uses, self.readers = key, function, None, 0, 0
         self.version, self.dtype, device = out._version, out.dtype, out.device.type
         self.cast = device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
 
     def read(self) -> Any:
         out: Any = self.out
         if out is None:
+            if any(isinstance(x, _Held) and x.is_stale() for x in self.inputs):
+                raise RuntimeError(f"choice {self.key}: an input was written in place after it ran: choose 'save'")
             flat = [x.read() if isinstance(x, _Held) else x for x in self.inputs]
-            for x, held, version in zip(flat, self.inputs, self.versions, strict=True):
-                if isinstance(held, _Held) and held.again is None and x._version != version:
-                    raise RuntimeError(f"{self.function}: an input was written in place: choose 'save' for its output")
             args, kwargs = tree_unflatten(flat, self.spec)
             with torch.no_grad(), torch.autocast(*self.cast):
                 out = self.function(*args, **kwargs)
-        # Keep the output until its last reader has read it.
-        self.uses -= 1
-        self.out = out if self.uses > 0 else None
+        # Keep the output until its last reader has read it. A second backward begins again.
+        self.uses = (self.uses or self.readers) - 1
+        self.out = out if self.uses else None
         return out
 
 
@@ -71,17 +82,25 @@ class _Held:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor: Any = tensor
+        self.version = tensor._version
         self.again: _Again | None = None
 
     def link(self, made: Mapping[StorageWeakRef, _Again]) -> None:
-        again = made.get(StorageWeakRef(self.tensor.untyped_storage()))
+        plain = self.tensor.layout == torch.strided and not (self.tensor.is_conj() or self.tensor.is_neg())
+        again = made.get(StorageWeakRef(self.tensor.untyped_storage())) if made and plain else None
         if again is not None and (self.tensor._version, self.tensor.dtype) == (again.version, again.dtype):
             self.place = self.tensor.size(), self.tensor.stride(), self.tensor.storage_offset()
             self.tensor, self.again, again.uses = None, again, again.uses + 1
+            again.readers = again.uses
+
+    def is_stale(self) -> bool:
+        return self.again is None and bool(self.tensor._version != self.version)
 
     def read(self) -> Any:
         if self.again is not None:
             return self.again.read().as_strided(*self.place)
+        if self.is_stale():
+            raise RuntimeError("a tensor that the backward needs was written in place after it was saved")
         return self.tensor
 
 
@@ -105,23 +124,30 @@ class _Eager(TorchFunctionMode):
         self.ops.found |= {key} & self.ops.choices.keys()
         if self.ops.choices.get(key) != "recompute":
             return function(*args, **(kwargs or {}))
-        before = _seeds()
-        given = {x: x._version for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)}
+        flat = tree_flatten((args, kwargs))[0]
+        before = _seeds(flat)
+        given = {x: x._version for x in flat if isinstance(x, torch.Tensor)}
         out = function(*args, **(kwargs or {}))
-        if before != _seeds():
+        if before != _seeds(flat):
             self.ops.tell(key, "PyTorch draws random numbers here")
-        elif any(x._version != version for x, version in given.items()) or not isinstance(out, torch.Tensor):
-            self.ops.tell(key, "the operator writes in place, or returns no single tensor")
+        elif key[1] in ("batch_norm", "instance_norm"):
+            self.ops.tell(key, "the operator also writes running statistics")
+        elif any(x._version != version for x, version in given.items()):
+            self.ops.tell(key, "the operator writes in place")
+        elif not isinstance(out, torch.Tensor) or any(x.layout != torch.strided for x in (out, *given)):
+            self.ops.tell(key, "the operator reads or returns something else than one dense tensor")
         elif StorageWeakRef(out.untyped_storage()) in {StorageWeakRef(x.untyped_storage()) for x in given}:
             self.ops.tell(key, "PyTorch makes no tensor of its own here")
         else:
-            self.made[StorageWeakRef(out.untyped_storage())] = _Again(function, args, kwargs or {}, out, self.pack)
+            self.made[StorageWeakRef(out.untyped_storage())] = _Again(key, function, args, kwargs or {}, out, self.pack)
             # Autograd may have packed the output itself while the operator ran.
             for held in [held for held in self.packed if held.again is None]:
                 held.link(self.made)
         return out
 
 
-def _seeds() -> list[bytes]:
-    states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [])
+def _seeds(flat: list[Any]) -> list[bytes]:
+    devices = {x.device for x in flat if isinstance(x, torch.Tensor) and x.is_cuda}
+    states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+    states += [x.get_state() for x in flat if isinstance(x, torch.Generator)]
     return [state.numpy().tobytes() for state in states]

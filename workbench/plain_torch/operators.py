@@ -31,7 +31,9 @@ class Operators:
 
     def key(self, ids: Iterable[int], target: Any, counts: Counter[tuple[str, str]]) -> Key:
         """Return the key of the next operator. `ids` are the ids of the modules around it, the innermost last."""
-        path = ([""] + [self.paths[i] for i in ids if i in self.paths])[-1]
+        inner = [0, *ids][-1]
+        # An operator of a module that was added later must not shift the numbers of a known module.
+        path = self.paths.get(inner, "?") if inner and self.paths else ""
         name = common_name(getattr(target, "__name__", str(target)))
         counts[path, name] += 1
         self.known.add(key := (path, name, counts[path, name] - 1))
@@ -45,7 +47,8 @@ class Operators:
 
     def end_call(self) -> None:
         """Warn about each choice whose operator was never met."""
-        texts = [str(key) for key in sorted(self.known)]
-        for key in sorted(self.choices.keys() - self.found) if texts else ():
+        missing = self.choices.keys() - self.found - {key for key, _ in self.told}
+        texts = [str(key) for key in sorted(self.known)] if missing else []
+        for key in sorted(missing) if texts else ():
             near = difflib.get_close_matches(str(key), texts, 1, 0)
-            self.tell(key, f"the model has no such operator; the nearest is {near[0]}")
+            self.tell(key, f"this call has no such operator; the nearest is {near[0]}")

@@ -77,6 +77,8 @@ def dotted(node: ast.expr) -> str:
 def test_nothing_private_is_imported_outside_the_tables() -> None:
     for source in sources():
         path = source.path
+        if path.parent.name == "plain_torch":
+            continue  # its code is exported into files that import nothing of the workbench
         for node in source.imports:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -62,7 +62,7 @@ def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> 
         f"    {_USES[target].replace('choices', Path(name).stem, 1)}",
         "",
         *textwrap.wrap(
-            "This file needs nothing but PyTorch 2.10 or later. A choice names an operator by the path of its module, "
+            "This file needs nothing but PyTorch 2.10 to 2.12. A choice names an operator by the path of its module, "
             "by its name, and by the number of operators of this name before it in this module. Its output is saved "
             "for the backward, or recomputed by the backward. PyTorch decides about all other tensors.",
             110,

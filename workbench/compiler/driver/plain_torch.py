@@ -12,7 +12,7 @@ import torch
 
 from workbench.compiler.driver.capture import Capture, capture
 from workbench.core.lever import lever_of
-from workbench.errors import ConfigWarning
+from workbench.errors import ConfigWarning, PlanError
 from workbench.plain_torch.operators import Key, Operators
 from workbench.programs import resolve
 from workbench.programs.modes import active_modes
@@ -59,7 +59,9 @@ def torch_choices(captured: Capture, choices: Mapping[str, str]) -> TorchChoices
     left_out, wanted = {}, {}
     for id, option in choices.items():
         if not id.startswith(_SAVED):
-            left_out[id] = f"{lever_of(id)} is a decision of Thunder, which plain PyTorch does not make"
+            lever = lever_of(id)
+            kind = f"a setting of Thunder's lever {lever}" if lever == "saved" else f"for Thunder's lever {lever}"
+            left_out[id] = f"this is {kind}, which plain PyTorch does not have"
         elif option == "offload":
             left_out[id] = "plain PyTorch saves or recomputes here, but does not offload"
         else:
@@ -83,6 +85,7 @@ def compile(config: Config, model: Callable[..., Any], options: Mapping[str, Any
     """Return ``torch.compile(model, **options)`` with a config's choices; see `Config.compile`."""
     from workbench.plain_torch import compiled  # imports PyTorch's compiler
 
+    _check_ranks(config)
     ops = Operators(model, {})
     return _translate_at_first_call(config, model, ops, compiled.compile(model, choices=ops, **options))
 
@@ -91,9 +94,15 @@ def checkpoint(config: Config, model: torch.nn.Module) -> torch.nn.Module:
     """Let the backward of an eager module recompute what a config chooses; see `Config.checkpoint`."""
     from workbench.plain_torch import eager
 
+    _check_ranks(config)
     ops = Operators(model, {})
     made: torch.nn.Module = _translate_at_first_call(config, model, ops, eager.checkpoint(model, choices=ops))
     return made
+
+
+def _check_ranks(config: Config) -> None:
+    if config.ranks > 1:
+        raise PlanError(f"choices for plain PyTorch are for one process, but this config is for {config.ranks} ranks")
 
 
 def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Operators, made: Any) -> Any:
@@ -111,28 +120,39 @@ def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Ope
             warnings.warn(ConfigWarning(told), stacklevel=4)
 
     if isinstance(made, torch.nn.Module):
+        hook: list[Any] = []
 
         def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             # Without gradients, nothing is saved: wait for a call of the training.
             if torch.is_grad_enabled():
-                handle.remove()
-                # Dynamo must not trace the forward that `checkpoint` has put into the module.
+                # Dynamo must not trace this hook, and not the forward that `checkpoint` has put into the module.
+                hook.pop().remove()
                 wrapped = vars(made).pop("forward") if made is model else None
+                own = getattr(wrapped, "__wrapped__", None)
+                if own is not None and getattr(own, "__func__", None) is not type(made).forward:
+                    made.forward = own
                 try:
                     translate(args, kwargs)
+                except BaseException:
+                    register()  # the next call tries again
+                    raise
                 finally:
                     if wrapped is not None:
                         made.forward = wrapped
 
-        handle = made.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+        def register() -> None:
+            hook.append(made.register_forward_pre_hook(before, prepend=True, with_kwargs=True))
+
+        register()
         return made
 
     todo = [translate]
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:
-        while todo and torch.is_grad_enabled():
-            todo.pop()(args, kwargs)
+        if todo and torch.is_grad_enabled():
+            todo[0](args, kwargs)
+            todo.clear()
         return made(*args, **kwargs)
 
     return call

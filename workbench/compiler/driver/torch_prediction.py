@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
-from torch._inductor.compile_fx import compile_fx
 
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.frontend.dynamo import call_after_hooks
 from workbench.compiler.frontend.dynamo_session import compile_with
 from workbench.errors import PlanError, one_line
+from workbench.interop.torch_private import BackendCompilerFailed, TorchDynamoException, compile_fx
 from workbench.plain_torch.compiled import Partition, find
 from workbench.plain_torch.operators import Key, Operators
 from workbench.programs import modes
