@@ -1,8 +1,8 @@
 """Simulate PyTorch's CUDA caching allocator, to predict the memory that it reserves for a sequence of allocations.
 
 A segment is memory that the allocator has reserved from the device. It is divided into blocks; each block is one
-allocation, or free. A pool contains the blocks of one stream that are either small or large. With
-``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page.
+allocation, or free. Each stream has two pools, one for its small blocks and one for its large
+blocks. With ``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page.
 
 The simulation follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.10, with default settings or with
 ``expandable_segments``. It includes rounding, pools, best fit, splitting and merging of blocks, and the release of free
@@ -28,9 +28,9 @@ LARGE_SEGMENT_BYTES = 20 << 20
 It is also the page size of an expandable segment of large blocks.
 """
 OWN_SEGMENT_BYTES = 10 << 20
-"""Smallest allocation that gets a segment of its own size: ``kMinLargeAlloc``."""
+"""Smallest allocation that gets a segment for itself: ``kMinLargeAlloc``."""
 SEGMENT_ROUNDING_BYTES = 2 << 20
-"""Unit to which the size of a segment for `OWN_SEGMENT_BYTES` or more is rounded up: ``kRoundLarge``."""
+"""The size of a segment for `OWN_SEGMENT_BYTES` or more is a multiple of this: ``kRoundLarge``."""
 _ADDRESS_SPACE_BYTES = LARGE_SEGMENT_BYTES << 36
 """Address space of an expandable segment. It is larger than the memory of every device."""
 
@@ -70,7 +70,7 @@ class MemoryBlock:
 
 
 class _Pool:
-    """The blocks of one stream that are either small or large. Allocated blocks are not listed.
+    """The free and the unmapped blocks of one stream, of one kind: small or large.
 
     Free blocks are sorted by size, then by address. Unmapped blocks are sorted by address.
     """
@@ -216,7 +216,7 @@ class CachingAllocator:
         if not found.mapped and (found := self._map(found, size)) is None:
             return None
         while found.size < size:
-            assert found.after is not None, "the room was added up before"
+            assert found.after is not None, "there is less address space behind the block than `_room` counted"
             if (found := self._map(found.after, size - found.size)) is None:
                 return None
         pool.remove(found)

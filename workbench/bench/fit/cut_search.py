@@ -38,13 +38,15 @@ _PLANS = 160
 _TRIED = 3
 """Maximum number of sets of cuts that a fit tries. For each set, the fit searches for options of storages."""
 _PLANNED = 120_000
-"""Maximum total of statements in all plans for one table. A large program therefore gets fewer plans."""
+"""Limit of the statements in all plans for one table, so that a large program gets fewer plans.
+
+At least `_PLANS` // 8 plans are allowed, even if they exceed this limit."""
 _HEADS = ("compilations", "largest", "peak", "saved", "step", "choices")
 _NUMBER = re.compile(r"\.\d+")
 _SHOWN = 5e-4
-"""A relative change of the step time below this value is shown as zero."""
+"""A relative change of the step time below this value is shown as a dash."""
 _NEAR = 1e-9
-"""Two step times with a relative difference below this value count as equal."""
+"""Two figures with a relative difference below this value count as equal."""
 
 type _Made = frozenset[tuple[str, str]]
 
@@ -92,19 +94,19 @@ class Cut:
 class Cuts(tuple[Cut, ...]):
     """Table of the plans on the Pareto front of compilations, peak memory, saved bytes and step time.
 
-    One plan beats another if it is better in one of these figures and at least as good in all. The front has the plans
-    that are not beaten.
+    One plan beats another if it is at least as good in all of these figures. The front has the plans that are not
+    beaten. Of plans with equal figures, it has the one with the fewest choices.
     """
 
     stock: Cut
-    """The plan with only the choices made by hand.
+    """The plan under the user's choices, with no cut changed.
 
     Like all plans of the table, it compiles identical fusions once, unless the user has set ``sharing.identical``.
     """
     machine: str
     """Name of the machine model for the times."""
     planned: int
-    """Number of plans that were made to find the front."""
+    """Number of sets of choices that were tried."""
 
     @classmethod
     def of(cls, cuts: Iterable[Cut], stock: Cut, machine: str, plan_count: int) -> Cuts:
@@ -326,7 +328,7 @@ def compute_s(bench: Workbench, plan: Plan, machine: Machine) -> float:
 
 
 def is_beaten(cut: Cut, rival: Cut) -> bool:
-    """Return whether no figure of `rival` is worse than that of `cut`."""
+    """Return whether `rival` is at least as good as `cut` in every figure."""
     return all(theirs <= own * (1 + _NEAR) for own, theirs in zip(cut.figures, rival.figures, strict=True))
 
 
@@ -345,7 +347,9 @@ _PRESETS: tuple[dict[str, str], ...] = (
 
 
 def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:
-    """Return one set of choices for each kind of value. A set changes the values of this kind in all layers.
+    """Return one set of choices for each kind of value and each option.
+
+    A set changes the values of its kind in all layers.
 
     Values of one kind differ only in the number of their layer. The choices recompute values that one fusion now passes
     to another, and save values that fusions now recompute.

@@ -41,7 +41,9 @@ class History:
         return {id: option for id, option in self.choices.items() if id not in self._found[self.at]}
 
     def make(self, choices: Mapping[str, str], by_hand: Collection[str] = (), found: Collection[str] = ()) -> None:
-        """Make `choices` the current state. If they differ from the current choices, drop all states after them.
+        """If `choices` differ from the current choices, append them as the new current state.
+
+        States after the current one are dropped first.
 
         Parameters
         ----------
