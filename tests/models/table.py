@@ -55,14 +55,14 @@ _COLUMNS = (
 )
 _WHAT = f"""
 This page answers which models open, plan, run, replay and train. `python -m tests.models.table` writes it
-({{versions}}). **{{opened}} of {{rows}}** model classes open; **{{right}}** of these run accurately, export, replay
+({{versions}}). **{{opened}} of {{rows}}** models open; **{{right}}** of these run accurately, export, replay
 and train as in eager PyTorch, with a measured peak within 1 % of the predicted peak, or above it if the figure is a
-lower bound. Each model has random weights and tiny shapes. It runs forward, loss and backward on the CPU with
-{CHOICES} random choices. *Opaque*: parts that PyTorch runs. *Right*: the first step has the outputs and gradients of
+lower bound. Each model has random weights and tiny shapes. It runs forward, loss and backward on the CPU with up
+to {CHOICES} random choices. *Opaque*: parts that PyTorch runs. *Right*: the first step has the outputs and gradients of
 unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the same plan. *Trained*: {trial.STEPS}
 steps have the losses, gradients, parameters and optimizer state of eager PyTorch. *Fusions*: the number of fusions in
 nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install `litgpt` with `pip install
---no-deps`, because it needs huggingface-hub before 1.4, but transformers 5 needs huggingface-hub 2.
+--no-deps`, because it needs a huggingface-hub older than 1.4, but transformers 5 needs huggingface-hub 2.
 """
 
 KIND_OF = {name: kind for kind, models in zoo.KINDS.items() for name in models}
@@ -199,7 +199,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             )
     others = [found for found in rows if found["reason"]]
     if others:
-        lines += ["", "## Not opened, or not in all", "", "| model | reason |", "|---|---|"]
+        lines += ["", "## Models that did not open, or failed a check", "", "| model | reason |", "|---|---|"]
         for found in others:
             # Remove paths of libraries and addresses of objects, which differ between runs.
             reason = re.sub(r"\S*/site-packages/| at 0x[0-9a-f]+", "", " ".join(found["reason"].split()))
