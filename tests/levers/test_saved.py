@@ -60,7 +60,7 @@ def test_an_effect_equals_the_result_of_the_choice(executor: str) -> None:
             bench.undo()
 
 
-def test_the_effect_of_recomputing_shows_if_more_bytes_are_saved() -> None:
+def test_recomputing_may_save_more_bytes_and_the_effect_says_so() -> None:
     def sum_of_two(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.sin(x @ w + y @ w).sum()
 
@@ -151,7 +151,7 @@ def test_views_of_one_storage_are_one_site() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_for_twice_the_layers_planning_all_offloads_takes_twice_the_calls() -> None:
+def test_planning_offloads_makes_function_calls_in_proportion_to_the_layers() -> None:
     calls = []
     for layers in (6, 12):
         bench = workbench.open("llama", device="planned", executor="torch", layers=layers)
@@ -185,7 +185,7 @@ def test_recomputing_after_fusion_repeats_the_fusion_that_returns_the_value() ->
 
 
 @pytest.mark.slow
-def test_a_duplicate_inside_a_fusion_replaces_no_value_outside() -> None:
+def test_a_value_recomputed_inside_a_fusion_is_not_used_outside_it() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(stacks.Normed, 3), batch()
     bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")

@@ -1,6 +1,7 @@
-"""Executor `torchcompile_aten` runs attention, `addmm` and `log_softmax` by PyTorch's kernels, and equals eager.
+"""Executor `torchcompile_aten` computes attention, `addmm` and `log_softmax` with the results of eager PyTorch.
 
-The executor claims only calls for which its gradient is right.
+Attention and `addmm` run PyTorch's kernels; `log_softmax` has a gradient of its own. The executor claims only calls
+whose gradients it computes correctly.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def masked(mask: torch.Tensor) -> Callable[..., torch.Tensor]:
 
 CLAIMED: dict[str, Made] = {
     "causal": (causal, heads()),
-    "other keys than queries": (crossed, heads(keys=9)),
+    "more keys than queries": (crossed, heads(keys=9)),
     "strides": (turned, heads()),
     "bfloat16": (causal, heads(dtype=torch.bfloat16)),
     "a mask for all": (masked(visible(6, 6)), heads()),
@@ -137,7 +138,7 @@ def test_a_mask_converted_to_numbers_equals_masked_fill_bitwise(mask: torch.Tens
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_a_mask_is_saved_as_booleans_and_converted_inside_regions() -> None:
+def test_a_mask_is_saved_as_booleans_and_converted_inside_fusions() -> None:
     mask = visible(2, 1, 6, 6)
 
     def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -197,7 +198,7 @@ def weighted(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tens
     ("function", "bias", "claimed"), [(affine, (5,), True), (weighted, (5,), False), (affine, (4, 5), False)]
 )
 @pytest.mark.usefixtures("no_compiler")
-def test_addmm_is_claimed_where_two_products_are_its_gradient(
+def test_addmm_is_claimed_only_with_a_1d_bias_and_factors_of_one(
     function: Callable[..., torch.Tensor], bias: tuple[int, ...], claimed: bool
 ) -> None:
     made = (function, (drawn(*bias, seed=0), drawn(4, 3, seed=1), drawn(3, 5, seed=2)))
@@ -228,7 +229,7 @@ NORMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
 
 @pytest.mark.parametrize("name", beyond(1, NORMED, pytest.mark.slow))
 @pytest.mark.usefixtures("no_compiler")
-def test_log_softmax_saves_its_input_and_two_columns(name: str) -> None:
+def test_log_softmax_is_claimed_in_float32_and_equals_eager(name: str) -> None:
     function, args, claimed = NORMED[name]
     bench = workbench.open(function, *args, device="cpu", executor=EXECUTOR)
     assert (NORM in symbols(bench), f"{NORM}_backward" in symbols(bench)) == (claimed, claimed)

@@ -1,4 +1,4 @@
-"""A report is a single HTML page that needs no network. Writing a report overwrites no file except other reports."""
+"""A report is a single HTML page that needs no network. By default, a report overwrites only reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def path(bench: wb.Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bench.report(tmp_path_factory.mktemp("report") / "out.html")
 
 
-def test_a_report_names_no_address_and_holds_choices_figures_and_commands(bench: wb.Workbench, path: Path) -> None:
+def test_a_report_loads_nothing_from_the_network_and_holds_choices_figures_and_commands(
+    bench: wb.Workbench, path: Path
+) -> None:
     text = path.read_text()
     assert re.findall(r"(?:src|href)\s*=\s*[\"']?(?:https?:|//)|@import|url\(", text) == []
     assert "/tmp/" not in text.replace(str(path), "")
@@ -56,7 +58,9 @@ def test_the_commands_of_a_report_make_the_same_plan(bench: wb.Workbench, capfd:
     assert json.loads(capfd.readouterr().out)["saved_bytes"] == bench.plan.saved_bytes
 
 
-def test_a_report_replaces_a_report_and_no_other_file(bench: wb.Workbench, path: Path, tmp_path: Path) -> None:
+def test_a_report_replaces_a_report_and_another_file_only_with_overwrite(
+    bench: wb.Workbench, path: Path, tmp_path: Path
+) -> None:
     assert bench.report(path).read_bytes().startswith(BEGIN)
     other = tmp_path / "page.html"
     other.write_text("<!doctype html><p>mine</p>")

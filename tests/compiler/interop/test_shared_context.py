@@ -1,4 +1,5 @@
-"""Captures, plans and calls change global state. When the last thread has ended its use, the state is restored."""
+"""Captures, plans and calls change global state. It is restored when the last thread that uses the changed
+state leaves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Errors and operators of later versions of PyTorch are read as those of PyTorch 2.10.
+"""Errors and operators of later versions of PyTorch are handled like those of PyTorch 2.10.
 
-The messages below are those of PyTorch 2.12.1. They are read with every installed version.
+The messages below are those of PyTorch 2.12.1, except one in the words of 2.10. The tests use them with every installed
+version.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_errors_in_the_words_of_a_later_version_become_the_same_line(name: str) -> None:
+def test_errors_in_the_words_of_a_later_version_become_the_line_that_2_10_gives(name: str) -> None:
     message, told = MESSAGES[name]
     line = dynamo._reason(Unsupported(message + FRAMES))
     assert line.startswith("/a/model.py:7 ")
@@ -98,7 +99,7 @@ def test_both_forms_of_a_recorded_function_take_a_context() -> None:
 
 
 def asserts(*conditions: tuple[Any, int]) -> fx.Graph:
-    """Return a graph that reads a bool, and asserts conditions on its number, as PyTorch 2.12 does."""
+    """Return a graph that reads a bool, and asserts conditions on the bool as 0 or 1, as PyTorch 2.12 does."""
     graph = fx.Graph()
     item = graph.call_method("item", (graph.placeholder("x"),))
     number = graph.call_function(torch.sym_ite, (item, 1, 0))
@@ -123,7 +124,7 @@ def test_assertions_that_hold_for_every_bool_are_erased() -> None:
 
 @pytest.mark.parametrize("name", ["torch_adam", "torch_sgd"])
 def test_a_step_of_pytorchs_optimizers_is_one_graph_with_the_results_of_eager(name: str) -> None:
-    """PyTorch 2.12 records `prims.fma` in these steps, which Thunder does not know."""
+    """In these steps PyTorch 2.12 records `prims.fma`, which Thunder does not know."""
     bench = workbench.open(name, device="cpu", executor="torch", parameters=1)
     assert bench.capture == "dynamo"
     program, args, _ = bench.program.build()

@@ -94,7 +94,7 @@ def test_a_batched_matmul_counts_the_transient_copies_of_its_operands() -> None:
     assert trace_facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
 
 
-def test_flops_are_formulas_for_matmuls_and_elements_for_pointwise_ops_and_zero_for_views() -> None:
+def test_flops_follow_a_formula_for_matmuls_and_equal_the_elements_for_pointwise_ops_and_zero_for_views() -> None:
     trace = claimed(lambda x, w: torch.tanh(x @ w).transpose(0, 1), torch.randn(4, 6), torch.randn(6, 8))
     found = trace_facts(trace)
     flops = {b.sym.name: found.flops[i] for i, b in enumerate(trace.bound_symbols)}
@@ -128,7 +128,7 @@ def test_equal_statements_of_different_programs_run_only_once(runs: list[str]) -
     assert layers(8) == 0
 
 
-def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
+def test_a_statement_runs_again_after_the_default_dtype_changes(runs: list[str]) -> None:
     trace = claimed(lambda x: torch.tanh(x), torch.randn(4, 6))
     for _ in range(2):
         trace_facts(trace)
@@ -142,7 +142,9 @@ def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
     assert runs == ["tanh", "tanh"]
 
 
-def test_numbers_of_settings_are_unique_and_their_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_combination_of_pytorch_settings_has_its_own_number_and_their_cache_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def number(threads: int) -> int:
         monkeypatch.setattr(facts_module, "kernel_settings", lambda: (threads,))
         return facts_module._StorageWalk(facts_module.FactsCache()).settings
@@ -162,7 +164,7 @@ def test_the_cache_of_facts_is_bounded(runs: list[str], monkeypatch: pytest.Monk
     assert trace_facts(trace).transient_bytes == found.transient_bytes
 
 
-def test_an_operator_registered_again_under_its_name_is_another_statement() -> None:
+def test_two_operators_of_one_name_have_different_keys() -> None:
     def statement(meta: Callable[[Any], Any]) -> Any:
         symbol = thunder.core.symbol.Symbol("own", meta=meta, id="own", _module=torch)
         return symbol.bind(1.0, output=None)
@@ -276,7 +278,7 @@ def test_fusions_that_differ_have_different_keys(change: str) -> None:
 
 @pytest.mark.slow
 def test_facts_of_a_statement_on_shared_memory_do_not_apply_to_separate_memory() -> None:
-    """A copy of a tensor into itself and a copy between tensors have equal shapes, but other memory effects."""
+    """A copy of a tensor into itself and a copy between tensors have equal shapes but different memory effects."""
 
     def onto_itself(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3

@@ -85,7 +85,10 @@ def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
 
 
 def assert_nothing_left(run: Run) -> None:
-    """Assert that the run left no process and no temporary file, and that its log gives the same state and events."""
+    """Assert that the run left no process and no temporary file.
+
+    Assert also that the run, opened again from its log, has the same state, error and events.
+    """
     assert run._worker is not None
     assert reaper.marked_processes(run._worker.mark) == []
     assert not (run.run_dir / request.SCRATCH).exists()
@@ -301,7 +304,7 @@ def test_the_command_line_makes_a_folder_to_submit(
 
 
 @pytest.mark.long
-def test_manually_started_ranks_are_followed_and_cancelled_by_folder(tmp_path: Path) -> None:
+def test_manually_started_ranks_are_followed_and_cancelled_through_the_runs_folder(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
     arguments = rank_launcher.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=free_port())
     machines = [
@@ -328,7 +331,7 @@ def test_manually_started_ranks_are_followed_and_cancelled_by_folder(tmp_path: P
             machine.wait()
 
 
-def test_ranks_without_enough_gpus_are_refused_with_the_command(tmp_path: Path) -> None:
+def test_too_few_gpus_are_an_error_that_names_the_torchrun_command(tmp_path: Path) -> None:
     program = File(MODULE.format(here=""))
     folder = request.prepare(tmp_path / "run", program, ranks=1024, parallel="fsdp")
     spec = json.loads((folder / request.REQUEST_FILE).read_text())
