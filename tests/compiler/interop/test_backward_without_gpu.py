@@ -39,7 +39,7 @@ def random_graph(seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     random = Random(seed)
     torch.manual_seed(seed)
     leaves = [torch.randn(3, 4, requires_grad=random.random() < 0.8) for _ in range(3)]
-    leaves.append(torch.randn(4, requires_grad=True))
+    leaves += [torch.randn(4, requires_grad=True), torch.randn(4, dtype=torch.bfloat16, requires_grad=True)]
     values = list(leaves)
     for _ in range(random.randint(3, 14)):
         x, y = (random.choice(values) for _ in range(2))
@@ -51,6 +51,8 @@ def random_graph(seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
                 lambda x=x: [x.clone().mul_(2)],
                 lambda x=x: list((x + 0).chunk(2, -1)[0].exp().repeat(*[1] * (x.dim() - 1), 2).split(4, -1)),
                 lambda x=x: [x.detach() * x],
+                lambda x=x: [(x + x.detach().double()).float()],
+                lambda x=x, y=y: [x + y.sum()],
                 lambda x=x, y=y, scaled=scaled: [*scaled(0.5, x, y)][: random.randint(1, 2)],
                 lambda x=x, y=y: [torch.where(x.sum() > 0, x + y, x)],
             )
@@ -90,8 +92,39 @@ def test_gradients_of_random_graphs_are_bitwise_those_of_autograd(
             assert (one is None) == (other is None), seed
             if one is not None and other is not None:
                 assert torch.equal(one, other), seed
+                assert (one.dtype, one.stride()) == (other.dtype, other.stride()), seed
                 compared += 1
     assert compared > 100
+
+
+class Remembers(torch.autograd.Function):
+    """A function whose context has an attribute with the name of an attribute of a leaf's node."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.variable = x.shape
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0] * 2
+
+
+def test_users_attributes_and_hooks_of_leaves_have_their_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backward_without_gpu._without_gpu.here, "value", torch.enable_grad())
+    found = []
+    for run in (torch.autograd._engine_run_backward, backward_without_gpu._run):
+        leaf = torch.ones(3, requires_grad=True)
+        called: list[str] = []
+        leaf.register_hook(lambda gradient, called=called: called.append("leaf") or gradient * 3)
+        leaf.register_post_accumulate_grad_hook(lambda _, called=called: called.append("accumulated"))
+        remembers: Any = Remembers.apply
+        inner = remembers(leaf)
+        outputs = (inner.sin().sum(),)
+        run(outputs, (torch.ones(()),), False, False, (), allow_unreachable=True, accumulate_grad=True)
+        found.append((called, leaf.grad))
+    assert found[0][0] == found[1][0] == ["leaf", "accumulated"]
+    assert torch.equal(found[0][1], found[1][1])
 
 
 class Broken(nn.Module):
@@ -151,6 +184,22 @@ def accumulating_step() -> Callable[..., Any]:
     return step
 
 
+class Wide(nn.Module):
+    """A module that reads a large parameter and a bfloat16 parameter between its parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.large = nn.Embedding(16, 8), nn.Parameter(torch.randn(64, 64))
+        self.bias = nn.Parameter(torch.randn(8, dtype=torch.bfloat16))
+
+    @torch.compiler.disable
+    def between(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden + self.large.sum() + self.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.between(self.embed(x).sin()).cos().sum()
+
+
 def record(program: Callable[..., Any], device: str) -> RecordedStep:
     bench = workbench.open(program, torch.arange(24).view(4, 6) % 16, device=device, executor="torch")
     assert isinstance(bench, PartsBench)
@@ -172,9 +221,9 @@ def comparable(events: tuple[Any, ...]) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [loss_of, several_results, step, accumulating_step])
+@pytest.mark.parametrize("make", [loss_of, several_results, step, accumulating_step, Wide])
 def test_a_rehearsal_for_an_absent_gpu_records_the_events_of_a_cpu(make: Callable[[], Callable[..., Any]]) -> None:
     expected, found = record(make(), "cpu"), record(make(), "planned")
     assert comparable(found.events) == comparable(expected.events)
-    assert len(expected.events) > 20
+    assert len(expected.events) > 10
     assert found.opaque == expected.opaque

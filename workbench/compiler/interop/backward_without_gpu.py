@@ -1,8 +1,9 @@
 """Run a backward of fake GPU tensors on a machine without the GPU.
 
 PyTorch's autograd engine queries the GPU's streams before it calls the first node, even for fake tensors. This module
-calls the nodes itself, in the engine's order. It runs no hooks of inner tensors, and a node keeps its saved tensors
-until its graph is freed. Remove this when the engine runs a backward of fake CUDA tensors without a GPU.
+calls the nodes itself, in the engine's order. It runs hooks of leaves only, and sets no ``grad`` of an inner tensor. A
+node keeps its saved tensors until its graph is freed. Remove this when the engine runs a backward of fake CUDA tensors
+without a GPU.
 """
 
 from __future__ import annotations
@@ -82,9 +83,11 @@ class _Backward:
     def _give(self, node: Any, at: int, gradient: torch.Tensor | None) -> None:
         if gradient is None:
             return
-        shape = node._input_metadata[at].shape
-        if gradient.shape != torch.Size(shape):
-            gradient = gradient.sum_to_size(shape)
+        expected = node._input_metadata[at]
+        if gradient.shape != torch.Size(expected.shape):
+            gradient = gradient.sum_to_size(expected.shape)
+        if gradient.dtype != expected.dtype:
+            gradient = gradient.to(expected.dtype)
         inputs = self._given.setdefault(node, {})
         inputs[at] = inputs[at] + gradient if at in inputs else gradient
 
@@ -92,15 +95,19 @@ class _Backward:
         """Call a node. Return the gradients for its next nodes."""
         if not given:
             return [None] * len(node.next_functions)
+        is_python = isinstance(node, BackwardCFunction)  # not in a condition: mypy would narrow the type
+        leaf = None if is_python else getattr(node, "variable", None)
+        for hook in () if leaf is None else (leaf._backward_hooks or {}).values():
+            changed = hook(given[0])
+            given[0] = given[0] if changed is None else changed
         for at, gradient in given.items():
             if (node, at) in self._wanted and not self._accumulates:
                 self.found[node, at] = gradient
-        if (leaf := getattr(node, "variable", None)) is not None:
+        if leaf is not None:
             if not self._wanted or ((node, 0) in self._wanted and self._accumulates):
                 self._accumulate(leaf, given[0])
             return []
         inputs = [given.get(at) for at in range(len(node._input_metadata))]
-        is_python = isinstance(node, BackwardCFunction)  # not in the condition: mypy would narrow the type
         if not is_python:
             made = node(*inputs)
             return list(made) if isinstance(made, tuple) else [made]
@@ -119,12 +126,20 @@ class _Backward:
         elif leaf.grad is not None:
             leaf.grad = leaf.grad + gradient
         else:
-            # The engine clones a gradient that another node also receives.
+            # As the engine, copy a gradient that another node also receives, or with another layout than the leaf's.
             shared = any(gradient is other for inputs in self._given.values() for other in inputs.values())
-            made = gradient.clone() if shared else gradient
-            leaf.grad = made if torch.is_grad_enabled() else made.detach()
+            if torch.is_grad_enabled() or shared or not _has_layout_of(gradient, leaf):
+                leaf.grad = torch.empty_like(leaf, requires_grad=False).copy_(gradient)
+            else:
+                leaf.grad = gradient.detach()
         for hook in (getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values():
             hook(leaf)
+
+
+def _has_layout_of(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Return whether the strides are equal, except for those of dimensions of size 1."""
+    each = zip(leaf.shape, gradient.stride(), leaf.stride(), strict=True)
+    return all(size == 1 or ours == theirs for size, ours, theirs in each)
 
 
 def _zeros(metadata: Any) -> torch.Tensor:
