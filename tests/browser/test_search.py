@@ -25,11 +25,12 @@ def test_search_unfolds_a_layer_and_finds_what_the_memory_list_names(lab: Lab) -
     lab.page.keyboard.press("Enter")
     lab.wait_until(lambda: "layers.5" in sections() and "layers.4" not in sections())
     lab.wait_until(lambda: graph(lab, "state().selected") == graph(lab, "state().current"))
+    lab.wait_until(lambda: graph(lab, "view.index !== null"))  # the count includes what only the index has
     count = found.inner_text().removeprefix("1 of ")
     lab.page.keyboard.press("Enter")
-    assert found.inner_text() == f"2 of {count}"
+    lab.wait_until(lambda: found.inner_text() == f"2 of {count}")
     lab.page.keyboard.press("Shift+Enter")
-    assert found.inner_text() == f"1 of {count}"
+    lab.wait_until(lambda: found.inner_text() == f"1 of {count}")
     lab.screenshot("search")
 
     open_tab(lab, "Memory")

@@ -497,6 +497,32 @@ def test_search_asks_for_what_is_folded_and_for_it_to_be_shown(mount):
     assert page.evaluate("messages.at(-1)") == {"type": "unveil", "id": "t:t900"}
 
 
+def test_another_plan_moves_neither_the_graph_nor_the_current_match(mount):
+    page = mount(4, unfolded=("layers",))
+    rows = {"id": ["t:t900", "t:t901"], "name": [0, 0], "full": [0, 0], "values": ["t900", "t901"], "origin": [0, 0]}
+    index = {"type": "index", "strings": ["mul"], "origins": [["layers.9", "llama.py:12", "mul"]], "rows": rows}
+    page.locator("canvas").first.focus()
+    page.keyboard.press("/")
+    page.evaluate("index => emit('msg:custom', index)", index)
+    page.keyboard.type("softmax")
+    page.evaluate(f"{VIEW}.view.scroll(2000)")
+    top = page.evaluate(f"{VIEW}.state().top")
+    renew = """index => {
+        model.set('data', {...model.get('data')});
+        emit('change:data');
+        return new Promise((done) => setTimeout(() => { emit('msg:custom', index); done(); }, 300));
+    }"""
+    page.evaluate(renew, index)
+    assert page.evaluate(f"{VIEW}.state().top") == top
+    # Matches that the scene does not show are known only when the index has come again.
+    page.locator("input[type=search]").fill("layers.9")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert found(page) == "2 of 2"
+    page.evaluate(renew, index)
+    assert found(page) == "2 of 2"
+
+
 def test_wheel_and_drag_move_the_graph_and_fit_shows_all_of_it(mount):
     page = mount(30, unfolded=("layers",))
     page.locator("canvas").first.focus()

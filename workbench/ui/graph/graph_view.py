@@ -355,7 +355,8 @@ class GraphView(Answering):
             self.unveil(message["id"])
         elif kind == "index" and shown is not None:
             found = search_index(shown.graph, shown.layout, shown.node_ids)
-            self.send({"type": "index", **found})
+            if self.shown is shown:  # the page asks again if it got another plan in the meantime
+                self.send({"type": "index", **found})
         elif kind == "plain" and shown is not None:
             # This browser cannot unpack compressed data.
             self._unpacks = False

@@ -32,6 +32,7 @@ class View {
     this.hits = /** @type {import("./graph_search.js").Entry[]} */ ([]); // what the search found
     this.current = ""; // the one of them that is current, by its id
     this.walked = false; // whether somebody went from one to the next
+    this.typed = false; // whether the first match is still to be shown for what was typed
     this.index = /** @type {any} */ (null); // what else can be found in the program of this scene
     this.indexAsked = false;
     this.build();
@@ -146,7 +147,7 @@ class View {
     this.wireKey.hidden = !next || next.bar.side.length === 0;
     this.nameViews();
     this.index = null;
-    this.indexAsked = false;
+    this.indexAsked = this.typed = false;
     places.matches = null;
     if (next && this.search.value.trim()) { this.askIndex(); this.find(); }
     this.pen.texts.clear();
@@ -536,7 +537,8 @@ class View {
     this.index = index;
     if (!this.search.value.trim() || !this.places.scene || this.coming) return;
     this.find();
-    if (!this.walked) this.showFirst();
+    if (this.typed && !this.walked) this.showFirst();
+    this.typed = false;
   }
 
   /** Find again, as after another plan or a fold: what was current stays so, where it is still there. */
@@ -545,7 +547,9 @@ class View {
     this.hits = search(entriesOf(places.scene, this.index), this.search.value);
     const nodes = this.hits.map(({ id }) => at.get(id)).filter((entry) => entry?.kind === "node");
     places.matches = this.search.value.trim() ? new Set(nodes.map(({ index }) => index)) : null;
-    if (!this.walked || !this.hits.some(({ id }) => id === this.current)) this.current = this.hits[0]?.id ?? "";
+    // What is current may be among those that only the index has, which is on its way.
+    const isThere = this.hits.some(({ id }) => id === this.current) || (this.indexAsked && !this.index);
+    if (!this.walked || !isThere) this.current = this.hits[0]?.id ?? "";
     this.tellFound();
     this.redraw();
   }
@@ -553,7 +557,7 @@ class View {
   /** Say which of how many is current. */
   tellFound() {
     const place = this.hits.findIndex(({ id }) => id === this.current), asked = this.search.value.trim();
-    this.found.textContent = !asked ? "" : this.hits.length ? `${place + 1} of ${this.hits.length}` : "none";
+    this.found.textContent = !asked ? "" : this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : "none";
     this.found.title = asked && this.current && !this.places.scene.at.has(this.current) ? "In a folded layer or a hidden view: Enter shows it" : "";
     for (const button of this.el.querySelectorAll(".wb-find button")) /** @type {HTMLButtonElement} */ (button).disabled = !this.hits.length;
   }
@@ -562,6 +566,7 @@ class View {
     if (!this.places.scene) return;
     this.setHover(null);
     this.walked = false;
+    this.typed = true;
     this.askIndex();
     this.find();
     this.showFirst();
