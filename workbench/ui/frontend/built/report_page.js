@@ -1890,6 +1890,7 @@ class View {
         this.hits = [];
         this.current = "";
         this.walked = false;
+        this.typed = false;
         this.index = null;
         this.indexAsked = false;
         this.build();
@@ -2039,7 +2040,7 @@ class View {
         this.wireKey.hidden = !next || 0 === next.bar.side.length;
         this.nameViews();
         this.index = null;
-        this.indexAsked = false;
+        this.indexAsked = this.typed = false;
         places.matches = null;
         if (next && this.search.value.trim()) {
             this.askIndex();
@@ -2492,20 +2493,22 @@ class View {
         this.index = index;
         if (!this.search.value.trim() || !this.places.scene || this.coming) return;
         this.find();
-        if (!this.walked) this.showFirst();
+        if (this.typed && !this.walked) this.showFirst();
+        this.typed = false;
     }
     find() {
         const { places } = this, { at } = places.scene;
         this.hits = search(entriesOf(places.scene, this.index), this.search.value);
         const nodes = this.hits.map(({ id })=>at.get(id)).filter((entry)=>entry?.kind === "node");
         places.matches = this.search.value.trim() ? new Set(nodes.map(({ index })=>index)) : null;
-        if (!this.walked || !this.hits.some(({ id })=>id === this.current)) this.current = this.hits[0]?.id ?? "";
+        const isThere = this.hits.some(({ id })=>id === this.current) || this.indexAsked && !this.index;
+        if (!this.walked || !isThere) this.current = this.hits[0]?.id ?? "";
         this.tellFound();
         this.redraw();
     }
     tellFound() {
         const place = this.hits.findIndex(({ id })=>id === this.current), asked = this.search.value.trim();
-        this.found.textContent = asked ? this.hits.length ? `${place + 1} of ${this.hits.length}` : "none" : "";
+        this.found.textContent = asked ? this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : "none" : "";
         this.found.title = asked && this.current && !this.places.scene.at.has(this.current) ? "In a folded layer or a hidden view: Enter shows it" : "";
         for (const button of this.el.querySelectorAll(".wb-find button"))button.disabled = !this.hits.length;
     }
@@ -2513,6 +2516,7 @@ class View {
         if (!this.places.scene) return;
         this.setHover(null);
         this.walked = false;
+        this.typed = true;
         this.askIndex();
         this.find();
         this.showFirst();
