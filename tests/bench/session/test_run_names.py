@@ -56,3 +56,11 @@ def test_a_run_has_the_name_of_its_choices_and_its_folder_that_of_the_program(be
     bench.undo()
     assert name(bench) == f"fit 97.5 %: {count} recomputed (2)"
     assert name(bench, name="mine") == "mine"
+
+
+def test_a_run_without_choices_is_stock_also_after_a_search_that_removed_all(bench):
+    (site, *_) = [site for site in bench.sites("saved") if site.values and "recompute" not in site.illegal]
+    bench.choose_found({site.id: "recompute"}, "fit 70 %")
+    assert bench.name_of(bench.choices) == "fit 70 %: 1 recomputed"
+    bench.choose_found({}, "fit 100 %")
+    assert bench.name_of(bench.choices) == "stock"

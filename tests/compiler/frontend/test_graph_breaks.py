@@ -452,6 +452,11 @@ def test_python_code_between_graphs_may_use_an_absent_gpu() -> None:
     assert not torch.cuda.is_initialized() or torch.cuda.is_available()
 
 
+def test_a_wrong_place_shows_no_app_of_parts(mysterious: PartsBench) -> None:
+    with pytest.raises(ChoiceError, match="the app has no place or tab 'fitt'"):
+        PartsApp(mysterious, place="fitt")
+
+
 def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
     app = PartsApp(mysterious)
     try:

@@ -580,7 +580,8 @@ class Workbench:
         if not gone and not choices:
             return None
         made = self._choose_together({**gone, **choices}, found=True)
-        self._searches[frozenset(self.choices.items())] = search
+        if chosen := self.choices:
+            self._searches[frozenset(chosen.items())] = search
         return made
 
     def name_of(self, choices: Mapping[str, str]) -> str:

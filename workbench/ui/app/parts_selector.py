@@ -9,6 +9,7 @@ import ipywidgets
 
 from workbench.summary import coverage_words, part_time_words, place_text, run_line
 from workbench.ui.app.app import App
+from workbench.ui.app.places import find
 from workbench.ui.controls.messages import app_name
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class PartsApp:
 
     def __init__(self, bench: PartsBench, *, tab: bool = False, place: str = "") -> None:
         self.bench = bench
+        if place:
+            find(place)  # refuse a wrong name at once, not when the first app is made
         self._tab, self._place = tab, place
         self._apps: dict[str, App] = {}
         self.row = ipywidgets.ToggleButtons(

@@ -57,6 +57,8 @@ def choices_file(program: Program) -> str:
 
 _SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _MOST_INPUTS = 1
+_COUNTS = {"blocks", "channels", "chunks", "experts", "heads", "layers", "parameters", "ranks", "rows", "steps"}
+"""Settings that count things. Other names may end with an s, such as ``bias``."""
 
 
 def size_words(program: Program) -> list[str]:
@@ -64,7 +66,7 @@ def size_words(program: Program) -> list[str]:
 
     def words(name: str, value: object) -> str:
         shown = name.replace("_", " ")
-        if isinstance(value, int) and not isinstance(value, bool) and name.endswith("s"):
+        if isinstance(value, int) and not isinstance(value, bool) and name in _COUNTS:
             return f"{value} {shown.removesuffix('s') if value == 1 else shown}"
         return f"{shown} {value}"
 
