@@ -35,7 +35,7 @@ help:
 	@echo "make lab     JupyterLab on a copy of the quickstart  (LAB_ARGS=... for jupyter lab)"
 	@echo "make test    the tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
 	@echo "make long    those that take long, further cases     (likewise; CI does an eighth)"
-	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing)"
+	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing, but for another TORCH)"
 	@echo "               with TORCH=2.12, tests run with that PyTorch, in .venv-2.12   (constraints/ has the versions)"
 	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
 	@echo "make lint    ruff and mypy"

@@ -45,7 +45,10 @@ def row(version: str) -> str:
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"| {version} | not tried: {done.stderr.strip().splitlines()[-1]} | |"
-        torch_names, thunder_names = _run(("-c", NAMES), folder).stdout.strip().splitlines()[-2:]
+        looked_up = _run(("-c", NAMES), folder)
+        if looked_up.returncode:
+            return f"| {version} | not tried: {looked_up.stderr.strip().splitlines()[-1]} | |"
+        torch_names, thunder_names = looked_up.stdout.strip().splitlines()[-2:]
     return f"| {version} | {torch_names} | {thunder_names} |"
 
 

@@ -6,6 +6,7 @@ CI (CI=true) they fail.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -49,6 +50,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a wheel and an sdist of the checkout, and a wheel of the sdist in the folder ``again``."""
     home = tmp_path_factory.mktemp("build")
     bin_dir = new_environment(home / "environment")
+    assert CONSTRAINTS.exists()
     command = [bin_dir / "python", "-m", "pip", "install", "-q", "-c", CONSTRAINTS, "hatchling"]
     try:
         run(*command)
@@ -121,8 +123,12 @@ def lab(bin_dir: Path, person: dict[str, Any]) -> Iterator[str]:
         assert found is not None, log_path.read_text()[-4000:]
         yield f"{found[0]}/{{}}?token={token}"
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def asked(address: str) -> str:

@@ -107,7 +107,7 @@ assert {type(event) for event in EVENTS} >= set(events.TYPES.values()) - set(eve
 
 
 class Built:
-    """A stand-in for a program. It has only the attributes that the Experiments tab reads."""
+    """A stand-in for a program. It has only the attributes that the place Experiments reads."""
 
     name = "mlp"
 

@@ -117,6 +117,10 @@ def test_assertions_that_hold_for_every_bool_are_erased() -> None:
     assert [node.op for node in graph.nodes] == ["placeholder", "call_method", "output"]
     graph = asserts((operator.ge, 0), (operator.eq, 1))
     erase_bounds_of_bools(graph)
+    (number,) = graph.find_nodes(op="call_function", target=torch.sym_ite)
+    with graph.inserting_after(number):
+        graph.call_function(torch.full, kwargs={"size": (2,), "fill_value": number})
+    erase_bounds_of_bools(graph)
     kept = [node.target for node in graph.find_nodes(op="call_function", target=operator.eq)]
     assert kept == [operator.eq]
     assert len(graph.find_nodes(op="call_function", target=operator.ge)) == 0

@@ -1,4 +1,4 @@
-"""The panel of the Experiments tab compares the requested plans and runs, and writes the comparison as a page."""
+"""The panel of the place Experiments compares the requested plans and runs, and writes the comparison as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Memory tab in a browser: of a curve with more points than pixels, the page gets only points that it can show."""
+"""Memory in a browser: of a curve with more points than pixels, the page gets only points that it can show."""
 
 from __future__ import annotations
 

@@ -133,7 +133,8 @@ _SCALARS = logging.getLogger("torch._dynamo.variables.tensor")
 def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     """In this context, Dynamo has the workbench's settings, and can compile a program up to `limit` times.
 
-    If several of these contexts are active, the highest limit applies.
+    If several of these contexts are active, the highest limit applies. Since PyTorch 2.12, this is the highest limit
+    when the thread enters its context.
     """
     with _our_options(), _our_patches(), without_value_checks.traced():
         _keep_to(_limits.append, limit)

@@ -90,6 +90,8 @@ def graphs_with_code() -> contextlib.AbstractContextManager[None]:
     Thunder's interpreter traces the first call of a graph. Since PyTorch 2.12, the functions that make the code ask for
     the length of ``dict.keys()``, which the interpreter does not support.
     """
+    if not SETTINGS_PER_THREAD:
+        return contextlib.nullcontext()
     patched: contextlib.AbstractContextManager[None] = dynamo_config.patch(use_lazy_graph_module=False)
     return patched
 
@@ -106,7 +108,7 @@ def erase_bounds_of_bools(graph: fx.Graph) -> None:
     for number in graph.find_nodes(op="call_function", target=torch.sym_ite):
         for bound in tuple(number.users):
             checks = tuple(bound.users)
-            if (bound.target, bound.args[-1]) in _BOUNDS and all(check.target is _assert_scalar for check in checks):
+            if (bound.target, *bound.args[1:]) in _BOUNDS and all(check.target is _assert_scalar for check in checks):
                 for node in (*checks, bound):
                     graph.erase_node(node)
         if not number.users:

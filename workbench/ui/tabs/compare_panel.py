@@ -1,4 +1,4 @@
-"""Comparison of the selected plans and runs in the Experiments tab; see `workbench.bench.report.comparison`."""
+"""Comparison of the selected plans and runs in the place Experiments; see `workbench.bench.report.comparison`."""
 
 from __future__ import annotations
 

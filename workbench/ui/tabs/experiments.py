@@ -1,4 +1,4 @@
-"""The Experiments tab: a program's runs on disk, to compare, pin, rename, annotate and delete."""
+"""The place Experiments: a program's runs on disk, to compare, pin, rename, annotate and delete."""
 
 from __future__ import annotations
 

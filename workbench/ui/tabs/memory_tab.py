@@ -1,4 +1,4 @@
-"""The Memory tab: predicted and measured memory over the statements of a step, in Bokeh."""
+"""The tab *Curve and peak*: predicted and measured memory over the statements of a step, in Bokeh."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 import { h, scrolled } from "../dom.js";
 
-/** What the Experiments tab shows of it. @param {any} model */
+/** What the place Experiments shows of it. @param {any} model */
 export function sideBySide(model) {
   const plans = new Set(), runs = new Set();
   let path = "side-by-side.html", only = false, shown = null;
