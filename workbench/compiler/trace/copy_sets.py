@@ -190,9 +190,9 @@ def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
 
 
 def _nvfuser() -> Any:
-    from workbench.compiler.interop.nvfuser_api import nvfuserex_impl
+    from workbench.compiler.interop.devices import nvfuser_module
 
-    return nvfuserex_impl
+    return nvfuser_module()
 
 
 def _copy_without_set(stock: Any, copy_from: Any, copy_to: Any, *, fd: Any, lc_to_nv_map: Any, **kwargs: Any) -> Any:
