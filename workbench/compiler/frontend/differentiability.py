@@ -1,6 +1,6 @@
 """Check whether Thunder can differentiate a statement.
 
-If Thunder refuses a program as a whole, the program is cut at the operators that fail this check.
+If Thunder refuses a program as one graph, the graph is cut at each operator that cannot be traced or fails this check.
 """
 
 from __future__ import annotations

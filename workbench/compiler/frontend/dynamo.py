@@ -1,4 +1,4 @@
-"""Capture a whole program as one graph with Dynamo, and compile such a program when it is called.
+"""Capture a program as one graph with Dynamo, and compile a program with Dynamo and Thunder when it is called.
 
 Planning and running both use Dynamo with a backend of this module, so that both get the same graph. Dynamo handles code
 around the graph, such as a dataclass for the outputs or a counter on a module.
@@ -165,9 +165,9 @@ class DynamoCompiled:
     ----------
     program : callable or torch.nn.Module
     compiler : callable
-        Returns the result of `thunder.jit` for a function. It is called once for each graph.
+        Called once for each graph, with a function. Returns the result of `thunder.jit` for the function.
     observer : optional
-        Receives the time that Dynamo takes, as the stage ``capture``.
+        Receives the seconds that Dynamo takes, as the stage ``capture``.
     modes : mapping of str to str, optional
         PyTorch's modes in each call, as in `workbench.core.config.MODES`.
     shared : bool, optional
@@ -222,7 +222,7 @@ class DynamoCompiled:
                 self._given = ((), {})
 
     def _recapture_message(self) -> str:
-        """Return the error message for a program that was captured too often. It explains the last capture."""
+        """Return the error message for a program that was captured too often, with the cause of the last capture."""
         where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured again in {self._limit} calls, because each call differed from all "
@@ -278,7 +278,7 @@ class DynamoCompiled:
 
 
 class CompiledModule(torch.nn.Module):
-    """A module that calls `DynamoCompiled`. It has the parameters, buffers and modules of the original module."""
+    """A module that calls a `DynamoCompiled` object. It has the parameters, buffers and modules of the original."""
 
     def __init__(self, module: torch.nn.Module, compiled: DynamoCompiled) -> None:
         super().__init__()
@@ -302,8 +302,8 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["_again"] = again
 
     def __reduce__(self) -> tuple[Callable[[torch.nn.Module], Any], tuple[torch.nn.Module]]:
-        # Pickle only the original module, because compiled code is bound to the tensors of this module. The copy is
-        # compiled when it is called.
+        # Pickle only the original module, because compiled code is bound to the tensors of the original module. The
+        # unpickled module is compiled when it is called.
         again = self.__dict__["_again"]
         if again is None:
             raise WorkbenchError(
@@ -391,7 +391,7 @@ def jit_among_ranks(
     transforms : sequence of Transform
         Thunder's transforms that share the parameters among ranks.
     compiler : callable
-        Returns the result of `thunder.jit` for a module and transforms. It is called once for each graph.
+        Called once for each graph, with a module and transforms. Returns the result of `thunder.jit` for them.
     observer, modes
         As in `DynamoCompiled`.
     """
@@ -402,7 +402,7 @@ def jit_among_ranks(
         jitted = compiler(function, shared_by)
         module = made()
         assert module is not None, "it is called"
-        # Show Thunder's data and statistics of the last compiled graph on the module.
+        # Set attributes of the module to Thunder's data and statistics of the last compiled graph.
         module._lc_cd, module._lc_cs = jitted._lc_cd, jitted._lc_cs
         return jitted
 
@@ -453,7 +453,7 @@ def prepare_graph(
     Raises
     ------
     ProgramError
-        If ranks share the program, and the program returns or stores a parameter. Each rank has only a part of it.
+        If ranks share the program, and the program returns or stores a parameter, of which each rank has only a shard.
     """
     erase_vmap(graph)
     erase_bounds_of_bools(graph.graph)
@@ -551,7 +551,10 @@ def _failed_node(error: BaseException) -> fx.Node | None:
 
 
 def _on_cpu(node: fx.Node) -> fx.Node | None:
-    """Return the node if its result is a tensor on the CPU, other than a number that operators take to the GPU."""
+    """Return the node if its result is a CPU tensor with dimensions, else None.
+
+    A CPU tensor without dimensions is legal next to GPU tensors.
+    """
     made = node.meta.get("example_value")
     return node if isinstance(made, torch.Tensor) and made.device.type == "cpu" and made.dim() else None
 

@@ -91,8 +91,8 @@ def _callback_in_context(
 def allow_compilation(limit: int, codes: set[CodeType], *, in_parts: bool = False) -> Iterator[None]:
     """In this context, Dynamo can compile one program up to `limit` times. Add the compiled code objects to `codes`.
 
-    The context begins when no other thread traces or compiles, and no other thread has set process-wide modes. With
-    `in_parts`, Dynamo breaks graphs in loops, and runs a function uncompiled if it cannot compile the function.
+    The context begins when no other thread traces or compiles, and the process has the modes that this thread needs.
+    With `in_parts`, Dynamo breaks graphs in loops, and runs a function uncompiled if it cannot compile the function.
     """
     with contextlib.ExitStack() as inside:
         inside.enter_context(compile_alone())
@@ -133,8 +133,8 @@ _SCALARS = logging.getLogger("torch._dynamo.variables.tensor")
 def dynamo_settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     """In this context, Dynamo has the workbench's settings, and can compile a program up to `limit` times.
 
-    If several of these contexts are active, the highest limit applies. Since PyTorch 2.12, this is the highest limit
-    when the thread enters its context.
+    If several of these contexts are active, the highest limit applies. Since PyTorch 2.12, each thread has its own
+    settings: a thread gets the highest limit of the contexts that are active when the thread enters.
     """
     with _our_options(), _our_patches(), without_value_checks.traced():
         _keep_to(_limits.append, limit)
@@ -215,7 +215,7 @@ _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ign
 def run_uncompiled_after_errors() -> Iterator[None]:
     """In this context, Dynamo runs an operator or a function uncompiled if its compilation fails.
 
-    Programs in parts are captured and compiled in this context.
+    Programs in parts are compiled in this context. They are captured in it if their tensors have values.
     """
     with _suppressed_errors(), _quiet_failures():
         yield

@@ -18,8 +18,8 @@ from workbench.interop.torch_private import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
 """Method by which ranks share a program. With ``fsdp``, parameters are sharded, and gathered once in a step. With
-``fsdp_zero3``, they are sharded, and gathered again in the backward. With ``ddp``, parameters are replicated. With
-``tensor``, pairs of linear layers are split.
+``fsdp_zero3``, parameters are sharded, and gathered again in the backward. With ``ddp``, parameters are replicated.
+With ``tensor``, pairs of linear layers are split.
 """
 
 ZERO3: Parallel = "fsdp_zero3"
@@ -38,7 +38,7 @@ LEFT_ON_MODULE = (
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """Number of processes for a program, and how they share the work.
+    """Number of ranks that share a program, and the method by which they share it.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Ranks:
 def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
     """Check and return the ranks that the user requested. Return None if one process runs the whole program.
 
-    Any number of ranks can share a parameter, because Thunder pads the parameter's first dimension to a multiple of the
+    Any number of ranks can shard a parameter, because Thunder pads the parameter's first dimension to a multiple of the
     number of ranks.
 
     Raises
@@ -93,7 +93,7 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
 
 
 def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transform, ...]:
-    """Return Thunder's transforms with which ``thunder.jit`` shares a module among the ranks of a process group.
+    """Return the transforms with which ``thunder.jit`` shares a module among the ranks of a process group.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
 
 
 def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
-    """Return Thunder's transforms that share a module among the ranks of this process's group, as a config says.
+    """Return the transforms that share a module among the ranks of this process's group, as a config says.
 
     Raises
     ------

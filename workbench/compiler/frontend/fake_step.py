@@ -253,7 +253,7 @@ class _Noting(TorchDispatchMode):
 
 
 class _NotingBetween(_Noting):
-    """Records the storages of the results of operators between parts. Dynamo compiles in this mode as without it."""
+    """Records the storages of the results of operators between parts. Dynamo ignores this mode when it compiles."""
 
     @classmethod
     def is_infra_mode(cls) -> bool:

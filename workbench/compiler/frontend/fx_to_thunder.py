@@ -3,8 +3,8 @@
 `function_of` returns a stand-in function for `thunder.jit`. A stand-in consists of one statement. Thunder's interpreter
 traces the stand-in, and so generates the checks of all arguments and the structure of all results. The statements
 between arguments and results come from the graph. The later steps, such as gradients, executors and transforms,
-are those of Thunder. A program that is only planned is never called. Its stand-in therefore needs no checks, and
-Thunder's interpreter does not trace the stand-in.
+are those of Thunder. A program that is only planned is never called, so its stand-in needs no checks. If possible,
+`_stand_in_traces` then builds the traces of the stand-in without the interpreter.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def function_of(
 def stand_in(
     graph: fx.GraphModule, name: str, arguments: Sequence[str], lines: Sequence[str], call_arguments: Sequence[str]
 ) -> FunctionType:
-    """Return a function of one statement. Thunder's interpreter traces this function in place of a graph.
+    """Return a function whose last statement stands in for a graph. Thunder's interpreter traces the function.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def find_refused_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    # Detach the inputs to drop each `grad`. Thunder would make a proxy of each `grad`, and all with the same name.
+    # Detach the inputs to drop each `grad`. Thunder would make a proxy of each `grad`, with one name for all proxies.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
     # Thunder's rules for `torch.autocast` and `torch.no_grad` read the compile data.
@@ -280,7 +280,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 def _stand_in_traces(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
     """Build the traces of a stand-in as Thunder's interpreter would, but with no checks in the prologue.
 
-    Return None if an argument is not a plain tensor, or is a leaf with a gradient.
+    Return None if an argument is not a plain tensor, or is a leaf whose `grad` is not None.
     """
     if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
         return None
@@ -428,7 +428,7 @@ class _Tracer(fx.Interpreter):
                 _refuse(frame, n, error)
 
     def _unnoticed_write(self, n: fx.Node) -> AliasWrite | None:
-        """Return the write of a node if later statements would miss this write, or None.
+        """Return the write of a node if later statements or the caller would miss this write, or None.
 
         If there is such a write, replace the views that the write changes by clones.
         """
@@ -440,7 +440,7 @@ class _Tracer(fx.Interpreter):
         return shared
 
     def _write_again(self, n: fx.Node, shared: AliasWrite) -> Any:
-        """Write a changed view into its base. Then take this view and all other views from the base again."""
+        """Write a changed view into its base, and each base into its own base. Then compute `shared.others` again."""
         for view, whole in shared.steps:
             into, made = self.env[whole], self.env[view]
             if is_part(view):
@@ -555,7 +555,7 @@ class _Tracer(fx.Interpreter):
         return method(*args[1:], **kwargs) if method is not None else self._call(function, known, args, kwargs)
 
     def _call(self, target: Any, replacement: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of a PyTorch function. Mark its statements if Thunder would record different ones."""
+        """Call the replacement of a PyTorch function. Mark the recorded statements if Thunder's would differ."""
         begun = len(self._statements_since())
         made = replacement(*args, **kwargs)
         recorded = self._statements_since(begun)
@@ -577,7 +577,7 @@ class _Tracer(fx.Interpreter):
         return inner.run(*args)
 
     def _run_checkpoint(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
-        """Trace a region that the backward recomputes, and tag its statements as Thunder's interpreter does."""
+        """Trace a region that the backward recomputes, and mark its values with `mark_recomputed`."""
         if use_reentrant:
             raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
         trace = get_tracectx()

@@ -1,4 +1,4 @@
-"""Programs of several graphs: cut each graph from Dynamo into pieces at operators that Thunder does not know.
+"""Programs of several graphs: cut each graph from Dynamo into pieces at operators that Thunder refuses.
 
 Each piece has a key. The key does not depend on shapes or line numbers. A plan and a later replay of its config
 therefore use the same keys.
@@ -157,7 +157,7 @@ class GraphSplitter:
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
         refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
         for at, name in enumerate(names):
-            # Compiled and refused pieces alternate, so the reason for a cut after a compiled piece is the next refusal.
+            # Compiled and refused pieces alternate. A compiled piece is cut off because Thunder refuses the next piece.
             cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
@@ -169,7 +169,7 @@ class GraphSplitter:
         nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
         places = [place_of(node, self._paths) for node in nodes]
         told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
-        # Equal graphs at different places of the program need different keys. Number them in order of appearance.
+        # Equal graphs at different lines of the program need different keys. Number them in order of appearance.
         place = "\n".join(f"{frame.file}:{frame.line}" for _, frame in places)
         seen = self._seen.setdefault(told, [])
         if place not in seen:
@@ -362,7 +362,7 @@ def _detach_inputs(graph: fx.GraphModule, run: Run) -> Run:
 
 
 def _refuse_history_writes(key: str, run: Run) -> Run:
-    """Return a function that raises an error if a piece writes into an argument that autograd has recorded."""
+    """Return a function that runs a piece, and raises an error if it writes into an argument that has a `grad_fn`."""
 
     def checked(*given: Any) -> Any:
         recorded = [value for value in given if isinstance(value, torch.Tensor) and value.grad_fn is not None]
@@ -395,7 +395,7 @@ class CompiledParts(DynamoCompiled):
     compiler_of : callable
         Returns the compiler for a piece, or None if PyTorch runs the piece uncompiled.
     observer : optional
-        Receives the time that Dynamo takes, as the stage ``capture``.
+        Receives the seconds that Dynamo takes, as the stage ``capture``.
     modes : mapping of str to str, optional
         PyTorch's modes in each call, as in `workbench.core.config.MODES`.
     planned : bool, optional
@@ -404,7 +404,7 @@ class CompiledParts(DynamoCompiled):
     Attributes
     ----------
     jitted : list
-        Result of `thunder.jit` for each piece that was compiled so far.
+        Results of `thunder.jit` for the pieces that were compiled so far.
     uncompiled : list of str
         Names of the operators in the pieces that PyTorch runs uncompiled.
     opaque : set of str
@@ -493,7 +493,7 @@ class CompiledParts(DynamoCompiled):
 
 
 def parts_of(compiled: Any) -> CompiledParts | None:
-    """Return the parts of a compiled function or module; None if it was not compiled in parts."""
+    """Return the `CompiledParts` of a compiled function or module; None if it was not compiled in parts."""
     found = getattr(compiled, "_compiled", compiled)
     return found if isinstance(found, CompiledParts) else None
 

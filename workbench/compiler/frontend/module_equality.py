@@ -36,7 +36,7 @@ class ModuleCall:
         PyTorch's modes (gradients, inference, autocast), the modules that contain the called module, and the lines that
         call it.
     given : tuple
-        Description of the arguments: values of constants, properties of tensors, and which tensors are the same.
+        Description of the arguments: values of constants, properties of tensors, and which arguments are one tensor.
     tensors : tuple of Node
         Nodes of the tensors among the arguments, each once.
     variables : tuple
@@ -147,7 +147,7 @@ def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def tensor_traits(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
-    """Return the properties of a tensor that Dynamo reads. If a property is unknown, return a unique value."""
+    """Return the properties of a tensor that Dynamo reads. For a subclass or a symbolic size, return a unique value."""
     if tensor is None:
         return None
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):

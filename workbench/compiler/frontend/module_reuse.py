@@ -112,7 +112,7 @@ def _repeated_modules(modules: Iterable[torch.nn.Module]) -> dict[int, torch.nn.
 
 
 class _ModuleKind:
-    """Modules of one kind, and the first module's trace. Its nodes are copied if the second module's trace agrees."""
+    """Modules of one kind, with the first module's trace. The trace is copied if the second module's trace agrees."""
 
     def __init__(self, sample: TracedModule) -> None:
         self.sample = sample
@@ -141,7 +141,7 @@ class _ReuseWatcher:
         self._differences: dict[tuple[int, int], frozenset[str] | LayerMismatch] = {}
 
     def on_call(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
-        """Return the result of a module's call. If nodes cannot be copied for the module, trace it with `call`."""
+        """Return the result of a module's call. If nodes cannot be copied, trace the module with `call`."""
         if tx.output is not self._output:
             # Dynamo has restarted the trace.
             self._output, self._kinds = tx.output, []
@@ -187,13 +187,16 @@ class _ReuseWatcher:
         return result
 
     def on_change(self, item: Any) -> None:
-        """Record if the traced module changes an object that existed before its call."""
+        """Record if the traced module changes an object that existed before the trace.
+
+        A value that the trace has set on such an object counts, too.
+        """
         before = self._sampled
         if before is not None and (isinstance(item.mutation_type, EXISTING) or id(item) in before.set_on_others):
             before.alone = False
 
     def on_changed_read(self, item: Any) -> None:
-        """Record if the traced module reads an attribute that the trace has set on an object from outside."""
+        """Record if the traced module reads a changed attribute of an object that existed before the trace."""
         if self._sampled is not None and isinstance(item.mutation_type, EXISTING):
             self._sampled.alone = False
 

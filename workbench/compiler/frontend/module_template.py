@@ -61,8 +61,8 @@ class TracedModule:
     calls : mapping of str to int
         Maps the name of a submodule, relative to the module, to the number of its calls.
     read : str
-        Dynamo's expressions for all objects in the module that Dynamo guards, one per line. The expression for the
-        module itself is omitted.
+        Dynamo's expressions for all objects in the module that Dynamo guards, one per line. Each expression is relative
+        to the module.
     written : tuple
         Summary of the nodes. It leaves out names and objects that may differ between equal modules.
     """

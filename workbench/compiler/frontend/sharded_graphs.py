@@ -167,7 +167,7 @@ class _ShardedTransform(Transform):
 
     def __init__(self, transform: Transform, shared: Any) -> None:
         self._transform = transform
-        # Do not store the module itself, because the module refers to the code compiled with this transform.
+        # Do not refer to the module, which refers to the code compiled with this transform: this would be a cycle.
         self._own = {name: vars(shared)[name] for name in ("_overrides_parameters", "_overrides_buffers")}
         self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
 

@@ -1,6 +1,6 @@
 """Tensor parallelism: split pairs of linear layers over the ranks, the first by its outputs, the second by its inputs.
 
-Thunder's transforms split the layers. Between the two layers, each rank has only a part of the hidden features.
+Thunder's transforms split the layers. Between the two layers, each rank has only some of the hidden features.
 Operators between the two layers must therefore not combine several features. Thunder does not check these operators, so
 this module checks them.
 """
@@ -35,7 +35,7 @@ _APART = frozenset(getattr(prims.PrimIDs, name) for name in ELEMENTWISE)
 
 
 def pairs_of(module: torch.nn.Module) -> list[Pair]:
-    """Return pairs of consecutive linear layers in a module: the second takes as many features as the first returns."""
+    """Return pairs of consecutive linear layers of which the second takes as many features as the first returns."""
     found: list[Pair] = []
     for prefix, part in module.named_modules():
         waiting = ""
@@ -160,7 +160,7 @@ def _reads(bsym: BoundSymbol, name: str) -> bool:
 
 
 def _why_not_apart(bsym: BoundSymbol, split: set[str]) -> str:
-    """Return why a statement cannot run on a part of the features, or an empty text if it can."""
+    """Return why a statement cannot run on a rank that has only some of the features, or an empty text if it can."""
     for arg in bsym.flat_proxy_args:
         if isinstance(arg, TensorProxy) and arg.name not in split and arg.ndim:
             return f"also takes {arg.name}, which is not split over ranks"
