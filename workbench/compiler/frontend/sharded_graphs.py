@@ -167,7 +167,8 @@ class _ShardedTransform(Transform):
 
     def __init__(self, transform: Transform, shared: Any) -> None:
         self._transform = transform
-        # Do not refer to the module, which refers to the code compiled with this transform: this would be a cycle.
+        # Store the module's dictionaries, not the module. The module refers to the code compiled with this transform,
+        # so a reference to the module would be a cycle.
         self._own = {name: vars(shared)[name] for name in ("_overrides_parameters", "_overrides_buffers")}
         self._flags = {name: value for name, value in vars(shared._lc_cd).items() if name in _FLAGS}
 

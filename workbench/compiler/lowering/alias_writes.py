@@ -85,10 +85,11 @@ class AliasWrite:
         The node that allocates the memory, or the input or attribute with this memory.
     others : tuple of Node
         Names of the memory that must be computed again from the written memory, in the order of the graph. These are
-        `views`, and all other names that exist before the write and are read after the write.
+        `views`, and all other names that exist before the write and are read after the write, with their bases. Empty
+        if `stored`.
     stored : bool
-        Whether the program itself stores the written part into the whole tensor before a read, as ``y[0] += 1`` does.
-        If True, this write need not be repeated.
+        Whether the program itself stores the written view into its base before a read, as ``y[0] += 1`` does. If True,
+        this write need not be repeated.
     """
 
     views: tuple[fx.Node, ...]
@@ -98,7 +99,10 @@ class AliasWrite:
 
     @property
     def steps(self) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """Pairs of a view and its base, in the order in which the views must be written into their bases."""
+        """Pairs of a view and its base, in the order in which the views must be written into their bases.
+
+        There are no pairs if `stored`.
+        """
         return iter(()) if self.stored else itertools.pairwise((*self.views, self.owner))
 
 
@@ -238,7 +242,7 @@ class Aliases:
 
     @functools.cached_property
     def unread_writes(self) -> dict[fx.Node, fx.Node]:
-        """The nodes that write without effect, each with the node that it overwrites.
+        """The nodes that write without effect, each with the node whose result it overwrites.
 
         The write goes to memory that the program allocates, and no later node reads this memory. Thunder moves such a
         write into the backward. If the program has no backward, Thunder creates a backward for the write.
@@ -325,7 +329,7 @@ class Aliases:
         return first if same else None
 
     def unnoticed_write(self, node: fx.Node) -> AliasWrite | None:
-        """Return the in-place write of a node if a later read in Thunder would miss this write, else None.
+        """Return the in-place write of a node if a later statement or the caller would miss this write, else None.
 
         Raises
         ------

@@ -7,14 +7,15 @@ this statement as one loop of a fusion.
 `addmm`: Thunder has no gradient rule. Thunder's backward runs PyTorch's autograd, and autograd computes the product
 again. This executor has a gradient rule.
 
-`log_softmax`: Thunder saves the output. This executor saves only the maxima and the logarithms of the sums, and
-recomputes the output from the input.
+`log_softmax`: Thunder saves the output. This executor saves the input, the maxima and the logarithms of the sums, and
+recomputes the output from these three tensors.
 
 This executor precedes Thunder's executors. It claims the following calls, so that no other executor runs these calls:
 
-- attention with four dimensions, one data type, one head size, no dropout, and a boolean mask or no mask
+- attention on a CPU with four dimensions, one data type, no dropout, and a boolean mask or no mask, if query, key and
+  value have equal batches, numbers of heads and head sizes
 - `addmm` with a one-dimensional bias and with factors of one
-- `log_softmax` without a cast
+- `log_softmax` of float32 or float64 without a cast
 """
 
 from __future__ import annotations
@@ -192,7 +193,10 @@ def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any 
 
 
 def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool:
-    """Return whether a ``log_softmax`` takes float32 or float64, and computes in the data type of its input."""
+    """Return whether this executor supports a ``log_softmax``.
+
+    The input must be float32 or float64 and must not be empty. The result must have the data type of the input.
+    """
     given = dtypes.to_dtype(a.dtype)
     wide = given in (dtypes.float32, dtypes.float64)
     return wide and a.ndim > 0 and a.numel > 0 and (dtype is None or dtypes.to_dtype(dtype) == given)
@@ -201,7 +205,7 @@ def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool
 def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the maxima and the logarithms of the sums that ``log_softmax`` subtracts from its input.
 
-    The computation equals that in PyTorch's decomposition of ``log_softmax``.
+    PyTorch's decomposition of ``log_softmax`` computes the same values in the same order.
 
     Parameters
     ----------

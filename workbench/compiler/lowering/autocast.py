@@ -39,7 +39,7 @@ def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
     """
     if target not in _WIDE and target not in _NARROW:
         return args, kwargs
-    # Thunder has no compile data while a graph is only examined and not compiled.
+    # Thunder has compile data only while it traces or compiles a program.
     data, _ = compile_data._compile_data.get()
     kind = None if data is None else data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
     if kind is None:

@@ -103,8 +103,8 @@ def refuse_lists(operator: Any, args: tuple[Any, ...]) -> None:
 def unpack_list(target: Any, operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Replace a list by its tensors as positional arguments, if PyTorch's operator accepts both forms.
 
-    If Thunder calls PyTorch's operator unchanged, Thunder loses the gradients of tensors in a list, but keeps the
-    gradients of positional arguments. All other arguments are returned unchanged.
+    The list is replaced only if Thunder calls PyTorch's operator unchanged. Thunder then loses the gradients of tensors
+    in a list, but keeps the gradients of positional arguments. All other arguments are returned unchanged.
     """
     if (
         len(args) != 1

@@ -1,7 +1,8 @@
 """Regions of `torch.utils.checkpoint`: mark their values to be recomputed in the backward, except random draws.
 
 Thunder ignores ``preserve_rng_state``. Thunder's backward would draw other numbers than the forward, so gradients would
-be wrong. This module saves the result of each draw in a region. The other values are recomputed from the saved results.
+be wrong. This module saves the result of each draw in a region, and the backward recomputes other values from these
+results.
 """
 
 from __future__ import annotations

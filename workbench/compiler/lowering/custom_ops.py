@@ -149,7 +149,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     ------
     NotImplementedError
         If the operator writes into its inputs, returns anything but tensors, takes keyword-only tensors, or lacks a
-        gradient that the program needs.
+        gradient that the program needs. Also if the gradient would run an operator again that draws random numbers.
     """
     schema = _definition(name).overload._schema
     if schema.is_mutable:

@@ -40,9 +40,9 @@ def root(a: TensorProxy, p: float = 2.0) -> Any:
 
 
 def call_with_empty(operator: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator so that empty inputs get zero gradients, as in PyTorch.
+    """Call an operator. If its first tensor is empty, give zero gradients to all tensors among the arguments.
 
-    If the input is empty, Thunder's operator returns a constant, which has no gradient.
+    PyTorch gives these gradients, too. For an empty tensor, Thunder's operator returns a constant without a gradient.
     """
     made = operator(a, *args, **kwargs)
     if 0 not in a.shape:
@@ -319,7 +319,7 @@ def _fill_in_place(a: TensorProxy, value: Any) -> Any:
 
 
 def _zero_in_place(a: TensorProxy) -> Any:
-    """Replace `zero_`, which Thunder lacks."""
+    """Replace `zero_` by a copy of zeros."""
     return _fill_in_place(a, 0)
 
 
@@ -445,14 +445,17 @@ def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
 
 
 def _at_least(dims: int, *given: Any) -> Any:
-    """Apply `_least_dims` to tensors or to a list of tensors. Thunder's own operators return a list unchanged."""
+    """Apply `_least_dims` to tensors or to a list of tensors.
+
+    For a list, Thunder's `atleast_1d` fails, and its `atleast_2d` and `atleast_3d` return the list unchanged.
+    """
     listed = isinstance(given[0], list | tuple)
     made = tuple(_least_dims(dims, a) for a in (given[0] if listed else given))
     return made if listed or len(made) > 1 else made[0]
 
 
 def _stack(dims: int, tensors: Sequence[TensorProxy]) -> Any:
-    """Replace `vstack` and `dstack`. Thunder has no gradient for tensors in a list."""
+    """Replace `vstack` and `dstack`. Thunder calls PyTorch's operators, and loses gradients of tensors in a list."""
     parts = [_least_dims(dims, a) for a in tensors]
     return thunder_operator(torch.cat)(parts, dims - 1 if dims != 2 else 0)
 
@@ -470,7 +473,7 @@ def _spread_of(name: str) -> Callable[..., Any]:
     """Return a replacement of `var`, `std`, `var_mean` or `std_mean` that accepts `unbiased`.
 
     PyTorch also accepts `unbiased` as second argument, in the position of `dim`. Thunder accepts only `correction`.
-    Thunder's gradient of a standard deviation over all dimensions fails. If a deviation is zero, its gradient is NaN.
+    Thunder's gradient of a standard deviation over all dimensions fails. For a deviation of zero, it is NaN.
     """
 
     def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
 """Record PyTorch functions that Thunder lacks and that create tensors from numbers. Each call becomes one statement.
 
 Examples are `torch.tril_indices` in recommender models, `torch.randperm`, and windows for audio. This module also draws
-the random values of in-place methods, such as `exponential_`. None of these tensors has a gradient. Random numbers come
-from PyTorch's default generator.
+random values from the distributions of PyTorch's in-place methods, such as `exponential_`. None of these tensors has a
+gradient. Random numbers come from PyTorch's default generator.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def find_factory_symbol(name: str) -> Symbol:
 
 
 def draw_values(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> Any:
-    """Return the random values with which an in-place method of PyTorch fills a tensor.
+    """Return random values as an in-place method of PyTorch would write them into a tensor.
 
     Parameters
     ----------

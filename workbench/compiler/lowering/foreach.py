@@ -77,7 +77,7 @@ def _norm(tensors: Sequence[Any], order: float = 2, dtype: Any = None) -> list[A
 
 
 def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
-    """Return the norm of a tensor. Sum in at least float32, because squares of 16-bit numbers overflow."""
+    """Return the norm of a tensor. Sum in at least float32, because squares of float16 numbers may overflow."""
     kind = to_torch_dtype(a.dtype)
     size = thunder_operator(torch.abs)(a.to(wide_of(kind)))
     if order == math.inf:

@@ -317,8 +317,8 @@ def _extend_to_layers(few: ReducedTrace, writes: set[int], joint: TraceCtx) -> s
 def _remove_copies(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
     """Yield statements without the copies whose result names are in `copies`.
 
-    Later statements read the source of a removed copy instead of its result and its destination. If a removed copy is a
-    subsymbol, the other subsymbols replace the operator that contains it.
+    Later statements read the source of a removed copy instead of the copy's result and destination. If a removed copy
+    is a subsymbol, the other subsymbols replace the operator that contains the copy.
     """
     instead: dict[object, Proxy] = {}
     same: dict[str, list[Proxy]] = {}

@@ -9,9 +9,10 @@ Thunder's own operator is used if its result equals PyTorch's. Thunder's operato
   of each group instead of the middle element.
 - With a scale factor that gives a fractional length.
 
-Thunder computes the output length from the ratio of both lengths, so that rounding may give a wrong length.
+Thunder computes the output length from the ratio of output and input length, so that rounding may give a wrong length.
 
-Thunder lacks `align_corners`, and all modes except ``nearest``, ``nearest-exact`` and ``bilinear``.
+Thunder lacks `align_corners`, `antialias`, `recompute_scale_factor`, and all modes except ``nearest``,
+``nearest-exact`` and ``bilinear``.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _is_right(
     a: TensorProxy, sizes: Sequence[int], scales: Sequence[float | None], mode: str, align_corners: bool | None
 ) -> bool:
     for length, size, scale in zip(map(int, a.shape[2:]), sizes, scales, strict=True):
-        # Thunder computes the output length from the ratio of the lengths. Rounding may give another length.
+        # Thunder computes the output length from the ratio of the lengths. Rounding may give a different length.
         if size < 1 or int(size / length * length) != size or (scale is not None and length * scale != size):
             return False
         if mode in _NEAREST and size % length and (mode == "nearest-exact" or length % size):

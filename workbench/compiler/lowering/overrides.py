@@ -1,7 +1,7 @@
-"""Replacements for operators that Thunder supports only in part. The conversion of FX graphs to traces uses them.
+"""Replacements for operators that Thunder lacks or supports only in part, for the conversion of FX graphs to traces.
 
-Thunder refuses some calls of each of these operators, or computes them wrongly. A replacement passes all other calls to
-Thunder's own operator.
+Thunder refuses some calls of these operators, or computes wrong results or gradients. Most replacements pass
+all other calls to Thunder's own operator.
 """
 
 from __future__ import annotations
@@ -259,9 +259,9 @@ def _attention(
 
 
 def _add_missing_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Show all keys to each query that sees no key.
+    """Return a mask that shows all keys to each query to which `mask` shows no key.
 
-    Return the mask, and a tensor (…, queries, 1) that is True for these queries.
+    The second result is a tensor (…, queries, 1) that is True for these queries.
     """
     if _is_bool(mask):
         alone = thunder_operator(torch.logical_not)(mask.any(-1, keepdim=True))
@@ -470,7 +470,7 @@ def _multiply_and_add(a: Any, b: Any, c: Any) -> Any:
 
 
 def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Replace `scalar_tensor`, which Thunder lacks. Dynamo calls it for numbers that a program reads from tensors."""
+    """Replace `scalar_tensor` by `full`. Dynamo records `scalar_tensor` for numbers that are read from tensors."""
     return thunder_operator(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
 
 

@@ -39,7 +39,7 @@ def install_patches() -> Iterator[None]:
 def compile_alone() -> Iterator[None]:
     """Return a context in which no other thread traces or compiles.
 
-    Such threads would share Dynamo's state, fake tensors and memo tables.
+    Threads that compile at the same time would share Dynamo's state, fake tensors and memo tables.
     """
     with contextlib.ExitStack() as inside:
         # While this thread waits for the lock, it must not keep its turn to set PyTorch's process-wide modes. The
