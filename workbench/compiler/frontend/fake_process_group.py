@@ -108,7 +108,7 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
     if ranks.parallel in SHARDED:
         # Thunder no longer reads its flag for ZeRO-3. Instead, the lever `saved` makes the backward gather parameters.
         return (FSDPTransform(device=device, process_group=group),)
-    # Thunder requires a bucket size, but no longer reads it. The value is Thunder's default.
+    # Thunder requires a bucket size. 25 MB is the default of `thunder.distributed.ddp`.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
 
 

@@ -1,9 +1,9 @@
 """Rehearse a step of a program that has several parts, and record which tensors are alive between the parts.
 
 A rehearsal runs the step on fake tensors, or on a copy of the program whose tensors have values. Each part that Thunder
-compiles is one autograd function in the rehearsal. The autograd function keeps no recorded tensor alive for the
+compiles is one autograd function in the rehearsal. The autograd function keeps no recorded result alive for the
 backward, because the part's plan counts the saved tensors. All code between the parts is the program's own. Python,
-autograd and optimizers therefore hold tensors exactly as long as in a run.
+autograd and optimizers therefore hold the results of parts as long as in a run.
 """
 
 from __future__ import annotations
@@ -200,7 +200,8 @@ class StepRecorder:
 class _Tape:
     """A second forward of a part, under autograd and on copies of the arguments. It provides gradients with values.
 
-    Autograd saves only tensors of this second forward. The recorded tensors therefore live as long as in a run.
+    Autograd saves only tensors of this second forward, so the recorded results live as long as in a run. The arguments
+    live until the gradients are computed, because the copies share their storages.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:

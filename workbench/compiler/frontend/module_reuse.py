@@ -1,11 +1,11 @@
 """Copy nodes for repeated modules: Dynamo traces only two modules of a kind, and the nodes are copied for all others.
 
 Two layers are of one kind if Dynamo reads no difference between them. The layers must have the same class, submodules
-and tensor shapes, and equal arguments. The same line must call the layers, under the same modes of PyTorch (gradients,
-inference, autocast). An attribute, such as a layer's number, may differ if Dynamo does not guard it. Dynamo guards
-every attribute that it reads. If Dynamo records different nodes for the two traced layers, no nodes are copied. Dynamo
-also traces a layer that changes Python state outside of the layer, or that returns values other than tensors and
-constants.
+and tensor shapes, and arguments with equal properties. The same line must call the layers, under the same modes of
+PyTorch (gradients, inference, autocast). An attribute, such as a layer's number, may differ if Dynamo does not guard
+the attribute. Dynamo guards every attribute that it reads. If Dynamo records different nodes for the two traced layers,
+no nodes are copied. Dynamo also traces a layer that changes Python state outside of the layer, or that returns values
+other than tensors, constants and tuples of these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Record each operator of a library other than PyTorch as one statement, with the gradient that the library registered.
 
-An operator from `torch.library.custom_op` has a function `setup_context`, which stores values for the gradient.
+An operator from `torch.library.custom_op` can have a function `setup_context`, which stores values for the gradient.
 Thunder's `_register_custom_op` reads the source code of this function, and misses each value that `save_for_backward`
 does not save. This module calls `setup_context` in the backward, just before the gradient. PyTorch calls this function
 after the forward. While the trace is recorded, a call with fake tensors shows which inputs and results the function
