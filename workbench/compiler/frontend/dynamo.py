@@ -259,7 +259,7 @@ class DynamoCompiled:
 
     @property
     def _last(self) -> Any:
-        # Raise AttributeError, because Thunder calls getattr with a default for a missing attribute.
+        # Raise AttributeError, because Thunder reads its attributes by `getattr` with a default.
         if self._jitted is None:
             raise AttributeError("nothing is compiled before the first call")
         return self._jitted
@@ -414,7 +414,7 @@ def jit_among_ranks(
 
 
 def wrap_like(program: Callable[..., Any], compiled: DynamoCompiled) -> Any:
-    """Return `compiled`. If the original program is a module, return a module that calls `compiled`."""
+    """Return a module that calls `compiled` if the program is a module, and `compiled` itself otherwise."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 

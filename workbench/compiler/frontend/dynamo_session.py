@@ -43,7 +43,7 @@ def compile_with(
     fullgraph: bool = True,
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Callable[..., Any]:
-    """Compile a program with `torch.compile`.
+    """Compile a program with Dynamo, as `torch.compile` does.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ def compile_with(
 def _callback_in_context(
     around: Callable[[], contextlib.AbstractContextManager[None]], converts: Any
 ) -> Callable[..., Any]:
-    """Wrap the function that Dynamo calls to compile a frame, so that it runs in the context `around`."""
+    """Wrap the function that Dynamo calls to compile a frame, so that the function runs in the context `around`."""
 
-    # Copy the callback's attributes, because Dynamo identifies the backend of a callback by its attributes.
+    # Copy the callback's attributes, because Dynamo identifies a callback's backend by these attributes.
     @functools.wraps(converts, updated=("__dict__",))
     def converted(*args: Any, **kwargs: Any) -> Any:
         with callback_running(), around():
@@ -203,7 +203,10 @@ def decompose_layers() -> Iterator[None]:
 
 
 def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
-    """Return whether traced functions, and therefore guards, read the flag that `decompose_layers` sets."""
+    """Return whether traced functions, and therefore guards, read the flag that `decompose_layers` sets.
+
+    If the functions are unknown (None), return True.
+    """
     asked = torch.backends.mha.get_fastpath_enabled
     return traced is None or asked.__code__ in traced
 

@@ -77,7 +77,7 @@ class StepRecorder:
         self.events.clear()
 
     def recorded_step(self) -> RecordedStep:
-        """Return the events that are recorded so far."""
+        """Return the step as it is recorded so far."""
         return RecordedStep(self._baseline, tuple(self.events), tuple(self.opaque), self._has_values)
 
     def stop(self) -> None:
@@ -149,7 +149,7 @@ class StepRecorder:
 
     @contextlib.contextmanager
     def _part_runs(self) -> Iterator[None]:
-        """In this context, results of operators belong to a part, whose plan counts them, and are not recorded."""
+        """In this context, do not record results of operators. A part runs the operators, and its plan counts them."""
         before, self.inside = self.inside, True
         try:
             yield

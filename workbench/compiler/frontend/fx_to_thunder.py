@@ -430,7 +430,7 @@ class _Tracer(fx.Interpreter):
     def _unnoticed_write(self, n: fx.Node) -> AliasWrite | None:
         """Return the write of a node if later statements or the caller would miss this write, or None.
 
-        If there is such a write, replace the views that the write changes by clones.
+        If there is such a write, clone the views that the write changes. The write then goes into the clones.
         """
         shared = self.aliases.unnoticed_write(n)
         if shared is not None:
@@ -568,7 +568,7 @@ class _Tracer(fx.Interpreter):
         if isinstance(value, torch.Tensor):
             return self.constants[id(value)]
         if isinstance(value, fx.GraphModule):
-            # A nested region, such as a checkpointed region, receives all values that it reads as arguments.
+            # A nested region, such as a checkpointed region, has an argument for each value that it reads.
             return functools.partial(self._region, value)
         return value
 

@@ -319,7 +319,7 @@ def _refuse_statistics(trace: TraceCtx) -> None:
 
 
 def doubts(trace: TraceCtx) -> Iterator[str]:
-    """Yield a warning for each line of user code whose gradient is probably wrong; see `zero_dim_tensors`.
+    """Yield a warning for each line of user code with a gradient that is probably wrong; see `zero_dim_tensors`.
 
     Parameters
     ----------

@@ -284,7 +284,7 @@ _CAUSES = (
 
 
 def is_final(message: str, takes_steps: bool) -> bool:
-    """Return whether a program with this trace error would fail also if it were captured in parts.
+    """Return whether a program with this trace error would also fail if it were captured in parts.
 
     Parameters
     ----------

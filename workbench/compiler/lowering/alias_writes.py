@@ -371,8 +371,8 @@ class Aliases:
     ) -> Iterator[tuple[fx.Node, fx.Node]]:
         """Yield pairs: a node that reads the written memory after a write, and the name by which this node reads it.
 
-        `copied` tells whether Thunder makes a copy where PyTorch makes a view. Reads by a name that is created after
-        the write do not count. If `copied` is False, only reads that take part in gradients count. Reads by the name of
+        `copied` is True if Thunder makes a copy where PyTorch makes a view. Reads by a name that is created after the
+        write do not count. If `copied` is False, only reads that take part in gradients count. Reads by the name of
         the written tensor count only if `copied` is False and the write runs while gradients are switched off.
         """
         known = () if node in self._nodes_without_gradient and not copied else (node, chain[1])

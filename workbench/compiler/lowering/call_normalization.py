@@ -124,8 +124,8 @@ def _is_unchanged(operator: Any) -> bool:
 def draws(bsym: BoundSymbol) -> bool:
     """Return whether a primitive, or a PyTorch operator that Thunder calls unchanged, draws random numbers.
 
-    The answer depends on the tags of PyTorch's operators. Thunder tags only some of its random primitives, and none of
-    the operators that it calls unchanged.
+    This function reads the tags of PyTorch's operators, because Thunder tags only some of its random primitives, and
+    none of the operators that it calls unchanged.
     """
     return (bsym.sym.is_prim or _is_unchanged(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
 

@@ -413,7 +413,7 @@ def _gru_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[A
 def _index_put(
     a: TensorProxy, indices: Sequence[TensorProxy | None], values: TensorProxy, accumulate: bool = False
 ) -> Any:
-    """Replace `index_put`. Thunder has no gradient for the values."""
+    """Replace `index_put`. Thunder loses the gradient of the values."""
     found = [index for index in indices if index is not None and to_torch_dtype(index.dtype) is not torch.bool]
     if len(found) < len(indices):
         raise NotImplementedError("index_put by a mask, or with a dimension left out")

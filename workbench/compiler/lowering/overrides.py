@@ -1,7 +1,7 @@
 """Replacements for operators that Thunder lacks or supports only in part, for the conversion of FX graphs to traces.
 
-Thunder refuses some calls of these operators, or computes wrong results or gradients. Most replacements pass
-all other calls to Thunder's own operator.
+Thunder refuses some calls of these operators, or computes wrong results or gradients. Most replacements pass all
+other calls to Thunder's own operator.
 """
 
 from __future__ import annotations
@@ -458,7 +458,7 @@ def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
-    """Replace `torch.tensor`. Thunder supports only numbers as data. For a tensor, return a detached copy."""
+    """Replace `torch.tensor`. Thunder does not support a tensor as data. For a tensor, return a detached copy."""
     if isinstance(data, TensorProxy):
         return thunder_operator(torch.clone)(_as_tensor(_detach(data), dtype, device))
     return thunder_operator(torch.tensor)(data, dtype=dtype, device=device, **more)

@@ -1,8 +1,8 @@
 """Replacements of random operators that draw only once, as PyTorch does; see `lowering.overrides`.
 
 Thunder calls PyTorch's channel dropout, alpha dropout and `gumbel_softmax` unchanged, and runs them again for their
-gradient. The second run draws different numbers, so the gradients do not match the outputs. Thunder lacks in-place
-draws such as `bernoulli_`, with which torchvision and timm drop whole layers.
+gradient. The second run draws different numbers, so the gradients do not match the outputs. Thunder lacks most in-place
+draws, such as `bernoulli_`, with which torchvision and timm drop whole layers.
 """
 
 from __future__ import annotations
