@@ -56,7 +56,7 @@ class _PolicyMode(TorchDispatchMode):
         if decided in _SAVE:
             self.saved.extend(leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor))
         elif decided not in _RECOMPUTE:
-            raise NotImplementedError(f"the policy of the checkpoint says {decided!r} of {func}")
+            raise NotImplementedError(f"the policy of the checkpoint returns {decided!r} for {func}")
         return made
 
 
