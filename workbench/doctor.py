@@ -35,7 +35,7 @@ class Check:
     ----------
     name : str
     ok : bool
-        Whether the package or device is present, in the version for which the workbench is made.
+        Whether the package or device is present, in a version that the workbench supports.
     found : str
         Version, path or description of the package or device; empty if it was not found.
     note : str
@@ -52,7 +52,7 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Search for all packages and devices that the workbench uses, and return one check for each.
+    """Return one check for each package and device that `thunder-workbench doctor` lists.
 
     This process imports neither PyTorch nor Thunder. NVIDIA's driver lists the GPUs. If nvFuser was built for another
     version of PyTorch, a separate process tests whether nvFuser can be imported.
@@ -78,7 +78,7 @@ def examine() -> tuple[Check, ...]:
 
 
 def all_essential(checks: Iterable[Check]) -> bool:
-    """Return whether all essential packages are present, in the versions for which the workbench is made."""
+    """Return whether all essential packages are present, in versions that the workbench supports."""
     return all(check.ok for check in checks if check.essential)
 
 
@@ -93,7 +93,8 @@ def _python() -> Check:
 def required_versions() -> dict[str, str]:
     """Return, for each package that the workbench requires, the version specifier in the workbench's metadata.
 
-    An extra may require a package in fewer versions than the workbench itself; its specifier then does not count.
+    If the workbench itself and one of its extras require the same package, return the specifier of the workbench
+    itself. The result is empty if the workbench is not installed.
     """
     try:
         requirements = importlib.metadata.requires("thunder-workbench") or []

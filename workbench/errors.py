@@ -1,4 +1,4 @@
-"""Errors and warnings for users. A message names the input, the legal values and the next step."""
+"""Errors and warnings for users. A message should name the input, the legal values and the next step."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import traceback
 from typing import Any, NamedTuple
 
 _SHOWN = 200
-"""Largest number of characters that a message shows of a value."""
+"""Largest number of characters that `short_repr` shows of a string."""
 _COMPARED = 200
-"""Length up to which an unknown name is compared with existing names. Existing names are shorter, and comparing long
-names is slow.
+"""Largest number of characters of an unknown name for which `suggest_names` searches for similar names. Existing names
+are shorter, and comparing long names is slow.
 """
 
 
@@ -26,9 +26,9 @@ class Advice(NamedTuple):
 
 
 class WorkbenchError(Exception):
-    """Base of all errors that the workbench raises on purpose.
+    """Base of the errors that the workbench raises for users.
 
-    The message quotes the user's input. Unprintable characters are escaped, because the message is shown on terminals.
+    A message may quote the user's input and is shown on terminals. Therefore unprintable characters are escaped.
 
     Parameters
     ----------
@@ -61,14 +61,12 @@ class ProgramError(WorkbenchError):
 
 
 class ChoiceError(WorkbenchError):
-    """A choice names a site that does not exist, or an option that the site refuses. Nothing was changed.
-
-    `core/lever.py` checks choices and writes the messages.
+    """A choice or another request of the user is illegal, such as an option that its site refuses. Nothing was changed.
 
     Attributes
     ----------
     site : str
-        Id of the site that refused the option, or an empty string.
+        The id in the refused choice; an empty string if the error does not concern a single site.
     """
 
     def __init__(self, message: str, site: str = "", *, advice: Advice | None = None) -> None:
@@ -159,7 +157,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` as `printable` does, but with line breaks and tabs escaped as well."""
+    """Return `printable(text)` with line breaks and tabs escaped, too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

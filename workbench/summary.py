@@ -29,7 +29,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def human_bytes(size: float, *, signed: bool = False) -> str:
-    """Format a number of bytes with a binary unit, three digits, and the Unicode minus sign.
+    """Format a number of bytes with a binary unit, up to three digits, and the Unicode minus sign.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def human_share(share: float) -> str:
 
 
 def human_count(count: int) -> str:
-    """Format a large number, such as a number of operations, with a unit prefix.
+    """Format a large number, such as a number of operations, with an SI prefix.
 
     Examples
     --------
@@ -101,12 +101,12 @@ def human_count(count: int) -> str:
 
 
 def count_name(name: str) -> str:
-    """Return the name that users see for a count in `Plan.counts`. The name has no unit: the value has it."""
+    """Return the name that users see for a count in `Plan.counts`. The name has no unit; the value has one."""
     return "time to offload" if name == "offload_us" else name.removesuffix("_bytes").replace("_", " ")
 
 
 def human_change(name: str, change: int) -> str:
-    """Format the change of a count in `Plan.counts`, with its sign. The end of its name determines the unit.
+    """Format the change of the count `name` in `Plan.counts`, with a sign. The suffix of `name` determines the unit.
 
     Examples
     --------
@@ -220,9 +220,9 @@ def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def place_text(source: str, calls: int) -> str:
-    """Format the source lines of a part of a program and, if it is not 1, the number of the part's calls in a step.
+    """Format the source lines of a part of a program, and how often the part runs in a step if not once.
 
-    The name of the file is shown without its folder.
+    The file is shown without its folder.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def with_stock_difference(nbytes: int, stock_bytes: int) -> str:
 
 
 def coverage_words(coverage: Mapping[str, float | None] | None) -> str:
-    """Return which share of a program in parts is planned, in words; empty if it was not measured."""
+    """Return which share of a step is in the planned parts of a program, in words; empty if it was not measured."""
     if not coverage:
         return ""
     peak = coverage["peak"]

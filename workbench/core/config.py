@@ -46,9 +46,8 @@ MODES: Mapping[str, tuple[str, ...]] = {
 }
 """Maps each PyTorch mode under which a program may be opened to its possible values.
 
-If a config does not contain a mode, PyTorch's default applies. The mode ``module`` says that the module is in
-evaluation mode. This mode only serves to warn the user if the module is compiled in one mode, training or evaluation,
-and was opened in the other.
+If a config does not contain a mode, PyTorch's default applies. The mode ``module`` says that the module was opened in
+evaluation mode. It is only used to warn the user if the module is compiled in training mode, or the reverse.
 """
 
 MOST_BYTES = 2 << 20
@@ -78,14 +77,14 @@ class Config:
     program : str
         Name of the program.
     executor : {'nvfuser', 'torchcompile', 'torchcompile_aten', 'torch'}
-        Compiler of fusions.
+        Name of the executor.
     device : {'cpu', 'cuda', 'planned'}
     choices : mapping of str to str
         Maps the id of a site to an option. At a site without an entry, the program is compiled as by unmodified
         Thunder.
     fingerprint : str
-        Digest of the program's statements; see `workbench.compiler.pipeline.compilation.fingerprint`. It changes if the
-        program changes. Empty if unknown.
+        Digest of the program's statements; see `workbench.compiler.pipeline.compilation.fingerprint`. It changes if
+        statements are added, removed or replaced, but not if shapes or line numbers change. Empty if unknown.
     settings : mapping of str to str, int, float or bool
         Keyword arguments of the function that builds the program.
     versions : mapping of str to str
@@ -167,7 +166,7 @@ class Config:
             )
 
     def of_part(self, name: str) -> Config:
-        """Return the config of one part of a program with several graphs. Its ids do not begin with the part's name."""
+        """Return the config of one part of a program with several graphs, with ids that lack the part's name."""
         return dataclasses.replace(
             self,
             program=f"{self.program} {name}".strip(),
@@ -186,7 +185,7 @@ class Config:
         )
 
     def differences(self, fingerprint: str, training: bool | None = None) -> str:
-        """Describe how a program and the installed packages differ from those of this config; empty if they are equal.
+        """Describe how a program and the installed packages differ from those of this config; empty if nothing differs.
 
         Parameters
         ----------
@@ -422,7 +421,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the choices of the part `name`. The part's name is removed from their ids."""
+    """Return the choices of the part `name`, with the part's name removed from the ids."""
     return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
 
 
@@ -460,7 +459,7 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""Pattern of a token of Python code: a comment, a string, a word, or one other character.
+"""Pattern of a token of Python code: a comment, a string, a word, or one other character except whitespace.
 
 All repetitions are possessive, so that matching takes linear time.
 """
@@ -613,7 +612,7 @@ def _mapping_lines(name: str, mapping: Mapping[str, Any]) -> list[str]:
 
 
 def _literal(value: str | float) -> str:
-    """Return `value` as a Python literal. A string is in double quotes if this needs no escapes."""
+    """Return `value` as a Python literal. A string without double quotes is written in double quotes."""
     text = repr(value)
     if isinstance(value, str) and text.startswith("'") and '"' not in value:
         return f'"{text[1:-1]}"'
@@ -621,7 +620,7 @@ def _literal(value: str | float) -> str:
 
 
 def comment_of(note: str, site: str) -> str:
-    """Return `note` as one line for a comment.
+    """Return `note` as one line for a comment, shortened to `_COMMENT_WIDTH` characters.
 
     Unprintable characters become spaces. The id of a site ends with a place, such as ``layers.0.mlp/silu``. If the note
     begins with this place, the place is omitted.
@@ -635,5 +634,5 @@ def _one_line(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return `name` without characters that a docstring cannot contain."""
+    """Return `name` for a docstring: as one line, without backslashes and double quotes."""
     return _one_line(name).translate({ord("\\"): "/", ord('"'): "'"})

@@ -1,4 +1,4 @@
-"""`Executor`: the base class of the compilers of fusions. Also their registry.
+"""`Executor`: the base class of executors. Also the registry of executors.
 
 A new executor is one new file in `workbench/executors/`. Such a file imports Thunder only inside of methods, so that
 the names of executors can be checked without importing Thunder.
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """A compiler of fusions. To add an executor, define a subclass in a new file and decorate it with `register`.
+    """Software that runs statements, one by one or in fusions.
+
+    To add an executor, define a subclass in a new file and decorate it with `register`.
 
     Attributes
     ----------
@@ -29,9 +31,8 @@ class Executor:
     fuses : bool
         Whether the executor compiles several statements together, as a fusion.
     copies : {'', 'regions', 'sets'}
-        Decision of the lever `copies` for each in-place copy. ``regions``: whether the copy is inside or outside of a
-        region of torch.compile. ``sets``: whether nvFuser's definition has a `set` before the copy. Empty: the lever
-        decides nothing.
+        What the lever `copies` decides for each in-place copy. ``regions``: whether the copy is inside or outside of a
+        region of torch.compile. ``sets``: whether nvFuser's definition has a `set` before the copy. Empty: nothing.
     order : int
         Sort key in the list of all executors.
     """
@@ -42,7 +43,10 @@ class Executor:
     order: ClassVar[int] = 50
 
     def why_not(self, device: str) -> str:
-        """Return why the executor cannot be used on `device`; empty if it can be. The text names other executors."""
+        """Return why the executor cannot be used on `device`; empty if it can be used.
+
+        The text may name executors to use instead.
+        """
         return ""
 
     def executors(self, stock: Sequence[Any], control: ExecutorState) -> list[Any]:

@@ -44,7 +44,7 @@ class Kind(IntEnum):
 
 
 class StatementFlag(IntFlag):
-    """Properties of a statement that determine which options are legal."""
+    """Properties of a statement."""
 
     NONE = 0
     RANDOM = 1
@@ -56,7 +56,7 @@ class StatementFlag(IntFlag):
     INPLACE = 16
     """The statement writes into one of its inputs."""
     CLONE = 32
-    """The statement is a statement of the forward that runs again in the backward."""
+    """The statement runs a statement of the forward again, in the backward."""
 
 
 class ValueFlag(IntFlag):
@@ -84,8 +84,8 @@ class Origin:
     Attributes
     ----------
     id : str
-        Scope and symbol, with a number if several statements have the same scope and symbol. The id is the same in all
-        processes and for all batch sizes, and does not change if other lines are edited.
+        Scope and symbol. If several statements have the same scope and symbol, a number follows, in program order. The
+        id is the same in all processes, for all batch sizes and for all line numbers.
     scope : str
         Path of the module (``layers.0.mlp``), or name of the function if the program has no modules.
     symbol : str
@@ -107,7 +107,7 @@ _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
 
 @functools.lru_cache(maxsize=1 << 16)
 def layer_of(scope: str) -> str:
-    """Return the layer that contains a scope, such as ``layers.0``; empty if the scope is not in a layer."""
+    """Return the outermost layer that contains a scope, such as ``layers.0``; empty if the scope is not in a layer."""
     match = _LAYER.match(scope)
     return match.group(1) if match else ""
 
@@ -150,7 +150,7 @@ class Ragged:
         return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
 
     def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return all items of the given rows, and for each item the position of its row in `rows` (the first array)."""
+        """Return two arrays: the items of the given rows (second), and for each item its row's position in `rows`."""
         taken = self.take_rows(rows)
         return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
 
@@ -213,7 +213,7 @@ class Statements:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        """All different names, and for each statement the index of its name among them."""
+        """All different names, and for each statement the index of its name in the first result."""
         number = {name: place for place, name in enumerate(dict.fromkeys(self.name))}
         return tuple(number), np.fromiter(map(number.__getitem__, self.name), np.int32, len(self.name))
 

@@ -1,10 +1,10 @@
 """`Lever`: the base class of levers, and their registry. Also `Site`, `Setting` and `Effect`.
 
 A lever is one kind of decision. A new lever is one file in `workbench/levers/`. A lever defines the sites at which it
-can be set: `settings` for the complete program, `sites` for single places. A site has legal options. For each illegal
-option, the site has the reason why the option is refused.
+can be set: `settings` for the complete program, `sites` for single places. A site has options. For each illegal option,
+the site has the reason why the option is refused.
 
-A lever can act at four points of Thunder's pipeline. All of them are extension points of `thunder.jit`:
+A lever can act at four points of Thunder's pipeline, which are extension points of `thunder.jit`:
 
 - on the joint trace before fusion;
 - through the options of the fusion executor;
@@ -12,8 +12,8 @@ A lever can act at four points of Thunder's pipeline. All of them are extension 
 - on the forward and backward traces after the split.
 
 Two methods of a lever save the time of a full plan: `replanner` edits the split traces of an earlier plan, and
-`predict` only predicts memory. The compiler calls levers only by the methods in this file. The compiler's code does not
-contain the name of a lever.
+`predict` only predicts memory. The compiler calls levers only by the methods in this file. Except for
+`compiler.driver.plain_torch`, the compiler does not depend on the names of levers.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Effect:
     Attributes
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
-        Changes of these predicted figures. The change of ``flops`` is the number of additional operations due to
-        recomputation.
+        Changes of these predicted figures. ``flops`` are the floating point operations of forward and backward.
     fusions, unique_fusions, largest_fusion : int
         Changes of the number of fusions, of unique fusions, and of statements in the largest fusion.
     counts : mapping of str to int
@@ -95,9 +94,9 @@ class Site:
     values : tuple of str
         Names of the values that the site's choice affects, in the plan's graph.
     range : str
-        Description of legal options that are not listed in `options`, such as all numbers in a range.
+        Description of further legal options that `options` does not list, such as all numbers in a range.
     bytes : int
-        Bytes of the storage that a choice affects; 0 if the site does not concern memory.
+        Bytes of the storage, or of the collective's result, that the choice affects; 0 for sites of other kinds.
     effect : mapping of str to Effect
         Maps each legal option, except `choice`, to its effect on the plan. It is computed on request.
     """
@@ -245,7 +244,7 @@ class Lever:
         return ()
 
     def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
-        """Return the sites of the lever at single places of the program, with their choices and outcomes."""
+        """Return the sites of the lever at single places of the program, each with its choice and outcome."""
         return []
 
     def widen(self, site: Site, option: str) -> Site:
