@@ -150,7 +150,10 @@ class Ragged:
         return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
 
     def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return two arrays: the items of the given rows (second), and for each item its row's position in `rows`."""
+        """Return the items of the given rows.
+
+        The first array has the position in `rows` of each item's row, and the second array has the items.
+        """
         taken = self.take_rows(rows)
         return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
 

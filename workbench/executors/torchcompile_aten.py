@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @register
 class TorchCompileAten(Executor):
-    """PyTorch's own operators run between compiled regions.
+    """torch.compile compiles regions of statements. Attention and `addmm` run as PyTorch's CPU kernels.
 
-    Attention is one of these operators. Without this executor, Thunder would decompose it on a CPU.
+    With the other executors, Thunder decomposes attention on a CPU.
     """
 
     name = "torchcompile_aten"

@@ -1,8 +1,8 @@
 """Compute the positions of collectives from choices, and describe the sites of collectives. For the lever `waits`.
 
-A collective has two statements: its issue, which starts it, and its wait, after which its result can be read. A bucket
-is a buffer that several collectives share, so that one collective replaces them. A collective is in flight from its
-issue to its wait. A slot is the position of a statement in its trace.
+A collective has two statements: the issue starts the collective, and after the wait the result can be read. The
+collective is in flight from its issue to its wait. A bucket is a set of collectives that one collective with a larger
+buffer replaces. The slot of a statement is the number of compute statements before the statement in its trace.
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[
     Raises
     ------
     ChoiceError
-        If an option ``at(STATEMENT)`` names an unknown statement, or a statement outside of the legal range. The
-        message contains the legal range, or the exceeded end of this range.
+        If an option ``at(STATEMENT)`` names an unknown statement or a statement outside of the legal range, or puts a
+        wait before the issue of its collective. Also if an option needs a statement that reads the result of a
+        collective, and no statement reads it.
     """
     choices = choices_left(choices)
     found: list[Key] = [
@@ -145,7 +146,7 @@ def sort_keys(schedule: CollectiveSchedule, choices: Mapping[str, str]) -> list[
 
 
 def _in_flight_limit(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
-    """Return how many of the last collectives in `in_flight` may be waited for after `collective` is issued."""
+    """Return how many of the last collectives in `in_flight` may still be in flight when `collective` is issued."""
     if not in_bytes:
         return min(limit - 1, len(in_flight))
     room = limit * bucketing.MIB - collective.nbytes
@@ -277,14 +278,14 @@ def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
     """Return the orders of collectives that a search tries. Each order is a set of choices for settings.
 
     Collectives are issued right before their waits, or in the order in which their results are first read. In the
-    second case, several limits of the collectives in flight, by number and by bytes, are tried. Each of these orders is
+    second case, the collectives in flight are not limited, or limited by number or by bytes. Each of these orders is
     tried twice: reductions of gradients are issued early, or in stock order.
 
     Parameters
     ----------
     limit_bytes : int, optional
-        Limit of the bytes in flight that every order must meet. Options ``in_flight(NMiB)`` with a higher limit are not
-        tried. The value is rounded down to MiB.
+        Limit of the bytes in flight. Options ``in_flight(NMiB)`` with a higher limit are not tried. The option with
+        this limit, rounded down to MiB, is tried, too.
     """
     sizes = [1 << power for power in range(6, 15)]
     if limit_bytes is not None:
@@ -327,7 +328,8 @@ def sites_under(
     Raises
     ------
     ChoiceError
-        If a choice is not an option of its setting, or if the setting does not apply to the program.
+        If a choice is not an option of its setting, if the setting does not apply to the program, or if a collective
+        refuses the option of its site.
     """
     moved: dict[str, tuple[str, str]] = {id: (option, option) for id, option in choices.items() if id in ORDERING}
     for schedule in communication.values():

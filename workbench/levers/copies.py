@@ -91,16 +91,16 @@ def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> st
 
 
 def _views_beside_fences(context: LeverContext) -> dict[str, tuple[str, str]]:
-    """Find the fences of a single value that must stay, because without them a fusion could compute a view.
+    """Find the fences with one argument that must stay, because without them a fusion could compute a view.
 
-    Fences of several values are never dropped. Without a fence of a single value, all statements between two
-    consecutive fences of several values could become one fusion. If one of these statements makes a view of memory that
-    has several names, the fence of the single value must stay.
+    Fences with several arguments are never dropped. If the fences with one argument were dropped, all statements
+    between two consecutive fences with several arguments could become one fusion. If one of these statements makes a
+    view of memory that has several names, the fences with one argument between these statements must stay.
 
     Returns
     -------
     dict of str to (str, str)
-        Maps the value of each fence that must stay to the names of the view and of the viewed value.
+        Maps the argument of each fence that must stay to the names of the view and of the viewed value.
     """
     together = [fence for _, fence in _fences(context) if len(fence.flat_proxy_args) > 1]
     if not together:
@@ -201,7 +201,7 @@ class Copies(Lever):
     }
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return three settings: the `set` of all copies, all fences, and whether all copies are inside of regions."""
+        """Return three settings: for the `set` of copies, for fences, and for copies inside or outside of regions."""
         nvfuser = _applies_to(SETS, "torch.compile puts no set before a copy and does not split at fences")
         return (
             Setting(
@@ -360,7 +360,7 @@ class Copies(Lever):
     def fusion(
         self, options: FusionOptions, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> FusionOptions:
-        """Return the options of the fusion executor, with an option for the `set` of each copy."""
+        """Return the options of the fusion executor, with the policies that decide which copies have a `set`."""
         if _subject_of(context) != SETS:
             return options
         single: dict[str, str] = {}

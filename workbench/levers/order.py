@@ -169,7 +169,7 @@ def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
 
 
 def _order_of_side(choices: Mapping[str, str], side: int) -> str:
-    """Return the option that `choices` give all statements of a side, that is, of the forward or of the backward."""
+    """Return the option for the statements of a side, from its own setting or from the setting of all statements."""
     of_all = choices.get(STATEMENTS, STOCK)
     asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, AS_ALL)
     return of_all if asked == AS_ALL else asked
@@ -178,9 +178,9 @@ def _order_of_side(choices: Mapping[str, str], side: int) -> str:
 def _arrange(
     graph: Graph, half: HalfStep, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
 ) -> list[int]:
-    """Return the statements of a side in the chosen order, and store the option in effect at each site in `outcomes`.
+    """Return the positions of a side's statements in the chosen order. Store the option in effect at each site.
 
-    A move is not made if it would increase the predicted peak memory.
+    The options are stored in `outcomes`. A move is not made if it would increase the predicted peak memory.
     """
     way = _order_of_side(choices, side)
     order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)

@@ -83,7 +83,10 @@ class Orders:
         return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
 
     def simulate(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
-        """Simulate a step under `choices`. Return the simulation, and a lower bound of the seconds for all orders."""
+        """Simulate a step under `choices`.
+
+        Return the simulation, and a lower bound of the step time in seconds, which holds for all orders.
+        """
         known = self.base.overlap_on(machine)
         assert known is not None
         order = self.in_order(self.orders(choices))

@@ -56,7 +56,7 @@ def default_option(context: LeverContext, storage: int) -> str:
 
 
 def _storage_sites(context: LeverContext) -> list[Site]:
-    """Return the site of each storage. Its choice is the default option."""
+    """Return the site of each storage that the backward needs. The choice of each site is the default option."""
     graph, work = context.graph, context.recomputer
     on_cpu = all(tensor.device.type == "cpu" for tensor in context.arguments.values())
     notes = {"offload": STAND_IN} if on_cpu else {}
@@ -302,7 +302,7 @@ def _outcome(saved_names: set[str] | None, values: tuple[str, ...]) -> str:
 
 
 def _saved_names(outcome: LeverOutcome) -> set[str] | None:
-    """Return the names of the values that the plan saves; None if the outcome has no execution graph yet."""
+    """Return the names of the values that the plan saves; None if the outcome has no execution graph."""
     if outcome.execution is None:
         return None
     return {outcome.execution.values.name[v] for v in outcome.execution.saved()}

@@ -60,7 +60,7 @@ class Waits(Lever):
     }
 
     def settings(self) -> tuple[Setting, ...]:
-        """Return the settings. Each setting applies to all collectives."""
+        """Return five settings: for issues, waits, collectives that are only returned, buckets, and the stage."""
         return (
             Setting(
                 name="issue",
@@ -114,7 +114,10 @@ class Waits(Lever):
         ]
 
     def explain_outcome(self, site: Site) -> str:
-        """Return a sentence on the option in effect at a site. For a site without a choice, it names the setting."""
+        """Return a sentence on the option in effect at a site.
+
+        For a site without a choice, the sentence names the setting that decides.
+        """
         if site.choice != POLICY:
             return super().explain_outcome(site)
         if site.id.endswith("!wait"):

@@ -1,7 +1,7 @@
 """Read and write files whose names come from the user. Only regular files are read or written.
 
-A file is read up to a size limit. A file is written completely or not at all. All failures raise `OSError`; `reason_of`
-returns the reason as text.
+A file that is larger than a limit is not read. A file is written completely or not at all. All failures raise
+`OSError`; `reason_of` returns the reason as text.
 """
 
 from __future__ import annotations

@@ -120,7 +120,8 @@ def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
                     if not outermost:
                         raise
                 except UnboundLocalError as error:
-                    # Thunder reads a name in a `finally` that is unbound if an interrupt came before its assignment.
+                    # Thunder reads a name in a `finally`. The name is unbound if a KeyboardInterrupt came before its
+                    # assignment.
                     if isinstance(error.__context__, KeyboardInterrupt):
                         raise error.__context__ from None
                     raise
