@@ -164,8 +164,8 @@ def _fits(schedule: CollectiveSchedule, bucket: Sequence[Collective], rule: Buck
 def _kind(schedule: CollectiveSchedule, collective: Collective) -> Hashable | None:
     """Return a key that is equal for collectives that can share a bucket; None for a collective that must stay alone.
 
-    Two kinds of collectives can share a bucket: gathers of parameters, and reductions whose result the trace does not
-    read. A reduction in place and its neighbors in memory stay alone. Therefore no collective of a bucket depends on
+    A bucket has only gathers of parameters, or only reductions whose results the trace does not read. A reduction in
+    place, and each collective that accesses its memory, stays alone. Therefore no collective of a bucket depends on
     another collective of the bucket.
     """
     if any(

@@ -94,7 +94,8 @@ class Collective:
     Attributes
     ----------
     place : str
-        Stable id. It contains the name of the parameter that is gathered, or whose gradient is reduced.
+        Stable id. It contains the name of the parameter that is gathered or whose gradient is reduced, or else the id
+        of the sent value.
     issue, wait : int
         Indices in `CollectiveSchedule.statements` of the statements that start the collective and wait for it.
     producers : tuple of int
@@ -106,7 +107,7 @@ class Collective:
     read : bool
         Whether a statement of this trace reads the result; False if the result is only returned.
     parameter : bool
-        Whether the sent value is an argument of the program, or is computed only from arguments.
+        Whether the sent value is an argument of the program, or producers compute it only from arguments.
     """
 
     place: str
@@ -121,7 +122,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveSchedule:
-    """The statements of a split trace and their ordering constraints.
+    """The statements of a split or joint trace, and their ordering constraints.
 
     Attributes
     ----------
@@ -151,7 +152,7 @@ class CollectiveSchedule:
     collectives: tuple[Collective, ...]
 
     def arrange(self, keys: Sequence[Key]) -> list[int]:
-        """Return the statements in an order that follows `keys` as far as dependencies allow.
+        """Return the indices of the statements, in an order that follows `keys` as far as dependencies allow.
 
         The next statement in the order always has the smallest key among the statements whose predecessors are placed.
         """
@@ -195,7 +196,7 @@ def has_collectives(trace: TraceCtx) -> bool:
 
 
 def schedule(trace: TraceCtx, context: LeverContext) -> CollectiveSchedule:
-    """Return the ordering constraints on the statements of a forward or backward trace."""
+    """Return the ordering constraints on the statements of a trace. For a joint trace, use `joint_schedule`."""
     statements = tuple(b for b in trace.bound_symbols if is_statement(b))
     returned = trace.bound_symbols[-1]
     roles = _roles(statements, {a.name for a in returned.flat_proxy_args})
@@ -480,7 +481,7 @@ def _sent_values(
 ) -> Iterator[str]:
     """Yield the names of the values from which producers compute the value `name`.
 
-    Append the indices of these statements to the list `producers`.
+    Append the indices of these producers to the list `producers`.
     """
     if name not in makers or roles[makers[name]] is not CollectiveRole.PRODUCER:
         yield name

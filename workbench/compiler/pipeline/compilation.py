@@ -1,9 +1,10 @@
 """Apply choices inside Thunder's pipeline: `Hooks`, for plans and for replayed configs.
 
 A config acts only through the arguments ``executors`` and ``transforms`` of ``thunder.jit``. An executor claims the
-statements that it will run. The first executor in the list claims no statement. Thunder passes it the joint trace
-before fusion, and the levers edit this trace. The controlled fusion executor gets its options from the levers. A
-transform lets the levers edit the forward trace and the backward trace after Thunder has split the joint trace.
+statements that it will run. The first and the last executor in the list claim no statement. Thunder passes the joint
+trace to the first before fusion, and to the last after fusion, so that the levers can edit the trace. The fusion
+executor gets its options from the levers. A transform lets the levers edit the forward trace and the backward trace
+after Thunder has split the joint trace.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class _TagOrigins(Transform):
 
 
 class _ReduceLayers(Transform):
-    """Removes repeated layers from the trace. `Hooks.record_claimed` adds them to the claimed joint trace."""
+    """Removes repeated layers from the trace. `Hooks.record_claimed` adds the layers to the claimed joint trace."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.hooks = hooks
@@ -150,7 +151,7 @@ class _AfterFusion(FusionExecutor):
 
 
 class Hooks:
-    """Choices that are applied in one compilation, and the results of the compilation.
+    """Choices that are applied in each compilation of a function, and the results of the last compilation.
 
     `executors` and `transforms` are the arguments of ``thunder.jit`` that apply the choices.
 
@@ -190,13 +191,13 @@ class Hooks:
         self.control = ExecutorState(self.configure, observer, memo)
         self.waiting_for = ""
         self.until_claimed = False
-        """True to end the compilation with `TraceClaimed` after claiming. Each plan then does the later steps."""
+        """True to end the compilation with `TraceClaimed` after claiming. Each plan then runs the later passes."""
         self.few_layers = False
         """True to remove repeated layers from the trace before gradients are computed, and to add them again after
         claiming. This is faster than compiling all layers.
         """
         self.reduced: list[ReducedTrace] = []
-        """The reduced trace after each removal of a sequence of equal layers."""
+        """One reduced trace for each sequence of equal layers, in the order of their removal."""
         self.proofs: list[Proof] | None = None
         """Proofs of the compilations so far, each made before the compiled code runs. None if this object makes no
         proofs, because the planner proves each plan.
@@ -291,7 +292,8 @@ class Hooks:
     def configure(self, partitioned: TraceCtx) -> FusionOptions:
         """Return the options of the fusion executor.
 
-        The executor has divided the joint trace into the fusions of `partitioned`, but has not cut between them yet.
+        The executor has divided the joint trace into the fusions of `partitioned`, but has not chosen the values that
+        fusions pass to each other.
         """
         assert self.context is not None
         self.outcome = dataclasses.replace(self.outcome, partitioned=partitioned)
@@ -418,7 +420,7 @@ class Executed:
     forward : TraceCtx
     backward : TraceCtx or None
     further : list of (str, tuple of TraceCtx)
-        Name of each step after `edited`, with the traces that the step made: a joint trace, or forward and backward.
+        Name of each pass after `edited`, with the traces that the pass made: a joint trace, or forward and backward.
     """
 
     hooks: Hooks
@@ -429,7 +431,7 @@ class Executed:
 
 
 def execution_traces(hooks: Hooks, context: LeverContext) -> Executed:
-    """Make the execution traces from the claimed joint trace, by the same steps as ``thunder.jit``."""
+    """Make the execution traces from the claimed joint trace, by the same passes as ``thunder.jit``."""
     hooks.restart()
     trace = edited = hooks.edit(context)
     hooks.mark("edit")

@@ -56,7 +56,7 @@ def _random_ops(bsym: BoundSymbol) -> Set[str]:
 
 
 def _may_write(bsym: BoundSymbol) -> bool:
-    """Return whether a statement may write memory that existed before it. The answer is cached with its structure."""
+    """Return whether a statement may write existing memory. The answer is cached in the statement's `Structure`."""
 
     def find() -> bool:
         return any(may_write_memory(str(leaf.sym.name)) for leaf in leaves([bsym]))
@@ -88,11 +88,12 @@ class LeverOutcome:
     execution : Graph or None
         Execution graph of the plan; None when a config is replayed.
     forward : TraceCtx or None
-        The forward trace in the chosen order; None if no order was chosen. The order of the backward depends on it.
+        The forward trace in the chosen order; None if no order was chosen. The lever `order` needs this trace to order
+        the backward.
     moved_statements : int
         Number of statements that the lever `order` has moved.
     ordered : mapping of str to str
-        Maps the site of a group of recomputed statements to the order that the group has in the plan.
+        Maps the id of the site of a layer's recomputed statements to the option in effect in the plan.
     """
 
     partitioned: TraceCtx | None = None
@@ -216,9 +217,9 @@ class LeverContext:
         """Names of the results of random operators."""
         if self.few is not None and not self.few.random:
             return frozenset()
-        # A claimed statement has lost the tag of random operators, and its values have new names. Its origin is still
-        # the same. If the claimed statement is a primitive, its symbol also has the same name. If none of an origin's
-        # claimed statements has this name, all statements of the origin count as random.
+        # Claiming may remove the tag of random operators and rename values. It keeps the origin of a statement, and the
+        # name of a primitive. If the claimed statements of an origin lack the name of one of the origin's random
+        # operators, all of these statements count as random.
         asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
         for bsym in self.joint.bound_symbols:
             if names := _random_ops(bsym):
@@ -240,9 +241,8 @@ class LeverContext:
     def caveats(self) -> tuple[str, ...]:
         """Messages about wrong results that Thunder computes for this program under all choices.
 
-        Each message names the cause.
-
-        The messages come from a comparison of the joint trace with the program's own trace. Empty if `program` is None.
+        Each message names the cause. The messages come from checks of the joint trace and of the program's own trace.
+        Empty if `program` is None.
         """
         if self.program is None or (self.few is not None and not self.few.caveats):
             return ()
@@ -314,7 +314,7 @@ class LeverContext:
                 )
 
     def _stale_gradients(self) -> Iterator[str]:
-        """Yield a message for each statement that overwrites memory that Thunder later reads to compute a gradient."""
+        """Yield a message for each statement that overwrites memory from which Thunder later computes a gradient."""
         graph = self.graph
         reported = set()
         for read in stale_reads(graph):

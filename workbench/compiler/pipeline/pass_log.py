@@ -1,4 +1,4 @@
-"""Describe each step of a compilation that changed the program: its resulting trace, purpose and duration."""
+"""Describe each pass of a compilation that changed the program: its resulting trace, purpose and duration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _ABOUT = {
         ("claim",),
     ),
     "choices before fusion": (
-        "Recomputations that you chose are inserted into the backward, before fusion.",
+        "Choices that act on the joint trace before fusion: recomputation in the backward, in-place copies and fences, "
+        "positions of collectives.",
         ("edit",),
     ),
     "fused": (
@@ -45,25 +46,25 @@ _ABOUT = {
         ("after split", "order"),
     ),
 }
-"""For each step, its description and the names of the planning stages that its duration includes. The entry `fused` is
+"""For each pass, its description and the names of the planning stages that its duration includes. The entry `fused` is
 used for each fusion executor.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class TracePass:
-    """A step of the compilation that changed the program, with the resulting trace.
+    """A pass of the compilation that changed the program, with the resulting trace.
 
     Attributes
     ----------
     name, text : str
-        Name of the step, and the trace as Thunder prints it.
+        Name of the pass, and the resulting trace as Thunder prints it.
     about : str
-        Description of the step, in one or two sentences.
+        Description of the pass, in one or two sentences.
     statements, fusions : int
         Number of statements that compute values, and number of fusions among them.
     seconds : float or None
-        Duration of the step; None if it was not measured, or if this plan reuses the result of an earlier plan.
+        Duration of the pass; None if it was not measured, or if this plan reuses the result of an earlier plan.
     """
 
     name: str
@@ -80,12 +81,12 @@ class TracePass:
 
 
 def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequence[StageTime]) -> tuple[TracePass, ...]:
-    """Return a `TracePass` for each step that changed the program.
+    """Return a `TracePass` for each pass that changed the program.
 
     Parameters
     ----------
     traces : iterable of (str, tuple of TraceCtx)
-        The name of each step, and the traces after it: a joint trace, or forward and backward.
+        The name of each pass, and the traces after the pass: one trace, or forward and backward.
     stages : sequence of StageTime
         Times of the stages of opening and planning.
     """

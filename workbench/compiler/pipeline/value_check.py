@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline.lever_context import LeverContext
 
 _COMPARED = ("draws", "written_forward", "outputs")
-"""Properties of a trace that this check compares. Other checks find lost writes
+"""Attributes of the result of `ValueNumbering` that `lost_in_tracing` compares. Other checks find lost writes
 (`workbench.analysis.equivalence.side_effects`) and repeated draws (`LeverContext.caveats`).
 """
 

@@ -80,7 +80,7 @@ class Plan:
     stages : tuple of StageTime
         Times of the stages in which this plan was made.
     opening : tuple of StageTime
-        Times of the stages in which the program was traced. All plans of a program share this trace.
+        Times of the stages in which the program was traced. All plans of a program share the trace.
     split : SplitTraces
         The execution traces.
     counts : mapping of str to int
@@ -92,14 +92,14 @@ class Plan:
     unmatched : tuple of str
         Ids of choices without a site in this program.
     warnings : tuple of str
-        Messages about wrong results of Thunder that this plan also computes. Each message names the cause.
+        Messages about wrong results that unmodified Thunder and this plan compute. Each message names the cause.
     corrections : tuple of Correction
         Differences from the plan of unmodified Thunder, with the affected lines; see `docs/reference/corrections.md`.
     ranks : int
         Number of processes that share the program.
     steps : LazyValue of tuple of (str, tuple of TraceCtx)
-        Name of each step before `split`, with the traces that the step made. The first steps made one joint trace.
-        Later steps made a forward and a backward trace.
+        Name of each pass before `split`, with the traces that the pass made: at first one trace, later a forward and a
+        backward trace.
     unordered : Plan or None
         The same plan before its collectives were reordered; None if they were not reordered.
     rows : (statements,) intp or None
@@ -290,7 +290,7 @@ class Plan:
 
     @planned_property
     def passes(self) -> tuple[TracePass, ...]:
-        """The steps of the compilation that changed the program, each with the resulting trace."""
+        """The passes of the compilation that changed the program, each with the resulting trace."""
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
         return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))
 

@@ -53,7 +53,9 @@ base plan in milliseconds.
 @one_at_a_time
 @paused_gc()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-    """Return the plan under `choices`, with its proof. If a lever supports this, make the plan from a base plan.
+    """Return the plan under `choices`, with its proof.
+
+    If a lever's replanner can apply some of the choices, it applies them to the base plan under the other choices.
 
     Parameters
     ----------
@@ -186,6 +188,8 @@ def replan(
         If a trace of the plan reads undefined values.
     ChoiceError
         If a choice is illegal.
+    Superseded
+        If a newer choice is waiting to be planned.
     """
     context = captured.context
     captured.kept.begin()
@@ -237,7 +241,7 @@ def replan(
 
 
 def _steps(captured: Capture, executed: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
-    """Return the name of each step up to the split, with the traces that the step made."""
+    """Return the name of each pass up to the split, with the traces that the pass made."""
     return (
         ("initial", (captured.initial,)),
         ("gradients", (captured.context.joint,)),
@@ -303,7 +307,7 @@ def _statements_of(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSy
 
 
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
-    """Return the census of `fusions`. They must be in the order of the graph's rows."""
+    """Return the census of `fusions`, which must be in the order of the graph's rows."""
     side = graph.statements.side[graph.statements.kind == Kind.FUSION]
     keys = [fusion_key(fusion) for fusion in fusions]
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
