@@ -2,10 +2,11 @@
 
 The place of the missing layers is the gap. This module compares the two layers next to the gap in Thunder's trace,
 statement by statement. Each pair of statements must read corresponding values of their own layer, of the previous
-layer, and of the next layer. All other values that the two statements read must be the same. If the two layers pass
-this comparison, the missing layers have the same statements, too. This module adds these statements with the names that
-Thunder would make. Thunder numbers names in the order in which it makes them. Therefore the numbers of corresponding
-names in two neighboring layers differ by the count of numbers that a layer uses.
+layer, and of the next layer, and corresponding arguments that no other layer reads. All other values that the two
+statements read must be the same. If the two layers pass this comparison, the missing layers have the same statements,
+too. This module adds these statements with the names that Thunder would make. Thunder numbers names in the order in
+which it makes them. Therefore the numbers of corresponding names in two neighboring layers differ by the count of
+numbers that a layer uses.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class TraceExpander:
             raise LayerMismatch(_only_one(error)) from error
 
     def expand_later(self, trace: TraceCtx) -> LazyValue[TraceCtx]:
-        """Return the result of `expand` as a value that is computed at its first use. Raise errors before that use.
+        """Return the result of `expand` as a value that is computed at its first use. Check the layers already now.
 
         Raises
         ------

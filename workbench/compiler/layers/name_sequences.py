@@ -103,7 +103,7 @@ def insertions(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
     Raises
     ------
     LayerMismatch
-        If the rows of the layers are not consecutive.
+        If other statements are between consecutive statements of one layer and those of the other layer.
     """
     found: dict[int, tuple[bool, Rows]] = {}
     if not len(here):

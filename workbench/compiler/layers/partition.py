@@ -140,7 +140,7 @@ class LayerPartition:
 
     @cached_property
     def differences(self) -> Mapping[str, str]:
-        """A text with the first difference, by path, for each layer that differs from the previous layer.
+        """Maps the path of each layer that differs from the previous layer to a text with the first difference.
 
         A layer inside another layer has no entry.
         """
@@ -309,7 +309,7 @@ def _private_arguments(
                 if here != (there[0] + 1, there[1]):
                     raise LayerMismatch(f"{_name(b)} reads another value of the layer before")
             elif x.name != y.name:
-                # Both values must be arguments of the program that no other statement reads.
+                # Both values must be arguments of the program that only statements of their own layer read.
                 alone = inside[0].issuperset(readers[x.name]) and inside[1].issuperset(readers[y.name])
                 if there is not None or here is not None or given.setdefault(x.name, y.name) != y.name or not alone:
                     raise LayerMismatch(f"{_name(b)} of a value that others read, too")

@@ -25,8 +25,8 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        Maps a kernel's key to the name of a statement. The key of a fusion is a digest of its structure; the key of any
-        other statement is a digest of its symbol, constants, shapes and data types. Equal keys mean equal code.
+        Maps a kernel's key to the name of a statement that runs the kernel. The key is `fusion_key` for a fusion, and
+        `statement_key` for any other statement. Equal keys mean equal code.
     """
     return {_key(bsym): str(bsym.sym.name) for bsym in _computing_statements(traces)}
 

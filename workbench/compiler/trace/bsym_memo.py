@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any
 
 identity: Callable[[object], int] = object.__hash__
-"""Like `id`, return a number that no other living object has.
+"""Return a number that no other living object has, like `id`.
 
-Each call of `id` raises an audit event. PyTorch imports filelock, and filelock handles every audit event in Python.
-When `id` was used, these events took one fifteenth of the time in which a choice is planned.
+Each call of `id` raises an audit event, and filelock, which PyTorch imports, handles every audit event in Python. With
+`id`, these events took one fifteenth of the time to plan a choice.
 """
 
 PLANS = 16
@@ -83,8 +83,8 @@ class Structure:
 
 
 STRUCTURE = "_workbench_structure"
-"""Attribute in which a statement stores its `Structure`. A copy of the statement shares the structure, unless the copy
-has other subsymbols; see `fastpath.passes`.
+"""Attribute in which a statement stores its `Structure`. A copy that differs only in tags, source location or names of
+values shares the structure; see `fastpath.passes`.
 
 The structure contains no facts about tags, because a statement is tagged after it is copied.
 """
@@ -103,7 +103,7 @@ CROSSING = "_workbench_crossing"
 
 CLEAN = "_workbench_clean"
 """Attribute in which a statement stores its list of subsymbols after dead code elimination. If the statement still has
-this list, dead code elimination skips the statement.
+this list, dead code elimination does not search the list again.
 """
 
 NAMES = "_workbench_names"
@@ -146,7 +146,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
 
 
 def structure_of(bsym: Any) -> Structure:
-    """Return the `Structure` of a statement. Its copies share it. Fusions that differ only in names share one."""
+    """Return the `Structure` of a statement, which statements that differ only in tags or names may share."""
     found: Structure | None = bsym.__dict__.get(STRUCTURE)
     if found is None:
         found = bsym.__dict__[STRUCTURE] = Structure()

@@ -1,8 +1,8 @@
 """Canonical text of a statement's computation. Two statements with equal texts compute equal outputs from equal inputs.
 
-A text has one line per step. If no executor has been assigned to a statement, the text has the PyTorch function that
-would run for the statement. Therefore an operator has the same text inside and outside of a fusion. A line has four or
-five fields, separated by tabs:
+A text has one line for each step, that is, for each operator that the statement runs. If no executor has been assigned
+to an operator, the text has the PyTorch function that would run. Therefore an operator has the same text inside and
+outside of a fusion. A line has four or five fields, separated by tabs:
 
 1. ``linear($, $, $)``: the symbol with its exact static arguments (floats in hexadecimal), and a ``$`` for each value.
 2. ``0 1.2``: for each ``$``, the value. A single number is the position of an input of the statement. Two numbers with

@@ -122,14 +122,14 @@ def correction(name: str, lines: Iterable[str]) -> Correction:
 
 @dataclasses.dataclass(frozen=True)
 class Corrected:
-    """Tag of a statement that a correction made. If it removed a statement, a neighboring statement has the tag.
+    """Tag of a statement that a correction made. If a correction removed a statement, a neighboring statement has it.
 
     Attributes
     ----------
     name : str
         Name of the correction.
     line : str
-        Source line of the removed statement. Empty if the correction made the tagged statement.
+        Source line of the removed statement; empty if the correction made the tagged statement.
     """
 
     name: str

@@ -44,7 +44,7 @@ def does_nothing(sub: Any, bsym: Any) -> bool:
 
 
 def is_clean(bsym: Any) -> bool:
-    """Return whether a statement has no subsymbols that dead code elimination would remove, at any level."""
+    """Return whether dead code elimination would remove no subsymbol of a statement, at any level."""
     inside = bsym.subsymbols
     if bsym.__dict__.get(CLEAN) is inside:
         return True

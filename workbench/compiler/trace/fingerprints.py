@@ -85,10 +85,10 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
 def fusion_key(bsym: Any) -> str:
     """Return the digest of a fusion's structure. Fusions with equal digests can share one compiled fusion.
 
-    The digest includes the shape, data type and device of each value, the id of each symbol, the type and value of each
-    constant (floats exactly), and the inputs and outputs in order. Numbers replace the names of values, in the order of
-    first appearance. The digest does not include whether a value requires a gradient, because fusions run without
-    autograd, and no compiler reads this property.
+    The digest includes the executor, the shape, data type and device of each value, the id of each symbol, the type and
+    value of each constant (floats exactly), and the inputs and outputs in order. Numbers replace the names of values,
+    in the order of first appearance. The digest does not include whether a value requires a gradient, because fusions
+    run without autograd, and no compiler reads this property.
 
     Parameters
     ----------
@@ -140,7 +140,10 @@ def _structure(members: Iterable[Any], inputs: Any, outputs: Any) -> tuple[Hasha
 
 
 def statement_key(bsym: Any) -> str:
-    """Return the digest of a statement outside of fusions: of its symbol, constants, shapes, data types and devices."""
+    """Return a digest of a statement outside of fusions.
+
+    The digest includes the executor, the symbol, the constants, and the shape, data type and device of each input.
+    """
     executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
     parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,7 +1,8 @@
 """Stable ids of values. The ids do not depend on the names that Thunder gives to the values.
 
-An origin is a statement of the program's own trace. Each later statement has a tag with its origin. Thunder's passes
-keep this tag. The id of a value is made from the origin of the statement that computes the value.
+An origin is a statement of the program's own trace. A statement of a later trace has a tag with the origin from which
+it comes, because Thunder's passes keep tags. The id of a value begins with the id of the origin of the statement that
+computes the value.
 """
 
 from __future__ import annotations

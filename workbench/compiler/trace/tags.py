@@ -15,8 +15,8 @@ def has_tag(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
 def differentiates(bsym: BoundSymbol) -> bool:
     """Return whether a statement or one of its subsymbols runs PyTorch's autograd.
 
-    Thunder calls autograd for each operator for which it has no gradient rule. Dynamo does not trace calls of autograd,
-    so a fusion with the gradient of ``x.detach()`` would not compile.
+    If Thunder has no gradient rule for an operator, it calls autograd. Dynamo does not trace calls of autograd, so
+    torch.compile could not compile a fusion with such a statement. An example is the gradient of ``x.detach()``.
     """
     called = (bsym._call_ctx or {}).values()
     return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(
