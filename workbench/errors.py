@@ -75,11 +75,11 @@ class ChoiceError(WorkbenchError):
 
 
 class ConfigError(WorkbenchError):
-    """A config file is broken, contains code, or does not belong to this program."""
+    """A config, a saved file or an argument is illegal, or a file cannot be read or written."""
 
 
 class PlanError(WorkbenchError):
-    """A plan, or a result that needs plans, cannot be made; for example, a plan is not proven equal to stock."""
+    """A plan or a result of plans cannot be made; for example, a plan is not proven equal to the stock plan."""
 
 
 class GradientError(WorkbenchError):

@@ -220,9 +220,9 @@ def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def place_text(source: str, calls: int) -> str:
-    """Format the source lines of a part of a program, and how often the part runs in a step if not once.
+    """Return the source lines of a part of a program and, unless the part runs once in a step, the number of runs.
 
-    The file is shown without its folder.
+    The text is the beginning of a line. The file is shown without its folder.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
 
 
 def with_stock_difference(nbytes: int, stock_bytes: int) -> str:
-    """Format a number of bytes, with its difference from the stock plan if they differ."""
+    """Format a number of bytes, followed by the difference from `stock_bytes` if it is not zero."""
     change = f" ({human_bytes(nbytes - stock_bytes, signed=True)})" if nbytes != stock_bytes else ""
     return f"{human_bytes(nbytes)}{change}"
 

@@ -46,8 +46,9 @@ MODES: Mapping[str, tuple[str, ...]] = {
 }
 """Maps each PyTorch mode under which a program may be opened to its possible values.
 
-If a config does not contain a mode, PyTorch's default applies. The mode ``module`` says that the module was opened in
-evaluation mode. It is only used to warn the user if the module is compiled in training mode, or the reverse.
+If a config does not contain a mode, PyTorch's default applies. The entry ``module`` says that the module was opened in
+evaluation mode; without this entry, it was opened in training mode. `Config.differences` reports if the module is in
+the other mode now.
 """
 
 MOST_BYTES = 2 << 20

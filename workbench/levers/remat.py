@@ -111,7 +111,7 @@ class Remat(Lever):
     def fusion(
         self, options: FusionOptions, choices: Mapping[str, str], context: LeverContext, outcome: LeverOutcome
     ) -> FusionOptions:
-        """Add the weight of the minimum cut, and the choices for single values, to the options."""
+        """Return the options with the choices for the minimum cut: its weight, the preset, and single values."""
         preset = choices.get("remat.preset", STOCK)
         if preset == OFF:
             return dataclasses.replace(options, remat=RematOptions(enabled=False))

@@ -160,7 +160,7 @@ class Waits(Lever):
         return [id for id in choices if only_orders(id, choices)]
 
     def replanner(self, plan: Plan, context: LeverContext, outcome: LeverOutcome) -> Orders:
-        """Return a replanner that puts the plan's statements into different orders."""
+        """Return a replanner that reorders the collectives of `plan`."""
         return Orders(plan, outcome.communication, self.settings())
 
 

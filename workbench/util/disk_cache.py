@@ -127,7 +127,7 @@ class DiskCache:
         Raises
         ------
         OSError
-            If the file cannot be written, or if other users can write to the folder.
+            If the file cannot be written, or if the folder belongs to another user or other users can write to it.
         """
         place = self.folder()
         if place is None or len(content) > self.most_bytes:

@@ -148,7 +148,7 @@ def write(
     Raises
     ------
     OSError
-        If the file cannot be written.
+        If the file cannot be written, or if `may_replace` returns a reason.
     """
     target = check_writable(path)
     there = target.exists()
