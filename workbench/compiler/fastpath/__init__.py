@@ -1,1 +1,1 @@
-"""Memoized replacements of slow Thunder functions. Traces do not change."""
+"""Memoized replacements of slow Thunder functions. Traces do not change, except for the names of aliases."""

@@ -157,7 +157,7 @@ def _record(
 def _argument_key(tree: Any, inputs: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
     """Return a key that is equal for arguments with which a call records the same statements, except for names.
 
-    The key contains the attributes of each tensor except its name. It also tells which arguments are the same tensor.
+    The key contains the attributes of each tensor except its name, and shows which arguments are the same tensor.
     """
     kind = type(tree)
     if kind is TensorProxy:
@@ -203,8 +203,8 @@ _STATE = {
     "_name", "_has_weak_name", "history", "_tags", "_shape", "_device", "_dtype", "_true_dtype", "_numel", "_ndim",
     "_requires_grad", "_grad", "_distparallel_type", "_thunder_fsdp_padding_size",
 }  # fmt: skip
-"""Attributes that a tensor proxy may have. The history is not in the key of a call: it describes where an input comes
-from, and does not affect the computation.
+"""Attributes that a tensor proxy in a recorded call may have. The history is not in the key of a call, because it only
+describes where an input comes from, and does not affect the computation.
 """
 
 

@@ -1,4 +1,6 @@
-"""Memoized replacements for hot Thunder functions. Traces do not change.
+"""Install the memoized replacements of slow Thunder functions.
+
+Traces do not change, except for the names of values that are written in place; see `alias_renaming`.
 
 The replacements avoid the following work of Thunder:
 

@@ -283,8 +283,8 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
     """Return only the statements that have outputs.
 
     If several statements output the same number proxy, only the first of these statements keeps the proxy as an output.
-    In the outputs of the later statements, the proxy is replaced by its value. A statement without such repetitions
-    stays the same object.
+    In the outputs of the later statements, the proxy is replaced by its value. A later statement is removed if all its
+    outputs are such proxies. A statement without such proxies stays the same object.
     """
     seen: set[str] = set()
     left = []

@@ -103,7 +103,7 @@ def insertions(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
     Raises
     ------
     LayerMismatch
-        If other statements are between consecutive statements of one layer and those of the other layer.
+        If other statements are between a sequence of statements of one layer and that of the other layer.
     """
     found: dict[int, tuple[bool, Rows]] = {}
     if not len(here):

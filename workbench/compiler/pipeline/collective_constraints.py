@@ -479,7 +479,7 @@ def _sent_values(
     makers: Mapping[str, int],
     producers: list[int],
 ) -> Iterator[str]:
-    """Yield the names of the values from which producers compute the value `name`.
+    """Yield the names of the values from which producers compute the value `name`; `name` itself without producers.
 
     Append the indices of these producers to the list `producers`.
     """

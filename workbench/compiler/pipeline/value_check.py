@@ -144,7 +144,7 @@ def _implemented_parts(composite: BoundSymbol, implemented: Container[Any]) -> I
 
 
 def _input_tensors(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
-    """Yield the input tensors of an operator. If `makers` has the maker of an input, yield the maker's inputs."""
+    """Yield the input tensors of an operator. For an input in `makers`, yield its maker's input tensors instead."""
     for arg in op.flat_args:
         if is_tensor(arg) and arg.name in makers:
             yield from _input_tensors(makers[arg.name], makers)

@@ -132,7 +132,7 @@ def _prove_stock_plan(captured: Capture, stock: Plan, outcome: LeverOutcome) -> 
     """Return the stock plan with its proof, its warnings and its corrections.
 
     The plan gets a warning if its results differ from those of the joint trace, or if the results of the joint trace
-    differ from those of the program. It also gets the caveats of its `LeverContext`.
+    differ from those of the program. It also gets the caveats of the program's `LeverContext`.
     """
     context = captured.context
     warned = []
@@ -155,7 +155,7 @@ def _prove_plan(captured: Capture, candidate: Plan) -> Plan:
     Raises
     ------
     PlanError
-        If `candidate` is not proven equal to the stock plan; the message names the first statement that differs.
+        If `candidate` is not proven equal to the stock plan. The message describes the first difference.
     """
     begun = time.perf_counter()
     stock = base_of(captured, {}).plan

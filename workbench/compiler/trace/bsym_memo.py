@@ -146,7 +146,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
 
 
 def structure_of(bsym: Any) -> Structure:
-    """Return the `Structure` of a statement, which statements that differ only in tags or names may share."""
+    """Return the `Structure` of a statement. Statements that differ only in tags or names may share a structure."""
     found: Structure | None = bsym.__dict__.get(STRUCTURE)
     if found is None:
         found = bsym.__dict__[STRUCTURE] = Structure()
