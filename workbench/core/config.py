@@ -255,9 +255,9 @@ class Config:
         return api.torch_compile(self, model, options)
 
     def checkpoint(self, model: Any) -> Any:
-        """Let the backward of an eager module recompute those tensors that this config chooses, and return the module.
+        """Change an eager module so that its backward recomputes tensors as this config chooses, and return the module.
 
-        The module is changed, and not compiled. Thunder is used only in the first call with gradients, to find the
+        The module is not compiled. Thunder is used only in the first call with gradients, to find the
         operators of the choices. A `ConfigWarning` lists the choices that PyTorch cannot follow.
 
         Parameters

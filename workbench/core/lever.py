@@ -11,8 +11,8 @@ A lever can act at four points of Thunder's pipeline, which are extension points
 - on the joint trace after fusion;
 - on the forward and backward traces after the split.
 
-Two methods of a lever save the time of a full plan: `replanner` edits the split traces of an earlier plan, and
-`predict` only predicts memory. The compiler calls levers only by the methods in this file. Except for
+Two methods of a lever save the time of a full plan: `replanner` returns an object that makes a plan from an earlier
+plan, and `predict` only predicts memory. The compiler calls levers only by the methods in this file. Except for
 `compiler.driver.plain_torch`, the compiler does not depend on the names of levers.
 """
 
@@ -81,7 +81,7 @@ class Site:
     source : str
         File, line number and text of the user's source line, such as ``file.py:12  x = f(y)``; empty if unknown.
     options : tuple of str
-        All options, legal and illegal, in the order in which repeated double clicks select them.
+        All options, legal and illegal. Repeated double clicks select the legal options in this order.
     choice, default : str
         The chosen option, and the option that applies without a choice.
     outcome : str
@@ -98,7 +98,7 @@ class Site:
     bytes : int
         Bytes of the storage, or of the collective's result, that the choice affects; 0 for sites of other kinds.
     effect : mapping of str to Effect
-        Maps each legal option, except `choice`, to its effect on the plan. It is computed on request.
+        Maps options to their effects on the plan. The sites of a plan have no entries; use `Workbench.effects`.
     """
 
     id: str

@@ -213,8 +213,8 @@ class Hooks:
     def transforms(self) -> list[Transform]:
         """Return the value of the argument `transforms` of ``thunder.jit``.
 
-        If ranks share the program, the caller inserts the transforms that shard it after the first transform of this
-        list.
+        If ranks share the program, the caller inserts the transforms that shard the program after the first transform
+        of this list.
         """
         return [_TagOrigins(self), *([_ReduceLayers(self)] if self.few_layers else []), _AfterSplit(self)]
 

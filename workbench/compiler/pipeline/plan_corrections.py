@@ -83,7 +83,7 @@ def _claimed_corrections(context: LeverContext) -> Iterator[tuple[str, BoundSymb
 
 
 def _has_random_order(equation: object) -> bool:
-    """Return whether Thunder iterates over a set of several labels of an ``einsum``; the order of a set is random."""
+    """Return whether Thunder iterates over a set of several labels of an ``einsum``; set order differs by process."""
     given, _, kept = str(equation).replace(" ", "").replace(".", "").partition("->")
     operands = given.split(",")
     contracted = {label for label in given if label.isalpha() and label not in kept}

@@ -30,7 +30,7 @@ class StageLog:
         self._newer = newer
 
     def stage(self, name: str, seconds: float) -> None:
-        """Record the time of a stage that has ended.
+        """Record the time of a stage that has ended. Interrupt planning in the background if a foreground thread waits.
 
         Raises
         ------
