@@ -87,7 +87,7 @@ class GradientError(WorkbenchError):
 
 
 class DeviceError(WorkbenchError):
-    """The requested device or executor is not available. The message contains the reason."""
+    """The requested device or executor is unknown or not available. The message contains the reason."""
 
 
 class SeamError(WorkbenchError):
@@ -95,15 +95,15 @@ class SeamError(WorkbenchError):
 
 
 class RunError(WorkbenchError):
-    """A run cannot be started, read or found."""
+    """A run or a GPU check cannot be started, read, found or compared."""
 
 
 class LessonError(WorkbenchError):
-    """A lesson cannot accept an answer, such as a prediction that was changed after it was locked in."""
+    """A lesson cannot accept a program or an answer, such as a prediction that was changed after it was locked in."""
 
 
 class DefectError(WorkbenchError):
-    """A defect of the workbench: work in the background failed with an unexpected exception."""
+    """A defect of the workbench: a command or work in the background failed with an unexpected exception."""
 
     @classmethod
     def of(cls, error: BaseException) -> DefectError:

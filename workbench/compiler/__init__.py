@@ -1,1 +1,1 @@
-"""All code that uses Thunder's internals."""
+"""All code that uses Thunder, except for the levers."""

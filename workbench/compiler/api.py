@@ -1,4 +1,4 @@
-"""The compiler's verbs in the order of their use, each imported from its module."""
+"""The main functions and types of the compiler for other packages, imported from their modules."""
 
 from workbench.compiler.driver.capture import Capture
 from workbench.compiler.driver.jit import jit, proofs_of, stock, unmodified

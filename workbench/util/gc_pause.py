@@ -1,4 +1,4 @@
-"""Run the garbage collector less often while a program is captured or planned, or a long log is read.
+"""Run the garbage collector less often during work that makes many lasting objects, such as capture and planning.
 
 Traces consist of millions of objects that stay alive as long as the program is open. Python runs a full collection
 each time the number of objects has grown by a quarter. Such a collection visits all objects and frees almost none.
