@@ -383,8 +383,8 @@ def load(path: str | os.PathLike[str]) -> Config:
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not a config, or contains values that are not literals. The message contains the
-        line number.
+        If the file cannot be read, is not a config, or contains values that are not literals. The message names the
+        line of an illegal statement or value.
     """
     name = one_line(str(path))
     try:
@@ -406,7 +406,8 @@ def parse(text: str, name: str = "choices.py") -> Config:
     Raises
     ------
     ConfigError
-        If the text is not a config, or contains values that are not literals. The message contains the line number.
+        If the text is not a config, or contains values that are not literals. The message names the line of an illegal
+        statement or value.
     """
     name = one_line(name)
     return _read_call(_find_call(text, name), text, name)

@@ -394,7 +394,7 @@ def _remove_layers(program: TraceCtx, run: LayerRun) -> TraceCtx:
     Raises
     ------
     LayerMismatch
-        If a remaining statement outside of the layer after the gap reads a result of a removed layer.
+        If a remaining statement still reads a result or a private argument of a removed layer.
     """
     gone = {identity(bsym) for at in run.left_out for bsym in run.layers[at]}
     lost = {out.name for at in run.left_out for bsym in run.layers[at] for out in bsym.flat_proxy_outs}
