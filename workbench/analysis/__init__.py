@@ -1,1 +1,1 @@
-"""Analyses that need only a `Graph`, and import neither PyTorch nor Thunder."""
+"""Analyses of a `Graph`. Importing them imports neither PyTorch nor Thunder."""

@@ -133,7 +133,7 @@ DIFFERENT = {
     "a draw that nothing reads is gone": (
         "take x\nr = uniform((4))\nreturn x",
         "take x\nreturn x",
-        "draws random numbers 0 times; the stock plan draws 1 times",
+        "this plan draws random numbers 0 times; the stock plan draws 1 times",
     ),
     "drawn again in the backward": (
         "take x\nr = uniform((4))\ny = mul($x, $r)\nreturn y\nhand r\ncotangent dy\ng = mul($dy, $r)\ngradients g",

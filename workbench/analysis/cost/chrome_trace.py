@@ -82,7 +82,7 @@ def write_trace(content: dict[str, Any], path: str | Path) -> Path:
     Raises
     ------
     RunError
-        If the file cannot be written. An existing file is overwritten only if it is a trace file.
+        If the file cannot be written, or if it exists and is neither empty nor a trace file of this module.
     """
     try:
         return paths.write(path, json.dumps(content).encode(), may_replace=_why_not)

@@ -55,7 +55,8 @@ class StatementSeconds:
 def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> StatementSeconds:
     """Return the seconds of each statement.
 
-    A kernel takes the longer of two times: the time for its operations, and the time to read and write its bytes.
+    By default, a kernel takes the longer of two times: the time for its operations, and the time to read and write its
+    bytes.
 
     Parameters
     ----------
@@ -91,7 +92,10 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
 
 
 def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
-    """Return the bytes of a collective's largest tensor: the result of an all-gather, or the operand of a reduction."""
+    """Return the bytes of a collective's inputs or of its results, whichever are more.
+
+    These are the results of an all-gather, or the operands of a reduction.
+    """
     inputs = int(graph.values.bytes[graph.statements.inputs[row]].sum())
     return max(inputs, _result_bytes(graph, row))
 
@@ -107,7 +111,8 @@ def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
 class Links:
     """The collectives of a graph, with their waits and readers.
 
-    If the statements of the graph are reordered, only row numbers change; see `reorder`.
+    If the statements of the graph are reordered, only the row numbers and the order of the collectives change; see
+    `reorder`.
 
     Attributes
     ----------
@@ -198,7 +203,7 @@ class IssueOrder:
         both are in the backward. Collectives without `Links.readers`, such as those of returned gradients, do not
         count.
     without_compute : int
-        Number of collectives without a kernel between issue and wait. They cannot overlap with compute.
+        Number of collectives that have a wait, but no kernel between issue and wait. They cannot overlap with compute.
     distances : tuple of int
         Number of kernels between issue and wait of each collective with a wait, in the order of the issues.
     """
@@ -269,7 +274,8 @@ class Simulation:
     idle_compute_s : float
         Seconds during which the compute stream is idle for any reason.
     host_lead_s : float
-        Largest time from the launch of a statement on the host to the end of all work on the compute stream so far.
+        Largest time by which the host is ahead of the compute stream. After the launch of each statement, this is the
+        time until the compute stream has finished everything that was launched so far.
     in_flight_bytes : (statements,) int64
         After each statement, the bytes of results of collectives that are issued and not yet waited for.
     ahead_peak_bytes : int
@@ -449,9 +455,9 @@ def _ranges(
 ) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
     """Return the range of kernels with which each collective can overlap, and prefix sums of the kernels' times.
 
-    Statements that can move together with a collective do not count as kernels. They are views, statements that read
-    only results of waits, and statements whose results only collectives read. A statement of the last kind must have
-    one input, or pack a bucket.
+    Collectives, waits, and the statements that can move together with a collective do not count as kernels. The latter
+    are views, statements that read only results of waits, and statements whose results only collectives read. A
+    statement of the last kind must have one input, or pack a bucket.
 
     Returns
     -------

@@ -72,4 +72,4 @@ PCIE = Machine(
 )
 
 MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (H100, H200, A100, PCIE)}
-"""Maps names to machines. `workbench.runs.measure.measured_rates.machine_by_name` can also measure this machine."""
+"""Maps names to machines. `workbench.runs.measure.measured_rates.machine_by_name` also measures a local CPU or GPU."""

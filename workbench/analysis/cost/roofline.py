@@ -16,7 +16,7 @@ from workbench.analysis.cost.machines import Machine
 from workbench.core.graph import Graph, Kind, StatementFlag
 
 _ATTAINED = 75
-"""Percentile of the measured rates that is used as the rate of the machine. Higher rates are outliers."""
+"""Percentile of the measured rates that is used as the rate of the machine. Higher rates count as outliers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Rates:
     Attributes
     ----------
     flops_per_s : float
-        Floating point operations per second of matrix products.
+        Floating point operations per second, fitted to the statements that compute.
     bytes_per_s : float
-        Bytes per second of all other statements.
+        Bytes per second, fitted to the statements that only move data.
     launch_s : float
         Seconds of a statement that computes and moves nothing.
     """
@@ -80,9 +80,10 @@ class StepPrediction:
 
 
 def signature(graph: Graph, row: int) -> str:
-    """Return a key that is equal for statements that take the same time.
+    """Return a key for the measured time of a statement. Statements with equal keys are assumed to take the same time.
 
-    The key contains the symbol, the number of operations, and the shapes and data types of inputs and outputs.
+    The key contains the symbol, the number of operations, and the shapes and data types of inputs and outputs. For a
+    fusion, the key contains the symbols of the members.
 
     Parameters
     ----------
@@ -176,13 +177,14 @@ def _touched_bytes(graph: Graph, row: int) -> int:
 def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the bytes that each kernel reads and writes.
 
-    An expanded value counts only with the bytes of its storage. If a fusion returns a view of an input, the view does
-    not count.
+    An expanded value counts only with the bytes of its storage. If a fusion that writes nothing in place returns a view
+    of an input, the view does not count.
 
     Parameters
     ----------
     graph : Graph
     rows : (kernels,) int
+        Rows of the kernels in the graph.
 
     Returns
     -------
@@ -229,7 +231,7 @@ def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDAr
     by, made = statements.outputs.pairs(rows)
     dtypes = [values.dtype[value] for value in made.tolist()]
     known = [(row, rate_of[dtype]) for row, dtype in zip(by.tolist(), dtypes, strict=True) if dtype]
-    # The data type of the first output determines the rate. Assign the rate of the first output last, so that it stays.
+    # The data type of the first tensor output determines the rate. Assign this rate last, so that it stays.
     for row, rate in reversed(known):
         rates[row] = rate
     found: NDArray[np.float64] = statements.flops[rows] / rates
@@ -241,12 +243,12 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
     views = np.asarray([bool(statements.flags[row] & StatementFlag.VIEW) for row in rows], bool)
     flops = statements.flops[list(rows)].astype(float)
     touched = np.asarray([_touched_bytes(graph, row) for row in rows], float)
-    # The launch time is the time of a view. If there are no views, it is the time of the fastest statement.
+    # The launch time is the median time of the views or, if there are no views, the time of the fastest statement.
     nothing = seconds[views] if views.any() else np.sort(seconds)[:1]
     launch_s = float(np.median(nothing)) if len(nothing) else 0.0
     working = np.maximum(seconds - launch_s, 1e-9)
     products, moving = flops > 0, (flops == 0) & (touched > 0)
-    # A rate is infinite if no statement of this kind was measured.
+    # A rate is infinite if no statement was measured from which the rate follows.
     return Rates(
         flops_per_s=float(np.percentile((flops / working)[products], _ATTAINED)) if products.any() else np.inf,
         bytes_per_s=float(np.percentile((touched / working)[moving], _ATTAINED)) if moving.any() else np.inf,

@@ -15,9 +15,10 @@ _CARRIERS = (Kind.FUSION, Kind.OFFLOAD, Kind.RELOAD)
 
 
 def source_of(graph: Graph, row: int) -> str:
-    """Return the line of the user's code that a statement comes from; empty if unknown.
+    """Return the line of the user's code that a statement comes from; empty if the statement has no known origin.
 
-    If the line of the statement is not known, the line of a statement that made one of its inputs is returned.
+    If the statement has no origin, use the origin of a statement that made one of its inputs. If the line of the origin
+    is unknown, return the origin's id.
     """
     origin, asked = int(graph.statements.origin[row]), {row}
     while origin < 0:
@@ -73,7 +74,7 @@ def first_difference(
         return (
             -1,
             source,
-            f"draws random numbers {len(plan_numbers.draws)} times; "
+            f"this plan draws random numbers {len(plan_numbers.draws)} times; "
             f"the stock plan draws {len(stock_numbers.draws)} times",
         )
     return _difference_at_end(stock, stock_numbers, plan, plan_numbers, end)
@@ -94,7 +95,7 @@ def _difference_at_end(
 ) -> tuple[int, str, str]:
     if end == "left":
         row = next((row for row, made in enumerate(plan_numbers.rows) if set(made) & set(plan_numbers.left)), -1)
-        return row, source_of(plan, row) if row >= 0 else "", "is sent, but never waited for"
+        return row, source_of(plan, row) if row >= 0 else "", "a collective is sent, but never waited for"
     if end in ("written", "written_forward"):
         ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
         name = next(name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name))

@@ -3,8 +3,8 @@
 The method is translation validation: it compares two finished graphs, and does not depend on how the plan was made. It
 visits both graphs statement by statement. Each value gets a number for its content. The number stands for a term. A
 term consists of the symbol that computed the value, the static arguments, and the numbers of the inputs at that moment.
-Equal terms have equal numbers. The names and positions of values are not part of a term. Therefore, a recomputed value
-has the same number as the original.
+Equal terms have equal numbers. A term contains neither the names of values nor the positions of statements. Therefore,
+a recomputed value has the same number as the original.
 
 A write makes a new version of a storage. The number of a later read, also through an alias or a view, depends on this
 version. The term of a random draw contains its position among all draws. The term of a collective contains its process
@@ -12,8 +12,7 @@ group. The result of a collective has one number before its wait, and a differen
 
 Two graphs compute the same results if three conditions hold. Outputs, gradients and the contents of written arguments
 have equal numbers. Both graphs draw the same random numbers in the same order. Both graphs lack a wait for the same
-collectives.
-`RULES` lists the rewrites by which the graphs may still differ. A proof names the rules that it has used.
+collectives. `RULES` lists the rewrites by which the graphs may still differ. A proof names the rules that it has used.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Proof:
     ----------
     proven : bool
     rules : tuple of str
-        Names of the rules in `RULES` that the proof needs. Without these rules, the results would count as different.
+        Names of the rules in `RULES` that apply to different terms in the two plans.
     statement : int
         Row of the first statement of the plan that differs. -1 if no statement of the plan differs, for example if the
         plan only lacks a statement.

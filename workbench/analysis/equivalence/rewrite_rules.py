@@ -1,4 +1,4 @@
-"""The complete list of rewrites by which two plans may differ and still compute the same results."""
+"""All rewrites that a proof accepts: plans that differ only by these rewrites compute the same results."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _action(symbol: str) -> int:
 
 
 def may_write_memory(symbol: str) -> bool:
-    """Return whether an operator with this name may write memory that it has not made itself."""
+    """Return whether an operator with this name may write memory that it has not allocated itself."""
     return _action(symbol) not in _MAKING
 
 
@@ -118,7 +118,7 @@ class Move:
 
     @classmethod
     def parse(cls, text: str) -> Move:
-        """Return the move that a part of a text from `workbench.compiler.trace.canonical_text` describes."""
+        """Return the move in the fifth field of a line of text; see `workbench.compiler.trace.canonical_text`."""
         taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
         return cls.of(taken, shape, strides, offset[0])
 
@@ -141,8 +141,8 @@ class Move:
         places = [_digits(step, dims) for step in (*next_move.strides, next_move.offset)]
         reach = [*(length - 1 for length in next_move.shape), 1]
         for dim, (length, _) in enumerate(dims):
-            # Several dimensions of the result may move along this dimension. The sum of their moves must be below its
-            # length.
+            # Several dimensions of the result may move along this dimension. The sum of their moves must be less than
+            # the length of this dimension.
             if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
                 return None
         *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]

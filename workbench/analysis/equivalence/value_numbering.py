@@ -70,7 +70,8 @@ class Numbered:
     Attributes
     ----------
     outputs, gradients : tuple of int
-        Numbers of the outputs that are tensors, and of the gradients, in order; -1 for a gradient that does not exist.
+        Numbers of the outputs that are values of the graph, and of the gradients, in order; -1 for a gradient that does
+        not exist.
     written, written_forward : dict of str to int
         Map the name of each written argument to the number of its content: `written` after the step, `written_forward`
         after the forward.
@@ -150,7 +151,7 @@ class ValueNumbering:
         self._run()
 
     def result(self) -> Numbered:
-        """Return the numbered graph."""
+        """Return the numbers of the graph's values."""
         gradients = tuple(self._end(v) for v in self.graph.ends.gradients)
         if not any(number >= 0 for number in gradients):
             # A graph without a backward has no gradients.

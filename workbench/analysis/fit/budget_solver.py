@@ -5,7 +5,7 @@ combines linear programs with exact predictions of memory. Recomputation costs t
 again. Offloading costs the time of transfers that do not overlap with compute. A linear program models how many bytes
 each choice frees at each statement. An exact prediction shows at which statements the memory exceeds the limit. Rows
 for these statements are added, and the program is solved again, until no statement exceeds the limit. Finally,
-recomputed or offloaded storages go back to being saved if the limit still allows it.
+recomputed or offloaded storages are saved again if the limit still allows it.
 
 A choice is to recompute or to offload one storage. An assignment is the choices for all storages together; a parameter
 `options` maps each storage that an assignment does not save to its option. A limit is a limit on peak memory. A
@@ -51,7 +51,7 @@ A recomputation that may make a step faster is tried only if it may save more th
 time of its result exceeds the lower bound by at most this share.
 """
 _AIMS = 8
-"""Number of results of one guide that are evaluated exactly; each evaluation needs a plan."""
+"""Largest number of results of one guide that one pass evaluates exactly; each evaluation needs a plan."""
 _NEAR = 0.01
 """Share that decides whether the result of a guide is close enough, so that the guide is not asked again.
 
@@ -222,7 +222,7 @@ class Chooser:
         return self.fastest_known(limit_bytes)
 
     def _fastest_time_saver(self) -> OptionCost:
-        """Choose recomputations that make a step faster, and return the resulting assignment; empty if none were found.
+        """Choose recomputations that make a step faster. Return their assignment, which is empty if none is found.
 
         Inside of a fusion, it may take less time to recompute a value than to write it and read it again. A storage is
         tried if the lower bound of the time that its recomputation adds is far enough below 0. Storages of equal size
@@ -368,7 +368,9 @@ class Chooser:
     def _lowest(self) -> None:
         """Search for the assignment with the least peak memory.
 
-        The search ends if the lower bound of peak memory is reached, or if a round does not lower the peak memory.
+        Each round solves a linear program. The rounds end if the lower bound of peak memory is reached, or if the
+        program's least peak is not below the lowest known peak. If evaluations need no plan, `_lower_peak` then
+        continues the search.
         """
         floor_bytes = self._relaxation.floor_bytes
         for make in self._guides:
@@ -442,8 +444,8 @@ class Chooser:
     def _lower_peak(self, point: OptionCost) -> None:
         """Change the option of one storage at a time. Always make the best change, until none lowers the peak memory.
 
-        This search finds improvements that the linear program misses. The linear program does not model how choices
-        interact.
+        The search also ends after `_change_budget()` evaluations. It finds improvements that the linear program misses,
+        because the linear program does not model how choices interact.
         """
         left = self._change_budget()
         while left > 0:
@@ -476,7 +478,7 @@ class Chooser:
         return self._closing.bound(limit_bytes)
 
     def gap(self, point: OptionCost, limit_bytes: int) -> float:
-        """Return by which share of its step time `point` may be slower than the best assignment within a limit."""
+        """Return an upper bound on the share of its step time that `point` loses; see `Rounding.gap`."""
         return self._closing.gap(point, limit_bytes)
 
     def _build_relaxation(self) -> Relaxation:
@@ -652,7 +654,8 @@ class Chooser:
     def _save_what_fits(self, point: OptionCost, limit_bytes: int) -> OptionCost:
         """Save storages again if the free bytes at all their positions suffice, and return the resulting assignment.
 
-        Several storages are saved again at once, so this computes only a few plans.
+        Several storages are saved again at once, so this computes only a few plans. If evaluations need no plan, return
+        `point` itself, because `_save_more` then tries each storage.
         """
         numbers = {chosen: number for number, chosen in enumerate(self._variables)}
         share = 1.0

@@ -1,9 +1,10 @@
 """Symmetry reduction of a linear program: merge equal choices of equal layers into one column.
 
 A column is a choice, such as to recompute one storage. The merged column has the sum of the merged variables as its
-value. Columns are merged if they have equal entries in all rows except memory rows. A memory row limits the bytes at
-one statement. In a memory row, the columns of different layers may have different coefficients. If a merged column has
-the value k, it frees at most the sum of its k largest coefficients. Equal rows are added up.
+value. Columns are merged if they have equal costs and bounds, and equal entries in equal rows. Memory rows are not
+compared. A memory row limits the bytes at one statement. In a memory row, the columns of different layers may have
+different coefficients. If a merged column has the value k, at most k of the variables with equal coefficients count.
+Equal rows are added up.
 
 Each solution of the original program gives a solution of the merged program whose cost is not higher. Therefore, the
 least cost of the merged program is a lower bound. A program of two thousand choices has a few hundred merged columns.
@@ -98,9 +99,9 @@ def _equal_columns(
     """Return the class of each column, and the class of each row after the memory rows.
 
     Equal columns have equal classes, and equal rows have equal classes. Columns start in one class if their costs,
-    bounds and sizes are equal. Then classes of rows and classes of columns are computed alternately: a class is split
-    if its columns have entries in rows of different classes. The computation ends when the number of column classes
-    stays the same. During the computation, a hash represents each class.
+    bounds, sizes and values of `integral` are equal. Then classes of rows and classes of columns are computed
+    alternately: a class is split if its columns have entries in rows of different classes. The computation ends when
+    the number of column classes stays the same. During the computation, a hash represents each class.
     """
     entries = program.matrix[memory_row_count:].tocoo()
     of_row, of_column, items = entries.row, entries.col, _rounded_keys(entries.data)

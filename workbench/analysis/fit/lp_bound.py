@@ -605,8 +605,8 @@ class LimitedProgram:
         """Solve the program as in `solve_integer`, but with equal choices merged. Return None if few choices are equal.
 
         The resulting bound is also valid for the program before merging. The solution says how many members of each
-        merged choice to take. The members that free bytes at the most positions are taken first. The resulting choices
-        may violate rows.
+        merged choice to take. The members that free bytes at the most positions above the limit are taken first. The
+        resulting choices may violate rows.
         """
         base = self._base
         costs, upper, matrix, limits = self._program()

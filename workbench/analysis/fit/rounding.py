@@ -105,9 +105,9 @@ class Rounding[P: RoundedOptions]:
         return Bound(added_s=added_s * (1 - math.copysign(_ROUNDED, added_s)), s_per_byte=bound.s_per_byte)
 
     def gap(self, point: RoundedOptions, limit_bytes: int) -> float:
-        """Return by which share of its step time `point` may be slower than the best assignment within a limit.
+        """Return an upper bound on the share of its step time that `point` loses to the best assignment within a limit.
 
-        The returned share is an upper bound, because the time of the best assignment is replaced by its lower bound.
+        The share is an upper bound, because it is computed from the lower bound on the time of the best assignment.
         """
         return max(0.0, point.added_s - self.bound(limit_bytes).added_s) / (self._step_s + point.added_s)
 

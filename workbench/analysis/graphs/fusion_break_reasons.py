@@ -9,7 +9,7 @@ from workbench.core.graph import BACKWARD, Graph, Kind, StatementFlag
 
 @dataclasses.dataclass(frozen=True)
 class FusionBoundary:
-    """A neighbour of a fusion: a statement that makes an input of the fusion, or that reads an output of it.
+    """A neighbour of a fusion: a statement that makes an input of the fusion, or reads an output of the fusion.
 
     Attributes
     ----------
@@ -20,9 +20,10 @@ class FusionBoundary:
     reason : str
         Why the fusion does not contain the neighbour.
     through : int
-        If the neighbour is another fusion: row of a statement that depends on the earlier of both fusions, and whose
-        outputs the later one reads. Both fusions cannot become one, because this one and the statement would need each
-        other's outputs. -1 if no such statement exists, or if the neighbour is not a fusion.
+        If the neighbour is another fusion: row of a statement between the two fusions. The statement depends on the
+        earlier fusion, and the later fusion reads the statement's outputs. Therefore, the two fusions cannot become
+        one: the merged fusion and the statement would need each other's outputs. -1 if no such statement exists, or if
+        the neighbour is not a fusion.
     """
 
     statement: int
@@ -62,7 +63,10 @@ def _top(graph: Graph) -> list[int]:
 
 
 def _makers(graph: Graph) -> dict[int, int]:
-    """Return, by value, the row of the first statement that outputs the value. Members of fusions do not count."""
+    """Return, by value, the row of the first statement that outputs the value.
+
+    Members of fusions, arguments and returns do not count.
+    """
     made: dict[int, int] = {}
     for row in _top(graph):
         for value in graph.statements.outputs[row].tolist():

@@ -19,7 +19,7 @@ def top_rows(graph: Graph) -> Rows:
 
 
 def with_members(graph: Graph, order: Sequence[int] | Rows) -> Rows:
-    """Return `order` with the rows of a fusion's members inserted after each fusion.
+    """Return `order` with the rows of each fusion's members inserted after the fusion.
 
     `order` contains only rows of `top_rows`.
     """
@@ -107,8 +107,8 @@ def _frees(graph: Graph, new_row: NDArray[np.int32]) -> Ragged:
     np.maximum.at(last, (backward[row].astype(np.intp), value), new_row[row])
     freed_by, freed = _entries(statements.frees)
     after = last[backward[freed_by].astype(np.intp), freed]
-    # A value may be freed in a half of the step in which no statement reads or outputs it. Then free it at the same
-    # position as before.
+    # The forward (or the backward) may free a value although none of its statements reads or outputs the value. Then
+    # free the value at the same position as before.
     by_place = np.sort(new_row[statements.parent < 0])
     place = np.searchsorted(top_rows(graph), freed_by)
     after = np.where(after >= 0, after, by_place[place])

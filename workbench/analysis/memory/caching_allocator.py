@@ -1,13 +1,13 @@
 """Simulate PyTorch's CUDA caching allocator, to predict the memory that it reserves for a sequence of allocations.
 
 A segment is memory that the allocator has reserved from the device. It is divided into blocks; each block is one
-allocation, or free. Each stream has two pools, one for its small blocks and one for its large
-blocks. With ``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page.
+allocation, or free. Each stream has two pools, one for its small blocks and one for its large blocks. With
+``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page.
 
 The simulation follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.10, with default settings or with
 ``expandable_segments``. It includes rounding, pools, best fit, splitting and merging of blocks, and the release of free
 segments if the device is full. It does not include private pools of CUDA graphs, ``max_split_size_mb``,
-``roundup_power2_divisions``, garbage collection, and events of ``record_stream``. It assumes that later segments have
+``roundup_power2_divisions``, garbage collection, or events of ``record_stream``. It assumes that later segments have
 higher addresses.
 """
 

@@ -58,7 +58,7 @@ class IncrementalLiveness:
         self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
         self._saved = {self._storage[value] for value in found.saved.tolist()} - self._argument - {-1}
         self._start, self._end, self._last_forward, self._touches = self._spans()
-        # A clone may have to run before a statement that is dead code and therefore has no position. Maps each
+        # A clone may have to run before a statement that is dead code and therefore has no position. `_next` maps each
         # statement to the position of the next statement of the backward that runs.
         self._next: dict[int, int] = {}
         place = self._count
@@ -119,7 +119,7 @@ class IncrementalLiveness:
         ----------
         storage : int
         reader : int, optional
-            A statement of the backward. Clones that run before it read the storage, too.
+            A statement of the backward. Clones that run right before this statement read the storage, too.
         """
         touches = self._touches.get(storage, [])[:1] + ([] if reader is None else [self.position_of(reader)])
         if storage not in self._last_forward or not touches:
@@ -288,7 +288,7 @@ class _RerunReads:
         Maps a position to the recomputed storages, or their replacements, that its statement reads or makes; see
         `_Clone.touched`.
     still_saved : set of int
-        Recomputed storages that must also be saved, because the backward reads another value in them.
+        Recomputed storages that must also be saved, because the backward reads a value in them that is not recomputed.
     """
 
     def __init__(self, stock: IncrementalLiveness, reruns: Mapping[int, Sequence[int]]) -> None:

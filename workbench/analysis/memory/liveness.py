@@ -2,7 +2,7 @@
 
 A storage is alive from the statement that makes its first value until its last value is freed. Arguments are alive
 during the complete step. Cotangents are the gradients of outputs; the backward receives them, and they are alive from
-its start. Outputs and gradients are alive until the end.
+the start of the backward. Outputs and gradients are alive until the end.
 
 After the last statement, autograd accumulates the gradients in leaves, one after the other. Leaves are assumed to have
 no gradient before. Autograd copies a gradient if it is expanded or transposed, or if two arguments share it. In all
@@ -113,8 +113,8 @@ class StatementSchedule:
     order : (entries,) int32
         Indices of statements that are not members of fusions. A recomputed statement appears twice.
     clone : (entries,) bool
-        True for the second appearance of a statement, in the backward. All later entries of the backward read its
-        outputs in place of the original values.
+        True for the second appearance of a statement, in the backward. All later entries of the backward read the
+        outputs of the second appearance instead of the original values.
     """
 
     order: NDArray[np.int32]
@@ -145,12 +145,12 @@ class Prediction:
     saved_tensors : int
         Number of tensors in Thunder's list of saved tensors. This list includes arguments.
     saved : (saved_tensors,) int32
-        The values in this list.
+        The values in Thunder's list of saved tensors.
     flops : int
         Floating point operations of all entries that run.
     entries : (running,) int32
-        Numbers of the schedule's entries that run: first those in the forward, then those in the backward. All other
-        entries are dead code.
+        Numbers of the schedule's entries that run: first those in the forward, then those in the backward. The other
+        entries are dead code, or statements that execute nothing, such as a return.
     first_backward : int
         Number of forward entries in `entries`.
     timeline : Timeline
@@ -213,8 +213,8 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
     Returns
     -------
     tuple of AliveValue
-        One entry for each storage. The statement's peak is the sum of all their bytes and of the statement's transient
-        bytes. After the last statement, the bytes of autograd's copies take the place of the transient bytes.
+        One entry for each storage. The statement's peak is the sum of the bytes of all entries and of the statement's
+        transient bytes. After the last statement, the bytes of autograd's copies take the place of the transient bytes.
     """
     return describe_storages(graph, alive_storages(graph, statement))
 

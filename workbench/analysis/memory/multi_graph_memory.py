@@ -154,8 +154,8 @@ class PartMemory:
     made : mapping of int to int
         Maps the storage of an output to the statement that makes it.
     dropped : mapping of int to int
-        Maps each shared storage that the part holds for its backward to the last statement of the backward that uses
-        it.
+        Maps each shared storage that the forward saves, or that is a cotangent, to the last statement of the backward
+        that uses the storage.
     bytes : (storages,) int64
     """
 
@@ -228,7 +228,7 @@ def memory_inside(graph: Graph, own: Timeline, arguments: Sequence[str]) -> Part
 
 
 def _last_backward_reads(graph: Graph, shared: Collection[int]) -> dict[int, int]:
-    """Return, by `shared` storage that the part holds for its backward, the last statement that uses the storage."""
+    """Return `PartMemory.dropped`, given the `shared` storages of a part."""
     statements, storage = graph.statements, graph.values.storage
     kept = set(graph.saved_storages(arguments=True).tolist())
     kept |= set(storage[(graph.values.flags & ValueFlag.COTANGENT) != 0].tolist())

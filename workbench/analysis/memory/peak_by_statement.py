@@ -67,9 +67,10 @@ class PeakPositions:
         return round(ahead * max(1.0, (self.count - self.first_backward) / max(1, planned)))
 
     def peaks_of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
-        """Assign the peaks of an execution graph's statements to positions, and return the peak at each position.
+        """Assign the peaks of an execution graph's statements to positions.
 
-        All members of a fusion have the peak of the fusion.
+        Return the peak at each position, and after the last statement. All members of a fusion have the peak of the
+        fusion.
 
         Parameters
         ----------

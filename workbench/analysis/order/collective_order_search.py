@@ -102,7 +102,7 @@ def search_orders(
     machine: Machine,
     limit_bytes: int | None = None,
 ) -> Search:
-    """Simulate all candidates, and return the best one within the limit.
+    """Simulate all candidates, and find the best one within the limit.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """Search for the order of statements with the least predicted peak memory. The search needs only a `Graph`.
 
 The forward and the backward, the two sides of a graph, are ordered separately. An order must satisfy constraints that
-follow from the graph. A value is made before it is read. If memory is written, all accesses of it keep their order.
-Random draws keep their order. No statement moves past a collective or an offload.
+follow from the graph. A value is made before it is read. A write keeps its order with all other accesses of the same
+memory. Random draws keep their order. No statement moves past a collective, a wait, a transfer between GPU and host, or
+a statement without outputs.
 
 The live bytes after some statements depend only on the set of these statements, and not on their order. Therefore, the
 search examines sets. If there are few possible sets, the search is exact. If there are many, a beam search keeps only
@@ -29,7 +30,7 @@ EXACT_STATES = 4000
 """Largest number of sets that the exact search examines. With more sets, the beam search is used."""
 
 BEAM_STEPS = 400_000
-"""Approximate number of statements that a beam search evaluates. This many take about two seconds."""
+"""Approximate number of statements that a beam search evaluates. The evaluation takes about two seconds."""
 
 WIDEST_BEAM = 32
 
@@ -510,7 +511,7 @@ def _beam_search(half: HalfStep) -> list[int]:
 
 
 def _settle_ends(half: HalfStep, order: list[int]) -> list[int]:
-    """Undo moves of `order` at its beginning and at its end, as many as possible without a higher peak memory."""
+    """Undo moves at the beginning and at the end of `order`, as long as the peak memory does not rise."""
     count, most = len(order), half.peak_bytes(order)
 
     def with_beginning(length: int) -> list[int]:
