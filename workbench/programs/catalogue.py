@@ -34,7 +34,7 @@ class CatalogueEntry:
 
 @functools.cache
 def entries() -> dict[str, CatalogueEntry]:
-    """Return every function in `builtin/` with the decorator ``@program``, sorted by name."""
+    """Return an entry for every function in `builtin/` with the decorator ``@program``. Names are sorted."""
     found = {}
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

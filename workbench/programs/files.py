@@ -1,4 +1,4 @@
-"""Factories in users' own files: ``file.py:factory`` is found, loaded and called; errors name the responsible line."""
+"""Find and load factories in users' own files, ``file.py:factory``. Errors name the responsible line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Identity of a program before tracing: a digest of its code and of the data that tracing reads from it.
 
 A capture on disk is reused only for the same program, down to the line numbers of its functions. The digest is of
-objects in memory, not of files, because a function in memory may differ from its file. If a part of a program cannot be
-compared, the program has no identity and its capture is not reused; `UnknownError` names the part.
+objects in memory, not of files, because a function in memory may differ from its file. If an object of a program cannot
+be compared, the program has no identity and its capture is not reused; `UnknownError` describes the object.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _NAMED = (
 
 
 class UnknownError(Exception):
-    """A part of a program cannot be compared."""
+    """An object of a program cannot be compared."""
 
 
 @dataclasses.dataclass(frozen=True)

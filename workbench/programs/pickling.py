@@ -1,8 +1,8 @@
 """Pickling of objects for another process: by cloudpickle, with special cases for objects that it cannot pickle.
 
-Tensors that share memory also share memory in the other process. An operator of PyTorch is sent by name. An object that
-is only an attribute of an installed module is sent by its name in that module. The user's locks and context variables
-are created anew.
+Tensors that share memory also share memory in the other process. An operator of PyTorch is sent by name. A lock or
+context variable that is an attribute of an imported module is sent by its name in that module. All other locks and
+context variables are created anew.
 """
 
 from __future__ import annotations

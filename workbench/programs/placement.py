@@ -54,8 +54,8 @@ def seeded(seed: int) -> Iterator[None]:
     """Context in which torch is seeded; at its end, torch's random state from before is restored.
 
     All threads share PyTorch's random state, and planning executes operators that draw random numbers. While a thread
-    is inside this context, no thread plans, and no other thread enters it. Under fake tensors, no random number is
-    drawn, so the context has no effect.
+    is inside this context, no other thread plans or enters the context. Under fake tensors, no random number is drawn,
+    so the context has no effect.
     """
     # Under fake tensors, the random state that PyTorch returns is itself fake, and cannot be restored.
     if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:

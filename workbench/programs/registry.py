@@ -86,7 +86,7 @@ def find(name: str) -> Factory:
 
 
 def describe() -> tuple[ProgramInfo, ...]:
-    """Return the built-in programs with their settings, by name."""
+    """Return the built-in programs with their settings, sorted by name."""
     return tuple(
         ProgramInfo(name, (inspect.getdoc(stand_in) or "").partition("\n")[0], settings_of(stand_in)[0])
         for name, stand_in in _stand_ins().items()

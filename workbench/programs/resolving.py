@@ -34,7 +34,8 @@ class Program:
     callable : callable
         The function or module.
     args, kwargs
-        Example inputs. A program that writes in place changes them when it runs; `build` makes new inputs.
+        Example inputs. A program that writes in place changes them when it runs. `build` makes new inputs, unless the
+        user opened objects.
     settings : mapping of str to str, int, float or bool
         Parsed arguments of the factory.
     spec : dict

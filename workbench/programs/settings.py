@@ -25,7 +25,8 @@ class ProgramSetting:
     ----------
     name : str
     type : type, optional
-        ``int``, ``float``, ``bool`` or ``str``; None if the parameter has neither a type nor a default.
+        ``int``, ``float``, ``bool`` or ``str``, from the parameter's annotation or its default; None if neither has one
+        of these types.
     default : str, int, float, bool or None
         The parameter's default; None if it has none.
     options : tuple

@@ -1,4 +1,4 @@
-"""Find the tensors of a program and its inputs. All code that places, counts or compares tensors uses this search."""
+"""Find the tensors of a program and its inputs, to move them to a device, and to compare them after runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HeldTensors:
     functions : list of function
         Functions that hold tensors, directly or indirectly: in closures, in defaults, or in globals that they read.
     optimizers : list of Optimizer
-        Optimizers of `torch.optim`; a program that holds one runs its own backward and steps.
+        Optimizers of `torch.optim`. A program that holds one is assumed to run its own backward and optimizer steps.
     """
 
     leaves: list[tuple[str, Any]] = dataclasses.field(default_factory=list)

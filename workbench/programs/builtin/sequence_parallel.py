@@ -1,9 +1,8 @@
 """`sequence_parallel`: gather a sequence's shards and multiply, as a whole or in chunks.
 
-It is an example of a misleading benchmark.
-
-With chunks, the multiplication of one shard can overlap the gathering of the next shard. On streams, the chunked
-variant also returns to the host long before its work is done, so a benchmark without synchronization shows it as fast.
+The program shows how a benchmark can mislead. With chunks, the multiplication of one shard can overlap the gathering of
+the next shard. On streams, the chunked variant also returns to the host long before its work is done. A benchmark
+without synchronization therefore shows this variant as fast.
 """
 
 from __future__ import annotations

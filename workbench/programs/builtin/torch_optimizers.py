@@ -25,7 +25,10 @@ CAPTURES = 10_000
 
 
 def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Graph, list[str]]:
-    """Return the graph of one step, and the names of its placeholders: parameters, gradients and state, in order."""
+    """Return the graph of one step, and the names of its placeholders.
+
+    The placeholders are, for each parameter in turn: the parameter, its gradient, and its state.
+    """
     # Import Dynamo here, because its import takes seconds, and importing this file must be fast.
     from workbench.interop.torch_private import dynamo_config as config
 
