@@ -51,7 +51,7 @@ def operation(graph: Graph, row: int) -> str:
 def statement_rows(graph: Graph, side: int) -> list[int]:
     """Return the top-level statements of the forward or backward.
 
-    A fusion is one statement. Statements for arguments and for the return are left out.
+    A fusion is one statement. Statements for arguments, for the return, and for gradients of outputs are left out.
     """
     own = (graph.statements.parent < 0) & (graph.statements.side == side)
     kinds = graph.statements.kind
