@@ -266,7 +266,7 @@ class Simulation:
     Attributes
     ----------
     step_s : float
-        Seconds from the first launch to the end of the last stream.
+        Seconds from the first launch until the host and all streams have finished.
     forward_s : float
         Seconds from the first launch until host and compute stream have finished the forward.
     stall_s : tuple of float
@@ -277,7 +277,8 @@ class Simulation:
         Largest time by which the host is ahead of the compute stream. After the launch of each statement, this is the
         time until the compute stream has finished everything that was launched so far.
     in_flight_bytes : (statements,) int64
-        After each statement, the bytes of results of collectives that are issued and not yet waited for.
+        After each statement, in the order of `rows`, the bytes of results of collectives that are issued and not yet
+        waited for.
     ahead_peak_bytes : int
         Maximum of the bytes in flight, counting only results that a later statement of the same trace reads. Returned
         values, such as gradients, do not count, because they stay alive in every order.
@@ -530,7 +531,7 @@ class Overlap:
         Seconds of each statement in the simulation.
     links : Links
     calibrated : bool
-        Whether the times of kernels come from a run, and not from the machine's published rates.
+        Whether the times of kernels come from a run, and not from the rates of `machine`.
     """
 
     machine: Machine

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Rates of one GPU and of its link to other GPUs. No program reaches these rates, because they are peaks.
+    """Rates of one GPU or CPU, and of its link to other processes. No program reaches published rates: they are peaks.
 
     Attributes
     ----------

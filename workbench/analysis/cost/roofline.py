@@ -71,7 +71,7 @@ class StepPrediction:
     seconds : (statements,) float64
         Time of each statement of the graph. The time of a member of a fusion is 0, because the fusion contains it.
     measured_share : float
-        Share of `step_s` that comes from measured statements.
+        Share of `step_s` that was measured: the times of measured statements, and `Calibration.other_s`.
     """
 
     step_s: float

@@ -19,8 +19,8 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
     - No statement moves from the forward to the backward, or back.
     - Each value is made before it is read.
     - Each access of memory comes after as many writes to this memory as in the old order. A tensor that a collective
-      sends counts as read until the wait of the collective. An in-place statement counts as writing the memory of all
-      its inputs and outputs.
+      sends counts as read until the wait of the collective. A collective and its wait count as writing their outputs.
+      An in-place statement counts as writing the memory of all its inputs and outputs.
     - Random draws keep their order. Collectives without a wait keep their order, too.
 
     Parameters

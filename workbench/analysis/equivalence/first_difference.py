@@ -121,7 +121,7 @@ def _names(graph: Graph, row: int) -> list[str]:
 
 
 def _names_read(graph: Graph, row: int) -> list[str]:
-    """Return the names of the values that the first step of a statement reads, in order, with repetitions."""
+    """Return the names of the values that the first line of a statement's text reads, in order, with repetitions."""
     taken = graph.statements.inputs[row]
     fields = graph.statements.computes[row].split("\n")[0].split("\t")
     return [graph.values.name[taken[int(at)]] for at in fields[1].split()] if len(fields) > 1 else []

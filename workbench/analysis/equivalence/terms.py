@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.core.graph import Graph, StatementFlag
 
-# Actions. A step of a statement has one of these effects; `_action` finds it from the step's symbol.
+# Actions: the effects that a step can have. `_action` finds the action of a step from its symbol.
 PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
 _BY_NAME = {
     "copy_": COPY,
@@ -118,7 +118,7 @@ class Move:
 
     @classmethod
     def parse(cls, text: str) -> Move:
-        """Return the move in the fifth field of a line of text; see `workbench.compiler.trace.canonical_text`."""
+        """Return the move of one output, from a line's fifth field; see `workbench.compiler.trace.canonical_text`."""
         taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
         return cls.of(taken, shape, strides, offset[0])
 

@@ -53,10 +53,10 @@ time of its result exceeds the lower bound by at most this share.
 _AIMS = 8
 """Largest number of results of one guide that one pass evaluates exactly; each evaluation needs a plan."""
 _NEAR = 0.01
-"""Share that decides whether the result of a guide is close enough, so that the guide is not asked again.
+"""Share that decides whether the result of a guide is close enough, so that the guide does not search again.
 
 The result is close enough if its peak memory is at most this share below the limit. After the first guide, no further
-guide is asked if the time of the best known assignment exceeds the lower bound by at most this share of a step.
+guide searches if the time of the best known assignment exceeds the lower bound by at most this share of a step.
 """
 _TURNS = (40, 400)
 """Smallest and largest number of changes that are evaluated to improve a result. A change sets one storage's option."""
@@ -423,8 +423,8 @@ class Chooser:
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
-            # In the second pass, `more` is zero at first, and then the guide's bound does not hold for plans. Use the
-            # bound only while there is a correction.
+            # In the second pass, `more` is zero at first. Without a correction, the guide's bound does not hold for
+            # plans, so it is not used.
             bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.with_correction(more)
@@ -478,7 +478,7 @@ class Chooser:
         return self._closing.bound(limit_bytes)
 
     def gap(self, point: OptionCost, limit_bytes: int) -> float:
-        """Return an upper bound on the share of its step time that `point` loses; see `Rounding.gap`."""
+        """Return how much slower `point` may be than the best assignment within a limit; see `Rounding.gap`."""
         return self._closing.gap(point, limit_bytes)
 
     def _build_relaxation(self) -> Relaxation:

@@ -46,8 +46,8 @@ class OptionCost:
     peak_bytes, saved_bytes : int
     recompute_s, transfer_s : float
         Seconds that recomputed statements add to a step, and seconds of transfers that do not overlap with compute. If
-        the assignment was planned, `recompute_s` is the plan's compute time minus the stock plan's compute time. The
-        difference is negative if the plan is faster.
+        the assignment was planned, `recompute_s` is the plan's compute time minus the compute time of the plan that
+        saves everything. The difference is negative if the plan is faster.
     """
 
     options: Mapping[int, str]

@@ -3,8 +3,8 @@
 A storage that is not saved is absent from its last use in the forward until its first use in the backward. The first
 user may be an ordinary statement of the backward, or the recomputation of another storage. The storage must be reloaded
 or recomputed before its first use. If it is recomputed, the storages that its recomputation reads must be in memory
-before that. These facts hold under every option of each other storage, so the solver may use them for its lower bound
-on the step time.
+before that. These facts hold for all options of the other storages, so the solver may use them for its lower bound on
+the step time.
 
 A position is the number of a statement in the order of the step. A choice is one option, `RECOMPUTE` or `OFFLOAD`, for
 one storage.

@@ -105,7 +105,7 @@ class Rounding[P: RoundedOptions]:
         return Bound(added_s=added_s * (1 - math.copysign(_ROUNDED, added_s)), s_per_byte=bound.s_per_byte)
 
     def gap(self, point: RoundedOptions, limit_bytes: int) -> float:
-        """Return an upper bound on the share of its step time that `point` loses to the best assignment within a limit.
+        """Return how much slower `point` may be than the best assignment within a limit, as a share of its step time.
 
         The share is an upper bound, because it is computed from the lower bound on the time of the best assignment.
         """

@@ -1,4 +1,4 @@
-"""Compute the bytes that PyTorch's allocators use for a storage. On CUDA, sizes are rounded up to 512 bytes."""
+"""Compute the bytes that PyTorch's allocators use for a storage. On CUDA, these are multiples of 512 bytes."""
 
 from __future__ import annotations
 

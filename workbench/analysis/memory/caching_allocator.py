@@ -2,7 +2,8 @@
 
 A segment is memory that the allocator has reserved from the device. It is divided into blocks; each block is one
 allocation, or free. Each stream has two pools, one for its small blocks and one for its large blocks. With
-``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page.
+``expandable_segments``, a segment is a range of addresses that is mapped to memory page by page, and a block may also
+be unmapped.
 
 The simulation follows ``c10/cuda/CUDACachingAllocator.cpp`` of PyTorch 2.10, with default settings or with
 ``expandable_segments``. It includes rounding, pools, best fit, splitting and merging of blocks, and the release of free

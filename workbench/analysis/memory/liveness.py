@@ -5,9 +5,9 @@ during the complete step. Cotangents are the gradients of outputs; the backward 
 the start of the backward. Outputs and gradients are alive until the end.
 
 After the last statement, autograd accumulates the gradients in leaves, one after the other. Leaves are assumed to have
-no gradient before. Autograd copies a gradient if it is expanded or transposed, or if two arguments share it. In all
-other cases, the leaf holds the gradient itself. Later work, such as the backward of code that computed the inputs, is
-not included.
+no gradient before the step. Autograd copies a gradient if it is expanded or transposed, or if two arguments share it.
+In all other cases, the leaf holds the gradient itself. Later work, such as the backward of code that computed the
+inputs, is not included.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Timeline:
     Attributes
     ----------
     live_bytes : (statements,) int64
-        Bytes alive after each statement and after the frees that follow it. Members of a fusion have the figure of the
-        fusion.
+        Bytes alive after each statement and after the frees that follow it. Members of a fusion have the same bytes as
+        the fusion.
     statement_peak_bytes : (statements,) int64
         Most bytes alive during each statement, including its inputs, its outputs and its transient memory. Members of a
-        fusion have the figure of the fusion.
+        fusion have the same bytes as the fusion.
     peak_bytes : int
         Most bytes alive at once in the step; at least `baseline_bytes`.
     peak_statement : int
