@@ -60,7 +60,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = sysconfig.get_paths()["purelib"] + os.sep
 _WORKBENCH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _VERSIONED = ("torch", "thunder", "nvfuser", "numpy")
-"""Packages whose versions are in each key of the capture cache. For other packages, the key has the traced code."""
+"""Packages whose code is not digested, because the key of the capture cache contains their versions."""
 
 _NAMED = (
     BuiltinFunctionType,
@@ -153,7 +153,8 @@ class OperatorWitness:
         Raises
         ------
         UnknownError
-            If the operator was not registered by `torch.library.custom_op`; its implementation cannot be inspected.
+            If the operator was not registered by `torch.library.custom_op`, so that its implementation cannot be
+            inspected.
         """
         if name not in OPDEFS:
             raise UnknownError(f"it calls {name}, which is compiled")
@@ -177,7 +178,9 @@ def is_versioned(file: str) -> bool:
 
 
 def digest_of(*objects: Any) -> str:
-    """Return a digest of some objects and of all objects to which they refer.
+    """Return a digest of some objects and of the objects to which they refer.
+
+    If a function reads a global function, class or module, only the name of this global is digested.
 
     Raises
     ------
@@ -194,7 +197,7 @@ def program_digest(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[t
     -------
     digest : str
     codes : frozenset of CodeType
-        Code of all functions in the digest.
+        Code of the functions in the digest, except functions for whose file `is_versioned` is true.
     kinds : frozenset of type and str
         Classes of all objects in the digest, and their base classes. Each is listed as a class and as its ``str``.
 

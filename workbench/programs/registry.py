@@ -113,7 +113,7 @@ def _stand_ins() -> dict[str, Callable[..., Any]]:
 
 
 def at_least(least: int, **settings: int) -> None:
-    """Check that each of a factory's settings is at least `least`.
+    """Check that each of the given settings of a factory is at least `least`.
 
     Raises
     ------

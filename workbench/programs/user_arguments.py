@@ -1,4 +1,4 @@
-"""Check the programs and inputs that users pass to `open`, and tell inputs from options of `open` with equal names."""
+"""Check the programs and inputs that users pass to `open`. Refuse names that may mean an input or an option."""
 
 from __future__ import annotations
 
