@@ -33,7 +33,7 @@ def sees_the_write(bench: Workbench) -> Predict:
         {"r": "`a.reshape(-1)`", "c": "`a.clone()`", "t": "`a.t()`", "s": "`a + 1`"},
         answer,
         wrong={
-            "c": "a clone has memory of its own: that is what it is for.",
+            "c": "a clone has memory of its own: this is the purpose of a clone.",
             "s": "a sum is computed once, and its result has memory of its own.",
         },
         missed={

@@ -107,8 +107,7 @@ def compiled_once(bench: Workbench) -> Exercise:
                 lambda choices, plan: compilations(plan) > plan.census.unique,
                 lambda choices, plan: (
                     f"{compilations(plan)} compilations for {plan.census.unique} different fusions. Which lever is "
-                    "about "
-                    "identical fusions? `bench.sites()` lists all of them."
+                    "about identical fusions? `bench.sites()` lists the sites of all levers."
                 ),
             ),
         ],

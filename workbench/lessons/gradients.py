@@ -34,9 +34,9 @@ def saved(bench: Workbench) -> Predict:
         },
         missed={
             "x": "the derivative of the sine is the cosine of the sine's *input*.",
-            "w": "the gradient of a product needs the other factor: `w` for that of `c`.",
+            "w": "the gradient of a product needs the other factor: `w` for the gradient of `c`.",
             "b": "the derivative of tanh is `1 - b * b`: Thunder keeps the result and not the input.",
-            "c": "the gradient of a product needs the other factor: `c` for that of `w`.",
+            "c": "the gradient of a product needs the other factor: `c` for the gradient of `w`.",
         },
         why="Each operation's rule decides which values are kept. The size and the cost of a value play no role.",
     )

@@ -83,7 +83,7 @@ class LockedPrediction:
         return Text(f"Locked in: {self._text_of(wanted)}")
 
     def reveal(self) -> Verdict:
-        """Compare the prediction with the workbench's answer; without a prediction, return a text that asks for one."""
+        """Compare the prediction with the workbench's answer. Without a prediction, the verdict asks for one."""
         if self._locked is None:
             return Verdict(None, "Lock in a prediction first, and then run this again.")
         if self._verdict is None:
@@ -94,7 +94,7 @@ class LockedPrediction:
         return self._verdict
 
     def see(self, view: Any) -> Any:
-        """Return a view that reveals the answer. Without a prediction, return a text that asks for one.
+        """Return a view that reveals the answer. Without a prediction, return a verdict that asks for one.
 
         Parameters
         ----------
