@@ -135,7 +135,7 @@ def calibrate(graph: Graph, names: Sequence[str], seconds: Sequence[float], step
     statements = graph.statements
     rows = np.flatnonzero(statements.parent < 0).tolist()
     if [statements.name[row] for row in rows] != list(names):
-        raise ValueError(f"{len(names)} statements were measured, and they are not the graph's {len(rows)}")
+        raise ValueError(f"the {len(names)} measured statements are not the graph's {len(rows)} statements")
     grouped: dict[str, list[float]] = {}
     for row, spent in zip(rows, seconds, strict=True):
         grouped.setdefault(signature(graph, row), []).append(spent)

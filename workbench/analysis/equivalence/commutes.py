@@ -16,7 +16,7 @@ def commutes(graph: Graph, rows: NDArray[np.intp]) -> bool:
     The check takes a twentieth of the time of a proof by value numbering, because it ignores what statements compute.
     The check requires the following:
 
-    - No statement moves from the forward to the backward, or back.
+    - No statement moves from the forward to the backward, or back. Members stay right after their fusion.
     - Each value is made before it is read.
     - Each access of memory comes after as many writes to this memory as in the old order. A tensor that a collective
       sends counts as read until the wait of the collective. A collective and its wait count as writing their outputs.

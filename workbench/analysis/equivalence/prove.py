@@ -11,8 +11,8 @@ version. The term of a random draw contains its position among all draws. The te
 group. The result of a collective has one number before its wait, and a different number after it.
 
 Two graphs compute the same results if three conditions hold. Outputs, gradients and the contents of written arguments
-have equal numbers. Both graphs draw the same random numbers in the same order. Both graphs lack a wait for the same
-collectives. `RULES` lists the rewrites by which the graphs may still differ. A proof names the rules that it has used.
+have equal numbers. Both graphs draw the same random numbers in the same order. The same collectives lack a wait in
+both graphs. `RULES` lists the rewrites by which the graphs may still differ. A proof names the rules that it has used.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class ValueNumbering:
             self._end_forward()
 
     def _node(self, value: int, scope: dict[int, _Node]) -> _Node:
-        """Return the node of a value that a statement reads. Add a node to `scope` if the value has none there."""
+        """Return the node of a value that a statement reads. If `scope` has no node for the value, add a node."""
         node = scope.get(value)
         if node is None:
             values = self.graph.values

@@ -63,9 +63,9 @@ _TURNS = (40, 400)
 _TURNED = 400_000
 """The number of changes is this number divided by the number of the program's statements, but within `_TURNS`."""
 _ALONE = 1_000_000
-"""If statements times choices is at most this, the bytes that each choice frees alone are predicted exactly.
+"""Limit of statements times choices up to which the bytes that each choice frees alone are predicted exactly.
 
-For a larger product, an upper bound of these bytes is used.
+For a larger product, or if evaluations need plans, an upper bound of these bytes is used.
 """
 
 
@@ -82,7 +82,7 @@ class Chooser:
     quick : bool
         Whether `weigh` takes only milliseconds, so that it can be called for each storage.
     free : mapping of int to collection of str
-        Maps each storage whose option the search may choose to its legal options except `SAVE`.
+        Maps each storage whose option the search may choose to its legal options. `SAVE` counts as legal in any case.
     fixed : mapping of int to str
         Maps each storage whose option is fixed, and is not `SAVE`, to that option.
     along, gather, ahead

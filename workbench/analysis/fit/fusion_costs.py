@@ -1,8 +1,8 @@
 """Predict the time to recompute storages that fusions of the forward write, and a lower bound of this time.
 
 If a statement of a fusion is recomputed, it becomes a member of a fusion in the backward, and launches no separate
-kernel. If only the same fusion reads its results, they are not written to memory. The fusion must read saved values,
-arguments, and results of unfused statements from memory. It must write values that unfused statements read.
+kernel. If only this fusion reads the statement's results, they are not written to memory. The fusion must read saved
+values, arguments, and results of unfused statements from memory. It must write values that unfused statements read.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ def describe_storages(graph: Graph, rows: NDArray[np.intp]) -> tuple[AliveValue,
 class Predictor:
     """Predicts memory for schedules of one joint graph. A prediction takes milliseconds.
 
-    `predict` does the same as Thunder does with a joint trace. It removes dead code. It puts the statements that the
+    `predict` models what Thunder does with a joint trace. Thunder removes dead code. It puts the statements that the
     outputs need into the forward, and all other statements into the backward. It frees values after their last use.
 
     Parameters
