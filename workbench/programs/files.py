@@ -149,8 +149,8 @@ def _no_file(name: str, error: OSError) -> ProgramError:
 class _SourceAlone(importlib.machinery.SourceFileLoader):
     """Loader that always compiles the source file, and never uses cached bytecode.
 
-    Python uses cached bytecode if the source file has the same size and the same modification time in seconds. A file
-    that was just changed may have both.
+    Python uses cached bytecode if the source file's size and modification time in seconds have not changed. After a
+    quick edit, both may be unchanged although the text is new.
     """
 
     def get_code(self, fullname: str) -> CodeType:

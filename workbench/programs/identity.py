@@ -241,8 +241,8 @@ def witnesses(
     mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
     left -= {f.__code__ for f in mine}
     if left:
-        # Only the code of these functions is known. Find each function by its code's name or, if that fails, among the
-        # functions that the garbage collector tracks; `gc.freeze` hides functions from this search.
+        # For the code in `left`, no function is known. Find each function by its code's name or, if that fails, among
+        # the functions that the garbage collector tracks; `gc.freeze` hides functions from this search.
         files: dict[str, list[ModuleType]] = {}
         for module in list(sys.modules.values()):
             files.setdefault(str(getattr(module, "__file__", None)), []).append(module)
