@@ -85,11 +85,12 @@ def open(
     Returns
     -------
     Workbench
+        A `PartsBench` if the program has several graphs.
 
     Raises
     ------
     ProgramError, DeviceError, ConfigError
-        The message names the given value, the legal values, and the next step.
+        If an argument is not legal, or the program cannot be traced; the message has the reason.
     """
     if isinstance(model_or_fn_or_name, str | Path) and str(model_or_fn_or_name).endswith(".plan.json"):
         if args or inputs or kwargs or settings or config or device or executor:

@@ -51,7 +51,8 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
     Raises
     ------
     ChoiceError
-        If there are fewer than two subjects, or if the names or the baseline do not fit them.
+        If there are fewer than two subjects, if `names` does not have a unique name for each of them, or if no column
+        is called `base`.
     ConfigError, RunError, ProgramError
         If a text is not the path or name of a readable plan, config or run.
     """
@@ -101,7 +102,8 @@ def _column_of_saved(name: str, subject: SavedPlan) -> ColumnState:
     if not notes:
         figures = {**known_figures(whole), "peak_bytes": subject.peak_bytes, "saved_bytes": subject.saved_bytes}
         if subject.changed:
-            # Only the order was changed after opening, so the saved storages are the same.
+            # If only the order was changed after opening, the statements and the saved storages are the same. After
+            # other changes, only the bytes are known.
             names = PREDICTED if over is not None else ("peak_bytes", "saved_bytes")
             figures = {name: figures[name] for name in names}
         if not subject.estimate.exact:

@@ -1,4 +1,4 @@
-"""`worth`: predict how each other option would change the plan's peak memory, saved bytes and step time."""
+"""`worth`: predict how further choices would change the plan's peak memory, saved bytes and step time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TRANSFERS = (Kind.OFFLOAD, Kind.RELOAD, Kind.FENCE)
 _HEADS = ("peak", "saved", "step", "choice")
 _LEAST_S = 5e-7
-"""Changes of the step time below this number of seconds count as no change."""
+"""Changes of the step time below this number of seconds are shown as a dash."""
 _MOST_WEIGHED = 400
 """Maximum number of choices that are evaluated for one ranking. Each evaluation takes milliseconds."""
 _NAMED = 3
@@ -36,7 +36,7 @@ _NAMED = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Change of the plan's figures by further choices: the figures of the new plan minus those of the current plan.
+    """Change of the plan's figures by further choices: the new plan's figures minus the current plan's figures.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Worth:
 
     @cached_property
     def statement_s(self) -> NDArray[np.float64]:
-        """Seconds of each statement of the plan's graph; 0 for members of fusions and for collectives."""
+        """Seconds of each statement of the plan's graph, without communication; 0 for members of fusions."""
         cost = costs(self.plan.graph, self.machine, self._captured.rank_count)
         return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
 
@@ -323,8 +323,8 @@ def predicted_step_s(
     machine : Machine
     ranks : int
     hidden : callable, optional
-        Returns the result of `workbench.analysis.cost.offload_time.hidden_s` for the joint graph; by default that of
-        the plan's own graph. It is called only if the plan offloads.
+        Returns the result of `workbench.analysis.cost.offload_time.hidden_s` for the joint graph; called only if the
+        plan offloads. By default, the result for the plan's own graph is used.
     """
     on_gpu = plan.device != "cpu"
     cost = costs(plan.graph, machine, ranks)

@@ -78,7 +78,7 @@ class Cut:
 
     @property
     def label(self) -> str:
-        """A description of the choices, such as a preset and the kinds of values that are saved."""
+        """A description of the choices: presets, and the kinds of values that are saved or recomputed."""
         return describe_cuts(self.choices) or "as Thunder cuts"
 
     @property
@@ -174,18 +174,18 @@ class Cuts(tuple[Cut, ...]):
 
 
 def _byte_difference(nbytes: int, stock_bytes: int) -> str:
-    """Format the difference from the bytes of the stock plan."""
+    """Format the difference from the bytes of `Cuts.stock`."""
     return human_bytes(nbytes - stock_bytes, signed=True) if nbytes != stock_bytes else "–"
 
 
 def time_difference(duration: float, stock_duration: float) -> str:
-    """Format the difference from the step time of the stock plan."""
+    """Format the difference from the step time of `Cuts.stock` as a percentage."""
     by = duration / stock_duration - 1 if stock_duration else 0.0
     return "–" if abs(by) < _SHOWN else f"{by:+.1%}".replace("-", "−")
 
 
 def worth_trying(cuts: Cuts, most: int | None) -> tuple[dict[str, str], ...]:
-    """Return the sets of choices that a fit tries. Each set is a row of a table of cuts.
+    """Return the sets of choices that a fit tries, at most `_TRIED`. Each set is a row of a table of cuts.
 
     Rows are taken by turns: the row with the shortest step time, the row with the lowest peak memory, the row with the
     second shortest step time, and so on. If `most` is a number, only rows with at most `most` compilations are taken.
@@ -343,7 +343,7 @@ _PRESETS: tuple[dict[str, str], ...] = (
     {"remat.weight": "0.0"},
     *({"remat.weight": "0.0", "remat.preset": f"every={k}"} for k in _PERIODS),
 )
-"""Choices of presets. Each preset changes all cuts of the program."""
+"""Choices for the settings of `remat`, here called presets. Each preset changes all cuts of the program."""
 
 
 def _kinds(sites: Iterable[Site], pinned: Mapping[str, str]) -> tuple[dict[str, str], ...]:

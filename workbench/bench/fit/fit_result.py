@@ -47,8 +47,8 @@ class UnsavedStorage:
     seconds : float
         Time to recompute this storage, or to offload and reload it without overlap.
     peak_bytes : int
-        Rise of the peak memory if this storage were saved and all other choices stayed. Zero if saving this storage
-        alone does not raise the peak memory.
+        Rise of the peak memory if this storage were saved and all other choices stayed, computed on the joint trace.
+        Zero or negative if saving this storage alone does not raise the peak memory.
     saves_s : float
         Decrease of the step time if this storage were saved and all other choices stayed.
     """
@@ -131,7 +131,8 @@ class Fit:
     binding : str
         The line of the user's code at which memory is at its peak after the fit; empty if unknown.
     held : tuple of str
-        The largest values alive at this peak, except parameters and inputs. Each text contains the value's source line.
+        The largest values alive at the peak after the fit, except parameters and inputs. Each text contains the value's
+        source line.
     looser, tighter : NextChoice or None
         The best single change that raises the peak memory, and the best single change that lowers it. `looser` saves
         the storage that gains the most time per byte of peak memory. `tighter` recomputes or offloads the storage that

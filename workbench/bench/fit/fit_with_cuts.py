@@ -195,7 +195,8 @@ class FitterWithCuts:
         Raises
         ------
         PlanError
-            If no computed plan is within the limit. The message names the least peak memory.
+            If no computed plan is within the limits. The message names the least peak memory or the least number of
+            compilations.
         """
         first, best = self._fitter(0), None
 
@@ -374,7 +375,7 @@ def fit(
 
 
 def _fit_reserved(among: FitterWithCuts, limit_bytes: int) -> Fit:
-    """Return the fastest result within a limit of reserved memory, with offloading and without it.
+    """Search with offloading and without offloading. Return the fastest result within a limit on reserved memory.
 
     A storage that is reloaded from the host gets a block of the stream that copies. Only reloaded storages can use such
     a block. Offloading may therefore raise the reserved memory although it lowers the peak memory.

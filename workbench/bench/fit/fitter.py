@@ -423,7 +423,8 @@ class Fitter:
         Raises
         ------
         Unmet
-            If no computed plan is within the limit. The message names the least peak memory.
+            If no computed plan is within the limits. The message names the least peak memory or the least number of
+            compilations.
         """
         found = self.find(limit_bytes)
         if found is None:

@@ -1,4 +1,4 @@
-"""Errors for requests to `fit` that no computed plan meets. The messages name the values that are alive at the peak."""
+"""Errors for requests to `fit` that no computed plan meets. Each message names the nearest figure that was found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unmet(PlanError):
     nearest : tuple of int and float
         Sort key that puts the least severe of several errors first. The first number is 0 if only the number of
         compilations is too large, and 1 if the peak memory or the step time is too large. The second number is the
-        least value that was found.
+        least number of compilations, the least bytes, or the step time of the plan that saves everything.
     """
 
     def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:

@@ -26,7 +26,8 @@ class PresetPlan(OptionCost):
         Choices for sites other than storages: the order of statements, the order of collectives, and cuts between
         fusions.
     planned_bytes : int
-        Peak memory of the plan. It equals `peak_bytes` if nothing is fused and `beside` is empty.
+        Peak memory of the plan, or its reserved memory if the fit limits reserved memory. The peak memory equals
+        `peak_bytes` if nothing is fused and `beside` is empty.
     waiting_s : float
         Simulated seconds of a step in which compute is idle: it waits for collectives, or for the host to launch the
         next statement. Zero without collectives.

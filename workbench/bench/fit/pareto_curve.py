@@ -1,4 +1,4 @@
-"""`Curve`: the least step time for each limit on peak memory, from the peak memory without a fit to the least one."""
+"""`Curve`: the least step time under limits on peak memory, from the peak without a fit to the least possible peak."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Curve(Background):
     captured : Capture
     machine : Machine
     points : int, optional
-        Number of limits, evenly spaced.
+        Number of limits of each line, evenly spaced; by default `POINTS` or, with fusions, `POINTS_FUSED`.
     using : sequence of str
         Allowed kinds of choices; see `Workbench.fit`.
     by_lever : bool
@@ -227,7 +227,7 @@ class Curve(Background):
             return fitter.explain(*fitter.fit_peak(limit_bytes), limit_bytes)
 
     def explain(self, choices: Mapping[str, str]) -> Fit:
-        """Return choices, such as those of a point of the curve, as a `Fit`, which contains the reasons for them."""
+        """Convert choices, such as the choices of a curve's point, to a `Fit`, which contains their reasons."""
         with self._turn_with_fitter() as fitter:
             point, plan = fitter.plan_of_choices(choices)
             return fitter.explain(point, plan, plan.peak_bytes)

@@ -80,7 +80,7 @@ class Column:
     statements : tuple of Statement or None
         None if the graph is unknown; a run does not store its graph.
     notes : tuple of str
-        Reasons for missing figures, and errors.
+        Errors, warnings, a plan's corrections, and reasons for missing figures.
     """
 
     name: str
@@ -128,8 +128,8 @@ class SideBySide:
     base : str
         Name of the column with which the other columns are compared.
     figures, sites, statements : tuple of ComparisonRow
-        All figures; sites with different choices; all statements of the plans. Statements with the same
-        `Statement.key` share a row.
+        Figures, without counts that are zero or missing in all columns; sites with different choices; all statements of
+        the plans. Statements with the same `Statement.key` share a row.
     runs : workbench.runs.sweep.compare.Comparison or None
         Comparison of the runs among the columns, with intervals and verdicts; None if there are fewer than two runs.
     """

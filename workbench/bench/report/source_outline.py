@@ -1,4 +1,4 @@
-"""Outline of the program's source, module by module and line by line, with the memory and time of each."""
+"""Outline of the program's source: modules, lines and statements, each with its memory and time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OutlineNode:
     depth, parent : int
         Depth, 0 at the top; and index of the enclosing node, -1 at the top.
     statement : int
-        Index of the first of the graph's statements in this node; -1 if unknown.
+        Index, in the graph, of this node's first statement; -1 if unknown.
     backward : bool
         Whether this node is a statement of the backward.
     saved_bytes, peak_bytes : int

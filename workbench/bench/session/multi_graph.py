@@ -37,7 +37,8 @@ class Part(Workbench):
         ``part1``, ``part2``, …. In the whole program, the ids of the part's sites begin with this name; in the part's
         own bench, they do not.
     cut : str
-        The user's line of the graph break after this part, and the reason for the break; empty after the last part.
+        The user's line of the graph break after this part, and the reason for the break; empty after the last part, or
+        if `refusal` has the reason.
     source : str
         The user's lines in this part.
     calls : int
@@ -287,7 +288,7 @@ class PartsBench(Workbench):
         )
 
     def torch_choices(self) -> TorchChoices:
-        """Raise a `PlanError`, because numbers of operators are known only within one graph.
+        """Raise a `PlanError`, because choices for plain PyTorch number the operators of a single graph.
 
         Raises
         ------
@@ -378,7 +379,8 @@ class PartsBench(Workbench):
         Returns
         -------
         PlanDiff
-            Sums over the parts; for `peak_bytes`, the change of the largest peak memory among the parts.
+            Sums over the parts; for `peak_bytes`, the change of the largest peak memory among the parts. The change of
+            the largest fusion and of the overlap is not computed.
         """
         by_part = self._choices_by_part(choices)
         before = self.largest_peak_bytes
@@ -417,8 +419,9 @@ class PartsBench(Workbench):
     def memory(self) -> StepMemory | None:
         """Predicted memory over a step of the whole program under the current choices; None if it is unknown.
 
-        The peak memory is a lower bound (`StepMemory.at_least` is True) if a part is opaque, or if operators run
-        between the parts. The memory that the kernels of such operators use is not known.
+        The peak memory is a lower bound (`StepMemory.at_least` is True) if a part is opaque, because the memory that
+        the part's kernels use internally is not known. The peak memory is also a lower bound if the program reads
+        values of tensors between its parts.
         """
         recorded = self._parts_captured.recorded
         if isinstance(recorded, str):

@@ -39,13 +39,14 @@ def name_of_choices(choices: Mapping[str, str], search: str = "") -> str:
 
 
 def name_of_fit(asked: int | str | None, limit_bytes: int) -> str:
-    """Return the name of a fit: its limit as the user stated it if this is a share, else in bytes.
+    """Return the name of a fit, such as ``fit 70 %`` or ``fit 24.0 GiB``; ``fit`` without a limit on peak memory.
 
     Parameters
     ----------
     asked : int, str or None
         The stated peak; None if the fit had another limit.
     limit_bytes : int
+        The stated peak in bytes.
     """
     if asked is None:
         return "fit"

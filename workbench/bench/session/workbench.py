@@ -104,7 +104,7 @@ class Workbench:
         ----------
         place : str
             Name of the place or tab below the graph that is open first, such as ``"fit"`` or ``"memory"``; in upper or
-            lower case. By default, it is the memory.
+            lower case. By default, the place is Memory.
         tab : bool
             Whether JupyterLab also opens the app in a tab.
 
@@ -141,7 +141,7 @@ class Workbench:
 
     @property
     def choices(self) -> dict[str, str]:
-        """The current choices. Sites with their default option are left out."""
+        """The current choices. If `choose` sets a site to its default option, the site has no choice."""
         with self._lock:
             return self._history.choices
 
@@ -288,7 +288,7 @@ class Workbench:
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
         """Make all choices, or none if one is refused.
 
-        If other threads make choices during planning, their choices are planned together afterwards.
+        If another thread makes choices during planning, planning stops, and the choices of both are planned together.
 
         Parameters
         ----------
@@ -405,7 +405,7 @@ class Workbench:
     def worth(self) -> Worth:
         """Rank choices that could be added to the current choices; the display shows the best ten.
 
-        Times are computed from the rates of the device.
+        Times are computed from the rates of `machine` or, for a CPU program, of this computer's CPU.
         """
         from workbench.bench.fit.choice_ranking import Worth
 
@@ -616,7 +616,7 @@ class Workbench:
     # Observers.
 
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after every change of choices, machine or runs; return a function that stops this.
+        """Call `callback` after every change of choices, machine or runs; return a function that ends the calls.
 
         If a callback fails, its error is logged. The change stays made, and the other callbacks are called.
         """
@@ -732,9 +732,9 @@ class Workbench:
         target : {'thunder', 'torch', 'torch_eager'}
             What the file is for. ``thunder``: a config, which `workbench.load` reads back. ``torch``: a module that
             needs nothing but PyTorch, with a function ``compile``, which is ``torch.compile`` with the choices.
-            ``torch_eager``: the same without a compiler; its function ``checkpoint`` changes a module so that its
-            backward recomputes the chosen tensors. The docstring of a file for PyTorch lists the choices that PyTorch
-            cannot follow, each with the reason.
+            ``torch_eager``: a module that needs nothing but PyTorch and no compiler, with a function ``checkpoint``,
+            which changes a model so that the model's backward recomputes the chosen tensors. The docstring of a file
+            for PyTorch lists the choices that PyTorch cannot follow, each with the reason.
         overwrite : bool
             Also replace a file of another kind; a file of the same kind is always replaced.
 
@@ -772,8 +772,8 @@ class Workbench:
     def torch_prediction(self, *, stock: bool = False) -> TorchPrediction:
         """Predict what plain `torch.compile` saves for the backward under the choices that it can follow.
 
-        The figures of `plan` are those of Thunder. PyTorch's compiler divides the program by its own rule, so it may
-        save other tensors, also without choices. Nothing is run.
+        `plan` predicts what Thunder saves. PyTorch's compiler divides the program by its own rule, so it may save other
+        tensors, also without choices. Nothing is run.
 
         Parameters
         ----------
