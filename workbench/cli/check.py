@@ -1,4 +1,4 @@
-"""`check`: a regression check for CI. It fails if a plan's figures exceed the baseline by more than allowed."""
+"""`check`: a regression check for CI. It fails if a figure grew by more than allowed, or a choice no longer fits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def check(
     inversions_growth: Annotated[str, _growth("inversions", "the number of inversions of collectives")] = "0",
     as_json: JsonOption = False,
 ) -> int:
-    """Compare predicted figures with a baseline. Exit with status 1 if one exceeds it by more than allowed."""
+    """Compare predicted figures with a baseline. Exit with status 1 if a figure grew by more than allowed.
+
+    The exit status is also 1 if a choice of the config no longer fits the program.
+    """
     import workbench as wb
     from workbench.bench.report import regression_check
     from workbench.programs import describe

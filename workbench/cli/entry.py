@@ -31,8 +31,8 @@ TRACEBACK_VARIABLE = "WORKBENCH_TRACEBACK"
 app = typer.Typer(
     name=NAME,
     help="Show how Thunder compiles a PyTorch program, change the compiler's decisions, run the program.",
-    epilog="PROGRAM is a built-in name or file.py:factory. Exit status: 0 done, 1 the run failed, 2 bad usage, "
-    "130 interrupted.",
+    epilog="PROGRAM is a built-in name or file.py:factory. Exit status: 0 done, 1 a run, a plan or a check failed, "
+    "2 bad usage, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

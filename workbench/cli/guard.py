@@ -38,7 +38,8 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
     Returns
     -------
     int
-        Exit status of `work`. The function returns in both processes, and the caller exits with this status.
+        Exit status of `work`, or of the reported error if the child ended without a status. The function returns in
+        both processes, and the caller exits with this status.
     """
     open_missing_streams()
     parent = os.getpid()

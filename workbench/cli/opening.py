@@ -97,8 +97,8 @@ def parse_pairs(option: str, texts: list[str] | None, error: type[WorkbenchError
 def _split(pair: str) -> tuple[str, str, str]:
     """Split ``ID=OPTION`` at the last ``=`` if the id has a colon, and at the first ``=`` if it has none.
 
-    An id with a colon is a place and may contain ``=``. An id without a colon is a setting, and its option may contain
-    ``=``.
+    An id with a colon names a place in the program, and may contain ``=``. An id without a colon is the name of a
+    setting, whose option may contain ``=``.
     """
     is_place = ":" in pair.partition("=")[0]
     return pair.rpartition("=") if is_place else pair.partition("=")

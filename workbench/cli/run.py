@@ -144,7 +144,10 @@ def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
 
 
 def _variants(texts: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
-    """Return the choices of each variant of ``--against``, by the variant's text."""
+    """Return the choices or the config of each variant of ``--against``, by the variant's text.
+
+    The value is None for unmodified Thunder.
+    """
     import workbench as wb
 
     found: dict[str, dict[str, str] | Config | None] = {}

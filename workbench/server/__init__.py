@@ -1,4 +1,4 @@
-"""Jupyter Server's side of the runs panel. It reads only run folders, so the panel needs no kernel."""
+"""Extension of Jupyter Server for the runs panel. It needs only the runs' folders, so the panel needs no kernel."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class RunsHandler(_Handler):
         """Answer with the result of `Listing.since`. After `WAIT_S` without changes, answer without any runs."""
         text = self.get_query_argument("since", "0")
         if not text.isdecimal():
-            raise web.HTTPError(400, f"since={text!r} is no version: give that of an earlier answer, or 0")
+            raise web.HTTPError(400, f"since={text!r} is not a version: give the version of an earlier answer, or 0")
         deadline = time.monotonic() + WAIT_S
         answer = None
         while not self._gone:

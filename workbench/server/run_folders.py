@@ -1,4 +1,4 @@
-"""Find the folders of runs: in the server's folder, beside open notebooks, and in the working folders of kernels."""
+"""Find the folders of runs: the default folder, and folders of the server, of open notebooks and of kernels."""
 
 from __future__ import annotations
 

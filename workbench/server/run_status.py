@@ -22,7 +22,7 @@ class RunStatus:
     ----------
     run_dir : Path
     name, program, place : str
-        Texts for users. `place` is the device and, if ranks share the program, their number.
+        Texts for users. `place` is the device and, if ranks share the program, the number of ranks.
     created_s : float
         Time of the request for the run, in seconds since 1970.
     state : str
