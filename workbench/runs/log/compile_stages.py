@@ -1,4 +1,4 @@
-"""Compile time by stage: `Recorder` collects a compilation's events; `attribute` assigns its time to stages."""
+"""Compile time by stage: `Recorder` logs a compilation's events; `attribute` divides the compile time among stages."""
 
 from __future__ import annotations
 

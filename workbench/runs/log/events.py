@@ -291,7 +291,8 @@ class VariantTimes(Event):
     ----------
     name : str
     samples_s : list of float
-        Wall times. The times with the same index here and in `StepTimes` were measured one directly after the other.
+        Wall times. The times with the same index here and in `StepTimes` come from the same turn, in which one step of
+        the run and of each variant was timed.
     step_s : float
         Median of the wall times.
     ratio, ratio_low, ratio_high : float
@@ -496,7 +497,7 @@ class TensorChecked(Event, TensorError):
 class AccuracyChecked(Event):
     """All tensors are compared; `worst` names the tensor closest to its tolerance, or farthest beyond it.
 
-    The other fields are those of `workbench.runs.measure.accuracy.Accuracy`.
+    `workbench.runs.measure.accuracy.Accuracy` describes the other fields.
     """
 
     __pydantic_config__ = _INFINITE

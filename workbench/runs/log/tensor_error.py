@@ -8,7 +8,7 @@ import math
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorError:
-    """Difference between a tensor and the reference's.
+    """Difference between a run's tensor and the reference's tensor.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class TensorError:
     max_rel_error : float
         `max_abs_error` as a share of the reference's largest element.
     bitwise : bool or None
-        Whether every bit equals the reference's; None in older logs, which lack it.
+        Whether the two tensors have the same bits; None in older logs, which lack this entry.
     tolerance : float
         Largest `max_abs_error` allowed; 0 if every bit must equal the reference's.
     ok : bool

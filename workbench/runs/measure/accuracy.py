@@ -52,8 +52,8 @@ _THUNDERS = (THUNDER, THUNDERFX)
 STOCK = "stock plan"
 """Name of the reference that is a plan without choices.
 
-It is used for a program that draws random numbers, if the program is captured in parts, or if unmodified Thunder cannot
-compile the program or draws wrong numbers.
+This reference is used for a program that draws random numbers, if the program is captured in parts, or if unmodified
+Thunder cannot compile the program or draws wrong numbers.
 """
 
 STOCK_IS = (

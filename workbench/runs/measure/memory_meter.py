@@ -52,9 +52,9 @@ class MemorySampler(threading.Thread):
     interval_s : float
         Time between two samples.
     apart : bool, optional
-        Let a separate process, `workbench.runs.measure.memory_sampler_process`, write the samples. It continues during
-        calls that hold the interpreter's lock. During such a call, its samples repeat the device figures from before
-        the call.
+        Let a separate process, `workbench.runs.measure.memory_sampler_process`, write the samples, also during calls
+        that hold the interpreter's lock. During such a call, the samples repeat the device figures from before the
+        call.
     """
 
     def __init__(self, log: EventLog, interval_s: float, *, apart: bool = False) -> None:

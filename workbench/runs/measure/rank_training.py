@@ -34,7 +34,7 @@ class TrainingResult:
     ----------
     tensors : dict of str to RecordedTensor
         ``parameter(name)`` after the last step, and ``grad(name)`` summed over the steps; parameters and gradients are
-        gathered from the ranks' parts. Also the outputs of the last step, and this rank's buffers and inputs.
+        gathered from the ranks' shards. Also the outputs of the last step, and this rank's buffers and inputs.
     random : bool
         Whether the steps drew random numbers. Only steps in eager PyTorch are watched; False for steps with Thunder.
     kernels : dict of str to str
@@ -236,14 +236,14 @@ def train(
 
 
 def _gather_parts(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:
-    """Return a complete parameter or gradient, gathered from the ranks' parts without Thunder's padding.
+    """Return a complete parameter or gradient, gathered from the ranks' shards without Thunder's padding.
 
-    If the parameter is not sharded, `part` is already complete and is returned.
+    `part` is this rank's shard. If the parameter is not sharded, `part` is already complete and is returned.
     """
     shape = module.get_parameter(name).shape
     differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]
     # Thunder sets `use_fsdp` on a module with sharded parameters. The shape does not show whether a parameter is
-    # sharded: a parameter with a single row is padded to one row for each rank. Each part then has the same shape as
+    # sharded: a parameter with a single row is padded to one row for each rank. Each shard then has the same shape as
     # the complete parameter.
     dim = 0 if getattr(module, "use_fsdp", False) else next(iter(differs), None)
     if dim is None:

@@ -39,7 +39,7 @@ class Reference:
     name : str
         Name of the compiler, such as ``thunder.jit``; empty if no compiler could compile the program.
     recorded : dict of str to RecordedTensor
-        Outputs, gradients, and the buffers and inputs that the step wrote to.
+        Outputs, gradients, inputs and buffers, and the parameters that the step wrote to.
     kernels : dict of str to str
         Kernels that ran, from `workbench.compiler.planner.kernel_identity.kernels_of`.
     reasons : tuple of str
@@ -119,7 +119,7 @@ class SavedReferences:
         return None
 
     def save(self, key: str, reference: Reference) -> None:
-        """Store a reference under a key. Nothing is stored if it is too large, or if the disk is full or read-only."""
+        """Store a reference under a key, unless it is too large, the cache is off, or the write fails."""
         values = (entry.value for entry in reference.recorded.values() if entry.value is not None)
         if (
             REFERENCES.folder() is None

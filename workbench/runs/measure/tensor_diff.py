@@ -95,8 +95,8 @@ def compare_tensors(
     Yields
     ------
     TensorError
-        One result for each name in either step, except for equal tensors to which neither step wrote. A tensor that
-        only one step has counts as infinitely wrong, unless it is a gradient of zeros.
+        One result for each name in either step, except for tensors within their tolerance to which neither step wrote.
+        A tensor that only one step has counts as infinitely wrong, unless it is a gradient of zeros.
     """
     sizes: dict[str, float] = {}
     for entry in expected.values():

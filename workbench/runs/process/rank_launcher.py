@@ -42,7 +42,7 @@ _BACKLOG = 2048
 """Number of connections that may wait at the store's socket, as for the socket of PyTorch's own store."""
 _INTERVAL_S = 0.02
 _GRACE_S = 2.0
-"""How long the other ranks may continue after a rank has failed; then they are killed."""
+"""Seconds that the other ranks may continue after a rank has failed; then the launcher kills them."""
 
 SILENT_S = 120.0
 """If an externally launched rank has reported nothing for this long, the user is warned that the rank may be gone.
@@ -60,7 +60,7 @@ _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST,
 """Types of events that are collected from every rank. Events of other types are taken only from rank 0."""
 
 _NO_REPORT = "the run ended before this rank reported its end"
-"""Reason of a rank that did not report how it ended, and whose exit status is unknown or that of `SIGTERM`."""
+"""Reason of a rank that did not report how it ended, and whose exit status is unknown or means `SIGTERM`."""
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
 """Words that occur in the error message of a rank if it failed because another rank is gone."""
 
@@ -135,7 +135,7 @@ class _Rank:
     """Events of compared tensors, held back until all ranks have reported, so that the run's log lists them by rank."""
     offset_s: float = 0.0
     killed: str = ""
-    """Reason why the launcher killed the rank; empty if it did not."""
+    """Reason why the launcher killed the rank: too much memory. Empty if it was killed because another rank failed."""
     heard_s: float = 0.0
     """Time at which the rank last reported something, on this process's clock."""
     last_s: float = 0.0
@@ -257,7 +257,7 @@ class RankLogMerger:
         Parameters
         ----------
         t_s : float
-            Current time on the clock of the run's log.
+            Time of the written events, on the clock of the run's log.
         statuses : mapping of int to int, optional
             Exit status of failed ranks, if known.
         reason : str

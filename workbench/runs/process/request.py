@@ -68,7 +68,7 @@ class RunOptions:
     measure_peak : bool
         Whether to measure the memory of a step and of its statements by allocation events.
     clocks : bool
-        Whether to time each statement.
+        Whether to time each statement, or each part of a program in parts.
     check_accuracy : bool
         Whether to compare the results with unmodified Thunder, with eager PyTorch and, if possible, with double
         precision.
@@ -128,15 +128,15 @@ class RunRequest:
         Values that are alive at the plan's predicted peak memory, largest first, at most `ALIVE_LISTED`: ``bytes``,
         ``value``, and the ``statement`` that makes it (-1 for an argument) with its ``name`` and ``source``.
     variants : dict of str to str, optional
-        Variants whose steps are timed interleaved with the run's own steps. It maps a variant's name to the text of a
-        config, or to None for unmodified Thunder.
+        Variants whose steps are timed interleaved with the run's own steps: each variant's name, with the text of a
+        config, or None for unmodified Thunder.
     options : RunOptions
     ranks : int
         Number of processes that share the program.
     parallel : str
         Kind of sharing; empty for a run of one process.
     capture : {'dynamo', 'interpreter', 'parts'}
-        Capture method for programs that are compiled without a config; a config states its own method.
+        Capture method of the program. The accuracy check compiles its references by this method first.
     draws_differ : list of str
         Sentences of the plan. Each names random draws that unmodified Thunder gets wrong, so that they differ from the
         run's draws.

@@ -44,7 +44,8 @@ def start(run_dir: Path) -> Run:
     Raises
     ------
     RunError
-        If the folder has no request, if its run was already started, or if this machine lacks the run's device.
+        If the folder has no request, if its run was already started, if the device does not support the run, if this
+        machine has fewer GPUs than ranks, or if the worker cannot be started.
     """
     run_dir = run_dir.resolve()
     run = Run(run_dir)

@@ -102,10 +102,10 @@ class Note:
 
     @property
     def liveness(self) -> Literal["alive", "gone", "unknown"]:
-        """Return whether the process is alive. It is ``alive`` only if process `pid` has this start time and this mark.
+        """Return whether the process is alive.
 
-        It is ``unknown`` if the process is on another machine, belongs to another user, or was started before the
-        machine's last boot.
+        The result is ``alive`` only if process `pid` has this start time and this mark. The result is ``unknown`` if
+        the process is on another machine, belongs to another user, or was started before the machine's last boot.
         """
         if self.machine != _machine():
             return "unknown"

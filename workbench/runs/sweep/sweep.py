@@ -93,7 +93,7 @@ class SweepOutcome:
     seconds : float
         Wall time of the point's process: opening, planning, compiling and running.
     figures : dict
-        Measured figures, by the names in `FIGURES`.
+        Figures, by the names in `FIGURES`. Numbers of fusions are predicted; all other figures are measured.
     stages : list of dict
         Stages of the compilation, as in `workbench.runs.process.record.Record.stages`.
     run_dir : str
@@ -123,7 +123,7 @@ class SweepProgress:
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult:
-    """All points of a sweep that have run.
+    """Outcomes of all points of a sweep.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ _LIMIT_INTERVAL_S = 0.02
 
 
 def main(run_dir: Path) -> None:
-    """Do one rank's part of a run, and end this process."""
+    """Execute a run as one of its ranks, and end this process."""
     rank = int(os.environ["RANK"])
     if reaper.MARK in os.environ:
         worker_process.die_with_parent()
@@ -198,7 +198,7 @@ class _Ranks:
         log: event_log.EventLog,
         seed: int,
     ) -> None:
-        """Compare parameters and gradients after a few training steps with the references', and log the result."""
+        """Train a few steps under the plan and with the references, compare the tensors, and log the result."""
         from workbench.compiler import api
         from workbench.runs.measure import rank_training
 
