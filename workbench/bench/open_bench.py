@@ -54,8 +54,9 @@ def open(
         Software that runs statements. By default the executor of the config. Without a config, the default is nvFuser
         on a GPU, and PyTorch's own operators on a CPU or if nvFuser cannot be used.
     config : Config or path, optional
-        Initial choices. Choices that do not fit the program are left out, with a `ConfigWarning`. A config that was
-        made with different versions, or for a program with different statements, also causes a warning.
+        Initial choices. Choices that do not fit the program are left out, with a `ConfigWarning`. A config also causes
+        a warning if it was made with different versions, for different statements, or for the module in another mode
+        (training or evaluation).
     ranks : int, optional
         Number of processes that share the program. A plan is made for rank 0 and needs no other rank; a run starts all
         ranks. By default the config's number if it is above one; else `DEFAULT_RANKS` for a shared program, and one for

@@ -20,7 +20,7 @@ class _TaskCancelled(Exception):
 
 
 class Background:
-    """Base class of computations in a thread that can be cancelled. They do not change the bench.
+    """Base class of cancellable computations in a thread. The computations do not change the bench.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Background:
         self._thread.start()
 
     def _go_on(self) -> None:
-        """Raise an exception if the computation was cancelled. The thread calls this between steps of its work."""
+        """Raise an exception if the computation was cancelled. The computation calls this method between its steps."""
         if self._stop.is_set() and threading.current_thread() is self._thread:
             raise _TaskCancelled
 

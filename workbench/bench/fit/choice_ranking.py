@@ -135,7 +135,7 @@ class Worth:
     def ranked(self, most: int = 10) -> Gains:
         """Return the best single choices, sorted by peak memory, then by saved bytes, then by step time.
 
-        In very large programs, only the choices for the largest storages are evaluated.
+        If there are more than `_MOST_WEIGHED` choices, only the choices for the largest storages are evaluated.
 
         Parameters
         ----------

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class FitterWithCuts:
     """Like a `Fitter`, but also tries a few other sets of cuts between fusions.
 
-    If `using` does not contain ``cuts``, no other cuts are tried, and the results are those of `Fitter`. The added
-    seconds of a result are relative to the plan that has only the choices made by hand.
+    If `using` does not contain ``cuts``, no other cuts are tried, and the results equal the results of a `Fitter`. The
+    added seconds of a result are relative to the plan that has only the choices made by hand.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class FitterWithCuts:
 
     @property
     def limits_compilations(self) -> bool:
-        """Whether the number of compilations is limited, too."""
+        """Whether the number of compilations is limited."""
         return self._most is not None
 
     def without_offloading(self) -> FitterWithCuts:
@@ -161,7 +161,7 @@ class FitterWithCuts:
         return fitter.plan(own)
 
     def bound(self, point: PresetPlan, limit_bytes: int) -> Bound:
-        """Return a lower bound on the step time of every plan with the result's cuts within the limit."""
+        """Return a lower bound on the step time of all plans that have the result's cuts and are within the limit."""
         fitter, _ = self._split_result(point)
         return self._bound(fitter, limit_bytes)
 

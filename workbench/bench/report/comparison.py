@@ -148,7 +148,7 @@ class SideBySide:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Reasons why the columns are hard to compare."""
+        """Notes of the columns, and reasons why the columns are hard to compare."""
         found = [f"{column.name}: {note}" for column in self.columns for note in column.notes]
         programs = dict.fromkeys(column.program for column in self.columns)
         if len(programs) > 1:
@@ -194,7 +194,7 @@ class SideBySide:
         return found
 
     def tables(self) -> dict[str, list[tuple[str, ...]]]:
-        """Return tables by title: figures, sites that differ, statements that differ. The first row has headings."""
+        """Return tables by title: figures, sites that differ, statements that differ. Headings are the first row."""
         names = tuple(f"{c.name} (baseline)" if c.name == self.base else c.name for c in self.columns)
         found = {
             "Figures": [("figure", "", *names), *((_words(r.name), r.kind, *self.cells(r)) for r in self.figures)],
@@ -415,7 +415,7 @@ def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) ->
 def _statements(columns: Sequence[Column], base: int) -> tuple[ComparisonRow, ...]:
     """Return all statements in the baseline's order.
 
-    If the baseline lacks a statement, the statement comes after its predecessor in its own column.
+    A statement that the baseline lacks comes after the statement that precedes it in its own column.
     """
     tables = [{each.key: each for each in column.statements or ()} for column in columns]
     order: list[str] = []
@@ -468,7 +468,7 @@ def _words(name: str) -> str:
 
 
 def _figure(name: str, value: float | None, base: float | None) -> str:
-    """Format a figure in its unit, with its difference from the baseline."""
+    """Format a figure in its unit, with its difference from the baseline or, for seconds, its ratio to the baseline."""
     if value is None:
         return "–"
     if name.endswith("_s"):

@@ -45,7 +45,8 @@ class MemoryEstimate:
     ----------
     peak_bytes, saved_bytes : int
     exact : bool
-        Whether a plan made from the program would have exactly these bytes. If False, its bytes may differ slightly.
+        Whether a plan made from the program would have exactly these bytes. If False, the plan's bytes may differ
+        slightly.
     """
 
     peak_bytes: int
@@ -55,7 +56,7 @@ class MemoryEstimate:
 
 @dataclasses.dataclass(frozen=True)
 class SavedPlan:
-    """A saved plan, and choices made after it was opened.
+    """A saved plan, and choices made on it after it was opened, which are called choices made here.
 
     Attributes
     ----------
@@ -262,7 +263,7 @@ class SavedPlan:
 
     @property
     def config(self) -> Config:
-        """A config with all choices. Someone who has the program can replay it."""
+        """A config with all choices. Someone who has the program can replay the config."""
         names = ("program", "executor", "device", "settings", "versions", "ranks", "parallel", "capture", "modes")
         return Config(**{name: self.document[name] for name in names}, choices=self.choices)
 

@@ -106,7 +106,7 @@ def write_plan(bench: Workbench, path: str | os.PathLike[str], *, overwrite: boo
 def write_document(
     path: str | os.PathLike[str], text: Callable[[], str], *, begin: bytes, kind: str, overwrite: bool
 ) -> Path:
-    """Write a document; an existing file is replaced only if it is of the same kind.
+    """Write a document. Without `overwrite`, replace an existing file only if it is a document of the same kind.
 
     Parameters
     ----------

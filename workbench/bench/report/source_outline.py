@@ -27,10 +27,11 @@ class OutlineNode:
     Attributes
     ----------
     key : str
-        Unique in the outline, and the same in each plan.
+        Unique in the outline. The key of a module or a line is the same in each plan.
     kind : {'module', 'line', 'statement'}
     label, source : str
-        The module's path, the line's text or the statement's name; for a line ``file.py:12``.
+        `label` is the module's path below the enclosing module, the line's text or the statement's name. `source` is
+        ``file.py:12`` for a line, and empty for other nodes.
     depth, parent : int
         Depth, 0 at the top; and index of the enclosing node, -1 at the top.
     statement : int

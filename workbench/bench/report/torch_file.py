@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import TorchChoices
 
 TARGETS = ("thunder", "torch", "torch_eager")
-"""What an exported file is for: `jit` with Thunder, ``torch.compile``, or PyTorch without a compiler."""
+"""Compilers for which a file can be exported: Thunder, ``torch.compile``, or none."""
 
 HELPER = "# The code that applies the choices begins here."
 _BEGIN = '"""Choices for PyTorch: '

@@ -28,7 +28,7 @@ def check_peak(peak: int | str) -> int | str:
     Raises
     ------
     ChoiceError
-        If `peak` is neither a size nor a share of the stock plan's peak memory, or if it is not above zero.
+        If `peak` is neither a size above zero, nor a share of the stock plan's peak memory above 0 % and up to 100 %.
     """
     if _percent(peak) is None:
         size_bytes(peak)

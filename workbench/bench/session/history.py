@@ -50,8 +50,8 @@ class History:
         choices : mapping of str to str
             All choices.
         by_hand, found : collection of str
-            Sites whose choices are made now: by the user (`by_hand`), or by a search (`found`). For all other choices,
-            the history still knows whether the user or a search made them.
+            Sites whose choices are made now: by the user (`by_hand`), or by a search (`found`). All other choices stay
+            attributed to the user or to a search, as before.
         """
         searched = (self._found[self.at] - set(by_hand) | set(found)) & choices.keys()
         if choices != self._made[self.at]:

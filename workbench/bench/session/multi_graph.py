@@ -44,7 +44,7 @@ class Part(Workbench):
     calls : int
         Number of times that one call of the program runs this part.
     operators : int
-        Number of operators in Dynamo's graph.
+        Number of operators in this part's graph.
     opaque : bool
         Whether PyTorch runs this part without Thunder: False.
     refusal : str

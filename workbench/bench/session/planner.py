@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.compiler.api import Capture, Plan
 
 PLANS_KEPT = 16
-"""Number of cached plans. Undo, redo and comparisons of effects then need no planning."""
+"""Number of cached plans. With a cached plan, undo, redo and comparisons of effects need no planning."""
 
 
 @dataclasses.dataclass(eq=False)

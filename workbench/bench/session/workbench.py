@@ -275,7 +275,7 @@ class Workbench:
         Raises
         ------
         ChoiceError
-            If the program has no such site now; the message names the closest ids.
+            If the current plan has no such site; the message names the closest ids.
         """
         return self._site_of(self.plan, id)
 
@@ -298,7 +298,7 @@ class Workbench:
         Returns
         -------
         PlanDiff
-            Change of the whole plan's figures, and every site that changed as a consequence.
+            Change of the whole plan's figures, and all sites that changed.
 
         Raises
         ------
@@ -512,7 +512,8 @@ class Workbench:
             Limit on the step time in seconds, instead of peak memory.
         compilations : int, optional
             Maximum number of fusions to compile. This limit can be combined with a limit on peak memory or step time,
-            or can be the only limit. With this argument, identical fusions are compiled once, and ``cuts`` is used.
+            or can be the only limit. With this argument, identical fusions are compiled once, and `using` also has
+            ``cuts``.
         reserved : bool
             Whether `peak` limits the memory that PyTorch's allocator is predicted to reserve on a GPU, instead of the
             allocated bytes. A share is then a share of the stock plan's reserved memory.
@@ -551,7 +552,7 @@ class Workbench:
         Parameters
         ----------
         points : int, optional
-            Number of limits on peak memory.
+            Number of limits on peak memory; by default 24 or, with fusions, 8.
         using : sequence of str, optional
             As for `fit`.
         each : bool
@@ -657,9 +658,9 @@ class Workbench:
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
         against : mapping, optional
-            Variants of the run, by name. The run's process times them in turn with the current choices. A variant is a
-            complete set of choices (``{}`` means no choices), a config, or None for unmodified `thunder.jit`.
-            `Run.against` has the times of the variants.
+            Variants of the run, by name. The run's process times steps of the variants in turn with steps under the
+            current choices. A variant is a complete set of choices (``{}`` means no choices), a config, or None for
+            unmodified `thunder.jit`. `Run.against` has the times of the variants.
 
         Returns
         -------
@@ -730,8 +731,8 @@ class Workbench:
         ----------
         path : path
         target : {'thunder', 'torch', 'torch_eager'}
-            What the file is for. ``thunder``: a config, which `workbench.load` reads back. ``torch``: a module that
-            needs nothing but PyTorch, with a function ``compile``, which is ``torch.compile`` with the choices.
+            Kind of file. ``thunder``: a config, which `workbench.load` reads back. ``torch``: a module that needs
+            nothing but PyTorch, with a function ``compile``, which is ``torch.compile`` with the choices.
             ``torch_eager``: a module that needs nothing but PyTorch and no compiler, with a function ``checkpoint``,
             which changes a model so that the model's backward recomputes the chosen tensors. The docstring of a file
             for PyTorch lists the choices that PyTorch cannot follow, each with the reason.
@@ -810,7 +811,7 @@ class Workbench:
         return saved_plan.write_plan(self, path, overwrite=overwrite)
 
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write one HTML page that needs no network: graph, figures, plots, choices, runs, and how to reproduce them.
+        """Write one HTML page that needs no network: graph, figures, plots, choices, runs, and command lines.
 
         Parameters
         ----------
