@@ -20,7 +20,7 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove the stored files.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Print the folders of stored captured programs and reference steps, or remove these files.
+    """Print the number and size of stored captured programs and reference steps, or remove the stored files.
 
     A stored captured program opens without tracing. Later runs of a program are compared with the stored reference
     step of unmodified Thunder. An entry is used only if the program, its functions, its settings and all versions are

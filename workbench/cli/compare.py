@@ -37,7 +37,7 @@ def compare(
 ) -> int:
     """Compare runs, saved plans and configs with one of them: figures, sites and statements that differ.
 
-    Each difference between runs is printed with its interval and a verdict whether it is noise.
+    Each difference between runs is printed with a verdict, such as faster or noise, and its interval if there is one.
     """
     from workbench.runs.process import run_store
 

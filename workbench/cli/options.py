@@ -36,7 +36,7 @@ class CaptureMethod(enum.StrEnum):
 
 
 class Target(enum.StrEnum):
-    """What an exported file is for, as `Workbench.export` takes it."""
+    """Kinds of exported files, as `Workbench.export` takes them."""
 
     thunder = "thunder"
     torch = "torch"

@@ -84,7 +84,7 @@ def print_line(text: str, style: str = "") -> None:
 
 
 def _print(renderable: RenderableType, *, soft_wrap: bool) -> None:
-    # A pipe has no width. Use a large width there, so that grep finds whole lines.
+    # A pipe has no width of its own. Use a large width for it, so that grep finds whole lines.
     on_terminal = _on_terminal()
     # Render to memory first, because rich ends the process if it cannot write to its file.
     rendered = io.StringIO()

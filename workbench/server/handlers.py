@@ -23,7 +23,7 @@ PATH = "thunder-workbench"
 """Path of the handlers, under the server's address."""
 
 WAIT_S = 15.0
-"""Maximum time that a request waits for changes. After this time, the answer has no changes."""
+"""Maximum time that a request waits for changes. After this time, the server answers without changes."""
 PAUSE_S = 0.05
 """Interval between checks for changes. A display can then change 20 times a second."""
 
