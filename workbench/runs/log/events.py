@@ -296,7 +296,7 @@ class VariantTimes(Event):
     step_s : float
         Median of the wall times.
     ratio, ratio_low, ratio_high : float
-        Ratio of the variant's time to the run's own, with its 95 % interval.
+        Ratio of the variant's step time to the run's own step time, with its 95 % interval.
     """
 
     type = "variant_times"
@@ -335,7 +335,7 @@ class StatementTimes(Event):
         Median duration of a step with clocks.
     overhead, overhead_low, overhead_high : float
         Time that the clocks add to a step, as a share of the step, with its 95 % interval. For this figure, steps with
-        and without clocks alternate.
+        clocks and steps without clocks are interleaved.
     kernels : list of dict
         Work of the device: ``name``, ``stream``, ``start_s``, ``end_s``. Empty on a CPU.
     launch_bound : bool, optional

@@ -110,7 +110,7 @@ def exists(path: Path) -> bool:
 
 
 def one_line(text: str, most: int = 2000) -> str:
-    """Return untrusted text as one line of at most `most` characters, without control characters."""
+    """Return untrusted text as one line without control characters, cut off after `most` characters."""
     kept = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
     return kept if len(kept) <= most else f"{kept[:most]}…"
 

@@ -81,7 +81,7 @@ class Accuracy:
         wrong, the name is ``PyTorch eager`` or, with random numbers, ``stock plan``.
     tensors : tuple of TensorError
         Errors of all tensors against each reference. Errors against `FLOAT64` are included if the program can run in
-        double precision. They count for `ok`, but not for `max_error`.
+        double precision. Errors against `FLOAT64` count for `ok`, but not for `max_error`.
     bitwise : bool or None
         Whether every bit of every tensor equals unmodified Thunder's; None if unmodified Thunder is not the reference.
     changed_kernels : tuple of str or None
@@ -162,7 +162,7 @@ class Accuracy:
 
     @property
     def worst(self) -> TensorError | None:
-        """Tensor closest to its tolerance, or farthest beyond it; None if there are no tensors."""
+        """Tensor closest to its tolerance, or farthest beyond it; None without tensors. Leaves out `FLOAT64` errors."""
         return max(self._reference_text(FLOAT64, False), key=lambda tensor: tensor.severity, default=None)
 
     @property

@@ -113,7 +113,7 @@ class MemorySampler(threading.Thread):
             meter.wait()
 
     def _notify_meter(self) -> bool:
-        """Send the figures of the device's allocator to the separate meter; return whether such a meter exists."""
+        """Send the figures of the device's allocator to the separate process; return whether the process exists."""
         if self._meter is None or self._meter.stdin is None:
             return False
         try:

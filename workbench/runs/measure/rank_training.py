@@ -73,7 +73,7 @@ def check_training(
         Compiles a module under a plan without choices. This plan is the reference for a program that draws random
         numbers if unmodified Thunder cannot compile the program or draws wrong numbers.
     build : callable
-        Makes a new copy of this rank's program. The parameters are the same on all ranks; the inputs are the rank's.
+        Makes a new copy of this rank's program. All ranks have the same parameters; each rank has its own inputs.
     seed : int
         Seed of this rank.
     modes : mapping of str to str, optional

@@ -151,6 +151,9 @@ class Run(Record):
     def cancel(self) -> None:
         """Kill the run's processes, and return when they are gone. A run that had already ended does not change.
 
+        Ranks that the user started are not killed: they end when the cancel file exists. This method then waits at most
+        `KILL_TIMEOUT_S`.
+
         Raises
         ------
         RunError

@@ -371,7 +371,7 @@ class ExternallyLaunched:
         return not self.over and abs(time.time() - written_s) < GONE_S
 
     def read(self) -> list[Event]:
-        """Return the events since the last call; when all ranks have ended, the last is the run's terminal event."""
+        """Return the events since the last call. When all ranks have ended, the last event is the terminal event."""
         self._gathering.read()
         self._gathering.warn_of_silent()
         if self._gathering.over and not self.over:

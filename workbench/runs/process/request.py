@@ -31,7 +31,7 @@ largest values are stored.
 """
 
 FORMAT_VERSION = 1
-"""Version of a request's form. Increase it with each change that makes an older version misread a request."""
+"""Version of the file format. Increase it with each change that makes an older version misread a request."""
 
 MOST_RANKS = 1 << 16
 """Maximum number of ranks. A request with a larger number is damaged."""
@@ -134,12 +134,12 @@ class RunRequest:
     ranks : int
         Number of processes that share the program.
     parallel : str
-        Kind of sharing; empty for a run of one process.
+        Method by which the ranks share the program, as in `workbench.open`; empty for a run of one process.
     capture : {'dynamo', 'interpreter', 'parts'}
         Capture method of the program. The accuracy check compiles its references by this method first.
     draws_differ : list of str
-        Sentences of the plan. Each names random draws that unmodified Thunder gets wrong, so that they differ from the
-        run's draws.
+        Texts of those corrections of the plan that change random draws. Unmodified Thunder makes these draws wrongly,
+        so its draws differ from the run's draws.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING

@@ -1,4 +1,4 @@
-"""Run on Dask's workers on other machines, and transfer a run's folder from a worker as an archive."""
+"""Run points of a sweep on Dask's workers, and transfer the runs' folders from the workers as archives."""
 
 from __future__ import annotations
 
