@@ -113,6 +113,8 @@ class NextChoice:
 class Fit:
     """Choices that meet a limit, and the figures of their plan. All times are computed from a machine's rates.
 
+    Figures before the fit are the figures of the plan that has only the choices made by hand.
+
     Attributes
     ----------
     limit_bytes, peak_bytes, saved_bytes : int

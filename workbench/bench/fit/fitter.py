@@ -50,7 +50,7 @@ _TRIES_BESIDE = 4
 _PLANNED_BESIDE = 4_000
 """Maximum total of statements in the plans that are computed to lower the peak memory under one order.
 
-At least `_TRIES_BESIDE` plans are computed even if they have more statements.
+At least `_TRIES_BESIDE` plans are allowed, even if they have more statements.
 """
 _HALVINGS = 12
 _TIGHTER = 16

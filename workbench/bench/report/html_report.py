@@ -19,7 +19,7 @@ BEGIN = b"<!doctype html><!-- thunder-workbench report -->"
 
 
 def commands(bench: Workbench) -> list[str]:
-    """Return command lines that plan and run the bench's program again.
+    """Return command lines that plan the bench's program again and, unless its device is ``planned``, run it.
 
     The list is empty if the program has no name that the command line accepts.
 

@@ -94,7 +94,7 @@ def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Out
 
 
 def _rows(graph: Graph) -> list[int]:
-    """Return the statements that compute something. For a fusion, return its members instead of the fusion."""
+    """Return the statements that compute something and have an origin. Instead of a fusion, return its members."""
     statements = graph.statements
     fused = np.unique(statements.parent[statements.parent >= 0])
     works = ~np.isin(statements.kind, _NO_WORK) & (statements.origin >= 0)

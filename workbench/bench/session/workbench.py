@@ -556,8 +556,8 @@ class Workbench:
         using : sequence of str, optional
             As for `fit`.
         each : bool
-            Whether to compute more lines, one for each entry of `using`. The fits of such a line use this entry and
-            all entries before it.
+            Whether to compute several lines: the fits of the first line use the first entry of `using`, the fits of the
+            second line use the first two entries, and so on.
         machine : str or Machine, optional
             As for `fit`.
 
