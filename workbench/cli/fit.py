@@ -88,9 +88,7 @@ def fit(
     force: Annotated[bool, typer.Option("--force", help="Overwrite also a file that is not a config.")] = False,
     machine: Annotated[
         str | None,
-        typer.Option(
-            "--machine", metavar="NAME", help="Machine whose rates are used to estimate the cost of recomputing."
-        ),
+        typer.Option("--machine", metavar="NAME", help="Machine whose rates are used to estimate the step time."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:

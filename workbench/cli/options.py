@@ -67,7 +67,7 @@ DeviceOption = Annotated[
 ExecutorOption = Annotated[
     str | None,
     typer.Option(
-        "--executor", parser=executor_name, metavar=f"[{'|'.join(executor_names())}]", help="Executor that fuses."
+        "--executor", parser=executor_name, metavar=f"[{'|'.join(executor_names())}]", help="Executor of statements."
     ),
 ]
 RanksOption = Annotated[
