@@ -256,7 +256,7 @@ class StepTimes(Event):
     samples_s : list of float
         Wall times.
     host_s, device_s : float
-        Median time in which the host issues a step's work, and median time of the device's work; see
+        Median time in which the host issues a step's work, and median time of the step on the device's clock; see
         `workbench.runs.measure.interleaved_timing.StepTime`.
     noise : float
         Variation of the machine's own speed during the measurement, as a share of that speed.
@@ -330,7 +330,7 @@ class StatementTimes(Event):
     seconds : list of float
         Duration of each statement on the host, until the next statement begins.
     free_s : list of float
-        Duration of the deletions after each statement, if the deletions have their own clock.
+        Duration of the deletions after each statement; 0 if the deletions have no clock of their own.
     step_s : float
         Median duration of a step with clocks.
     overhead, overhead_low, overhead_high : float

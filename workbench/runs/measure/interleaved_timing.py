@@ -33,7 +33,8 @@ class StepTime:
     wall_s : float
         Time until the device has finished the step's last work.
     device_s : float
-        Time from the start of the device's first work to the end of its last work; `wall_s` if the host is the device.
+        Time, on the device's clock, between events before the step's first work and after its last work; `wall_s` if
+        the host is the device.
     yardstick_s : float
         Time of a fixed small computation right before the step. This time depends on the machine, not on the program.
     """
@@ -176,7 +177,7 @@ def _interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
 def noise(yardsticks_s: Sequence[float]) -> float:
     """Return the variation of the machine's speed.
 
-    It is half the interquartile range of the yardstick's times, divided by their median.
+    The variation is half the interquartile range of the yardstick's times, divided by the median of these times.
     """
     if not len(yardsticks_s):
         return 0.0

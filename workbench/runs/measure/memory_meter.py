@@ -165,9 +165,9 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
     stepper : Stepper
         The program; its gradients are cleared first.
     clocks : StatementClocks, optional
-        Clocks of the stepper's callable. Their times show which statement allocates. They must read `time.time_ns`, as
-        the profiler does. If the step runs different statements than the clocks expect, the result has no figures for
-        statements.
+        Clocks of the stepper's callable. Their times show which statement allocates. The clocks must read
+        `time.time_ns`, as the profiler does. If the step runs different statements than the clocks expect, the result
+        has no figures for statements.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Train a few steps on ranks that share a program, and compare the results with those of reference compilers."""
+"""Train a few steps on ranks that share a program, and compare them with the same steps under reference compilers."""
 
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ Observer = Callable[[Event], None]
 OTHERS_WORD_S = 2.0
 """Time to wait, after the worker's end, until the process that started the run has written the run's outcome."""
 FOLLOW_INTERVAL_S = 0.03
-"""Interval between reads of the log in seconds. It is short, so that a display follows the run without a visible
-delay.
+"""Seconds between reads of the log. This interval is short, so that a display follows the run without a visible delay.
 """
 
 _LOGGER = logging.getLogger(__name__)

@@ -96,7 +96,7 @@ def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
     """Join the other ranks in a process group. Check the limits of time and memory in a thread if no launcher does so.
 
     On one machine, ranks meet through a file or, if the user gave a port, through a TCP store, and communicate over the
-    loopback. On several machines, they meet at torchrun's address.
+    loopback. On several machines, ranks meet at torchrun's address.
     """
     import torch
     import torch.distributed as dist
