@@ -1,7 +1,7 @@
 """`Workbench` and `open`: the whole product without a user interface.
 
-PyTorch is imported at the first use of a name of this package. `thunder-workbench check` can therefore report a missing
-baseline file without importing PyTorch.
+Importing this package does not import PyTorch; the first use of a name may. `thunder-workbench check` can therefore
+report a missing baseline file without importing PyTorch.
 """
 
 from typing import TYPE_CHECKING
