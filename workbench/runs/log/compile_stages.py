@@ -22,7 +22,7 @@ class StageObserver(Protocol):
         """Receive the name and the wall time of a compilation stage that has just ended."""
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Receive the name of a fusion whose compilation begins. It is number `index` (from 0) of `count` fusions."""
+        """Receive the name of a fusion whose compilation begins: fusion number `index` (from 0) of `count` fusions."""
 
     def fusion_end(
         self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool

@@ -208,7 +208,7 @@ class MemorySample(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled(Event):
-    """The first forward and backward is done.
+    """The first forward and backward have ended.
 
     Attributes
     ----------

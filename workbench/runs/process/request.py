@@ -56,7 +56,8 @@ class RunOptions:
     seed : int
         Random seed. It is set before the first step, and before the first step of each reference.
     threads : int, optional
-        Number of torch's threads on the CPU; by default torch's own number.
+        Number of torch's threads on the CPU; by default torch's own number or, with ranks, the rank's share of the
+        cores.
     warmup, samples : int
         Number of steps before the timed steps, and number of timed steps.
     sampling_s : float
