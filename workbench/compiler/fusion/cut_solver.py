@@ -1,9 +1,10 @@
 """Find minimum cuts of the network of variables between two fusions.
 
-The source of the network is the producer, and the sink is the consumer. This module finds two of all minimum cuts: the
-cut nearest to the sink, and the cut nearest to the source. Thunder's NetworkX call returns the cut nearest to the sink.
-If variables without cost separate the source from the sink, two graph searches find both cuts. If not, SciPy's maximum
-flow finds them. Networks of the same shape share one cached result of the flow.
+The source of the network is the producer, and the sink is the consumer. A network may have several minimum cuts. This
+module finds two of them: the cut nearest to the sink, and the cut nearest to the source. Thunder's NetworkX call
+returns the cut nearest to the sink. If variables without cost separate the source from the sink, two graph searches
+find both cuts. If not, SciPy's maximum flow finds both cuts. Networks that differ only in names share one cached result
+of the flow.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Network:
     fed, drained : set of str
         Variables with an edge from the source, and variables with an edge to the sink.
     order : mapping of str to int
-        Positions of variables in the program. Networks whose variables have the same order share one cached solution.
+        Position of each variable in the producer. The variables are numbered in this order, so that networks that
+        differ only in names share one cached result.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Network:
         return alone | near_sink, alone | near_source
 
     def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
-        """Return the first variable of zero capacity on each path from `starts`, and all variables before them."""
+        """Return the first variable of zero capacity on each path from `starts`, and all variables before it."""
         queue = list(starts)
         seen = set(queue)
         stopped = set()

@@ -63,7 +63,7 @@ class Definitions:
 
         The cached definition is already compiled, which saves time. Each new definition is still made as usual, because
         two definitions count as equal only if nvFuser also prints the same text for both. Without this check, an error
-        in the key could give two variants the same kernels. Their comparison would then always succeed.
+        in the key could give two variants the same kernels. A comparison of the two variants would then always succeed.
         """
 
         def create_or_reuse(create: Callable[..., Any], *asked: Any) -> Any:

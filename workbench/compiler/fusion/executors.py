@@ -88,7 +88,8 @@ class Observer(Protocol):
     ) -> None:
         """Report that a fusion is compiled and has run once.
 
-        `parts` maps each part of the work to its seconds. `cached` is True if a disk cache contained the fusion.
+        `parts` maps each stage, such as ``definition`` or ``first launch``, to its seconds. `cached` is True if one of
+        PyTorch's caches contained compiled code of the fusion.
         """
 
 
@@ -138,7 +139,8 @@ class Compilation:
     observer : Observer or None
     options : FusionOptions
     shared : dict
-        Maps the structure of a fusion, or its name if `options.share` is False, to the compiled fusion.
+        Maps a key to a compiled fusion or to nvFuser's definition of a fusion. The key contains the structure of the
+        fusion, or the name of the fusion if `options.share` is False.
     begun, count : int
         Number of fusions whose compilation has begun, and number of fusions that have to be compiled.
     lock : threading.RLock
@@ -164,7 +166,7 @@ class ExecutorState:
         Returns the options for a partitioned trace.
     observer : Observer or None
     partitioned : TraceCtx or None
-        Trace of the last pass before any rematerialization.
+        Partitioned trace of the last pass, before rematerialization.
     compilation : Compilation
         State of the last pass.
     report : RematReport
@@ -311,7 +313,8 @@ def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
 class RegionExecutor(TorchCompileExecutor):
     """Executor that compiles regions of elementwise operators, reductions and views with torch.compile.
 
-    Regions contain no matmul, random operator, embedding or collective, and no statement that runs PyTorch's autograd.
+    Regions contain no matmul, attention, embedding, random operator or collective, and no statement that runs PyTorch's
+    autograd.
 
     Parameters
     ----------
@@ -332,8 +335,8 @@ class RegionExecutor(TorchCompileExecutor):
     def can_execute(self, bsym: BoundSymbol) -> bool:
         """Return whether this executor claims an operator.
 
-        Executors claim operators before differentiation. Thunder then takes an operator's gradient rule from the
-        executor that claimed the operator. Therefore this executor leaves the primitives of `DIFFERENTIATED` to
+        When Thunder differentiates an operator, it asks only the first executor that accepts the operator for a
+        gradient rule. This executor has no gradient rules. Therefore it leaves the primitives of `DIFFERENTIATED` to
         Thunder's PyTorch executor.
         """
         return super().can_execute(bsym) and not (bsym.sym.is_prim and bsym.sym.id in DIFFERENTIATED)
@@ -428,7 +431,7 @@ class RegionExecutor(TorchCompileExecutor):
 def _cut_partition(
     control: ExecutorState, partitioned: TraceCtx, options: FusionOptions, report: RematReport
 ) -> TraceCtx:
-    """Return a partitioned trace after the cuts between its fusions."""
+    """Cut between the fusions of a partitioned trace, and return the new trace."""
     return _define_once(rematerialize(partitioned, options.remat, report, control.regions.get_or_make))
 
 
@@ -528,7 +531,10 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
 
 
 def _time_first_execution(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
-    """Report the first execution of `definition`, which compiles it, to the observer. Return `definition`."""
+    """Make `definition` report its first execution to the observer, and return `definition`.
+
+    In the first execution, nvFuser compiles the definition.
+    """
     execute = definition.execute
 
     def run_first(*args: Any, **kwargs: Any) -> Any:
@@ -553,7 +559,7 @@ def _region(
 
 
 def nvfuser_executor(control: ExecutorState) -> FusionExecutor:
-    """Return a copy of Thunder's nvFuser executor with the state `control`. The copy supports the same operators."""
+    """Return a copy of Thunder's nvFuser executor with the state `control`."""
     # Plans of one program share an executor. Cached fusions refer to the executor that made them, and only fusions of
     # one executor can be cut as a pair.
     executor = (
@@ -574,8 +580,8 @@ def _nvfuser_executor() -> Any:
 
             If nvFuser has a gradient rule for an operator, this method returns True only if nvFuser's implementation
             accepts the arguments. Thunder's own method also returns True if nvFuser can fuse the operator's
-            decomposition. Thunder then uses the rule for arguments that the rule does not support: the gradient of
-            `cross_entropy` fails for sums, and ignores the weights of a mean.
+            decomposition. Thunder then uses the rule for arguments that the rule does not support. For example, the
+            rule for `cross_entropy` fails with ``reduction="sum"``, and ignores `weight` with ``reduction="mean"``.
             """
             if self.get_grad_transform(bsym.sym) is not None:
                 return bool(self.can_execute(bsym))

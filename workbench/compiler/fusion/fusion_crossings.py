@@ -1,4 +1,4 @@
-"""Choose which values between fusions are pinned, that is, always saved: every k-th value of a chain."""
+"""Find the variables that cross between fusions, and pin every k-th variable of a chain, so that it is saved."""
 
 from __future__ import annotations
 

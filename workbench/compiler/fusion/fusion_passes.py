@@ -1,7 +1,9 @@
-"""Memoized versions of Thunder's nvFuser passes over a partitioned trace, with the same results.
+"""Memoized versions of Thunder's nvFuser passes over a partitioned trace.
 
 Thunder processes every statement of every fusion for each plan. If a fusion has the same statements, arguments and
-outputs as in an earlier plan, these versions reuse the result of the earlier plan; see `Regions`.
+outputs as in an earlier plan, these versions reuse the result of the earlier plan; see `Regions`. The results equal
+those of Thunder's passes, with two exceptions: equal random draws are not merged, and clones that need their own memory
+are not fused.
 """
 
 from __future__ import annotations
@@ -225,7 +227,7 @@ class Parts:
     def from_fusion(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
-        """Return the parts of a region, or None if the fusion has statements or outputs that the region lacks."""
+        """Return the parts of a region. None if the fusion has other outputs, or a statement that the region lacks."""
         paths: dict[int, tuple[int, ...]] = {}
 
         def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:

@@ -74,8 +74,8 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     fusion : BoundSymbol
         A fusion of a plan under nvFuser.
     policy : str, optional
-        The `set` policy for every in-place copy, even for copies that are wrong under this policy. The default is the
-        policy of the plan.
+        The `set` policy for every in-place copy, even for copies that are wrong under this policy. By default, the
+        policies of the plan apply.
 
     Returns
     -------

@@ -51,10 +51,9 @@ class ExcludedCopy:
 
 @dataclasses.dataclass(frozen=True)
 class _Content:
-    """The elements that a memory contains at the start of the region.
+    """The elements that a storage contains at the start of the region. `memory` is the name of the storage.
 
-    `place` is the name of a value that consists of these elements in the same order. It is empty if the order may
-    differ.
+    `place` is the name of a value that consists of these elements in the same order, or empty if the order may differ.
     """
 
     memory: str
@@ -82,7 +81,7 @@ def find_excluded_copies(bsyms: Iterable[BoundSymbol]) -> list[ExcludedCopy]:
 
 
 def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
-    """Return the name of a memory that a region writes and that several inputs of the region share, or an empty text.
+    """Return the name of a storage that a region writes and that several of its inputs share, or an empty text.
 
     AOTAutograd replaces such inputs by one base tensor, and rebuilds outputs as views of the base. PyTorch 2.10 uses
     the wrong views. The result is an error if the shapes of the views differ, and wrong values if the shapes are equal.
@@ -102,7 +101,7 @@ def memory_with_several_views(bsyms: Iterable[BoundSymbol], inputs: Iterable[Pro
 class _HazardWalk:
     """Walk over a trace, region by region.
 
-    For each value, it tracks which contents from the start of the region the value may have.
+    For each value, the walk tracks which contents from the start of the region the value may have.
     """
 
     def __init__(self) -> None:
@@ -113,7 +112,7 @@ class _HazardWalk:
 
     def _begin(self) -> None:
         self.may_be: dict[str, frozenset[_Content]] = {}
-        # For each memory that the region has written so far, the contents that may have been written into it.
+        # For each storage that the region has written so far, the contents that may have been written into it.
         self.written: dict[str, frozenset[_Content]] = {}
 
     def memory(self, name: str) -> str:

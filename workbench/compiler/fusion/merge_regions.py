@@ -69,9 +69,9 @@ class _RegionGroup:
 
 
 class _RegionGroups:
-    """The groups in order, and the memory of their values.
+    """The groups in order, and the storages of their values.
 
-    The name of a memory is the name of its first value. The bytes of the program's inputs do not count, because inputs
+    The name of a storage is the name of its first value. The bytes of the program's inputs do not count, because inputs
     always stay alive.
     """
 
@@ -88,7 +88,7 @@ class _RegionGroups:
             for bsym in group.bsyms:
                 for out in bsym.flat_proxy_outs:
                     self.maker.setdefault(out.name, group)
-                    # The memory may be named after a value inside a statement, so take the name from `_base`.
+                    # The storage may be named after a value inside a statement, so take the name from `_base`.
                     self.bytes.setdefault(self._base(out.name), 0 if given else bytes_of(out))
             for name in group.reads:
                 self.readers.setdefault(name, set()).add(group)

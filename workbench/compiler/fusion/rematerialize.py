@@ -5,8 +5,8 @@ the pass checks whether the consumer may recompute values. If so, a minimum cut 
 on. The consumer recomputes all other values that it needs.
 
 By default, the result equals that of `thunder.core.rematerialization.rematerialize`, including the order of statements.
-The function `rematerialize` lists the exceptions. If several cuts are minimum cuts, the pass uses the cut nearest to
-the consumer, as Thunder does.
+The docstring of this module's `rematerialize` lists the exceptions. If several cuts are minimum cuts, the pass uses the
+cut nearest to the consumer, as Thunder does.
 
 The pass is fast for three reasons. It flattens a statement once, and not once for each pair. It rebuilds the index from
 names to a fusion's statements only after a change. The search for a cut begins at the values that the consumer reads,
@@ -44,7 +44,7 @@ already in memory.
 
 
 _UNIT = 1 << 12
-"""Units of capacity per byte. Capacities are integers."""
+"""Units of capacity per byte of a variable's data type. Capacities are integers, and do not depend on shapes."""
 
 
 _RELUCTANT = 1 << 24
@@ -310,7 +310,7 @@ class _Producer:
         self._kept: set[str] = set()
 
     def outside_inputs(self, consumer: _CutFusion) -> list[Proxy]:
-        """Return the consumer's inputs that do not come from this producer."""
+        """Return the consumer's inputs that this producer neither computes nor receives as arguments."""
         given = {out.name for out in self.fusion.outs}
         return [a for a in consumer.args if a.name not in self._known and a.name not in given]
 
@@ -473,7 +473,7 @@ def find_cut(
     Returns
     -------
     tuple of str
-        Sorted names. Empty if the consumer can recompute no value of this producer.
+        Sorted names. Empty if this pair is not cut; the consumer then stays unchanged.
     """
     members = Members()
     return _Producer(_CutFusion.from_bsym(producer, members)).find_cut(
