@@ -484,7 +484,7 @@ class _StatementExecutor:
 
 
 def _passed_gradients(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
-    """Return, by `id` of an argument, the gradient that autograd passes to it directly, not through the backward.
+    """Map the `id` of an argument to the gradient that the argument gets directly, not through the backward.
 
     An argument that is returned unchanged gets such a gradient. Autograd adds the gradient from the backward later.
     """

@@ -382,7 +382,7 @@ def read_joint(
     unread: Mapping[str, torch.Tensor] = MappingProxyType({}),
     beside: frozenset[str] = frozenset(),
 ) -> Graph:
-    """Return the graph of a joint trace whose statements executors have claimed.
+    """Return the graph of a claimed joint trace.
 
     Thunder tags the statements of the backward; all others are statements of the forward. The graph does not show where
     values are freed, because the joint trace has no deletions.

@@ -1,4 +1,4 @@
-"""Measure the workspace that a CPU kernel allocates internally. Fake tensors do not show it, so the kernel runs."""
+"""Measure the workspace that a CPU kernel allocates internally. Fake tensors do not show it, so run the kernel."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class _ViewChains:
     def _cut(self, name: str, computed: Collection[int]) -> str:
         """Follow the views from an output towards its root. Return the first value that a kernel computes or reads.
 
-        A kernel makes this value, and nvFuser returns the output as a view of this value.
+        nvFuser returns the output as a view of this value.
         """
         while name in self._viewed and self._makers[name] not in computed:
             name = self._viewed[name]

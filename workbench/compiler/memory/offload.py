@@ -3,8 +3,8 @@
 The `Offloader` edits the forward trace, then the backward trace. The forward copies a storage to host memory as soon as
 the saved values in it exist, and saves the copy in place of these values. The backward reloads the storage some
 statements before it reads the values. On CUDA, the copies use pinned memory and run on a side stream. The recorded GPU
-checks have not run the CUDA code yet. On a CPU, memory outside of PyTorch's allocator stands for host memory, so that
-offloading lowers the figures of device memory as on a GPU.
+checks contain no measurement of an offload yet. On a CPU, memory outside of PyTorch's allocator stands for host memory,
+so that offloading lowers the figures of device memory as on a GPU.
 """
 
 from __future__ import annotations
@@ -233,9 +233,9 @@ class OffloadedStorage:
     Attributes
     ----------
     values : frozenset of str
-        Names of the saved values in this storage.
+        Names of all values in this storage, including values that the backward does not read.
     nbytes : int
-        Size of the offloaded copy.
+        Size of the storage in bytes. The offloaded copy also contains a header.
     """
 
     values: frozenset[str]
