@@ -44,7 +44,8 @@ class PrivateApi:
     package : str
         Name of the package, for messages.
     distributions : sequence of str
-        Names of distributions that may contain the package. The first installed distribution tells the version.
+        Names of distributions that may contain the package. The first installed distribution determines the
+        version.
     wanted : str
         The version of the package, or the range of versions, for which the table was written.
     names : mapping of str to str
@@ -102,7 +103,7 @@ class PrivateApi:
         return value, gone
 
     def _why_not_imported(self, target: str) -> str:
-        """Return why the top-level package of a location cannot be imported; empty if it can be or is not installed."""
+        """Return why the top-level package of a location cannot be imported; empty if it works or is not installed."""
         package = target.partition(":")[0].partition(".")[0]
         try:
             importlib.import_module(package)

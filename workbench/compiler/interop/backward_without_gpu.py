@@ -1,9 +1,9 @@
 """Run a backward of fake GPU tensors on a machine without the GPU.
 
 PyTorch's autograd engine queries the GPU's streams before it calls the first node, even for fake tensors. This module
-calls the nodes itself, in the engine's order. It runs hooks of leaves only, and sets no ``grad`` of an inner tensor. A
-node keeps its saved tensors until its graph is freed. Remove this when the engine runs a backward of fake CUDA tensors
-without a GPU.
+calls the nodes itself, in the engine's order. The module runs only the hooks of leaves, and sets the ``grad`` of leaves
+only. A node keeps its saved tensors until its graph is freed. Remove this module when the engine runs a backward of
+fake CUDA tensors without a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ def _edge(of: Any) -> Edge:
 
 
 class _Backward:
-    """One backward from `roots`. With `wanted`, gradients are returned for these edges; else leaves receive them."""
+    """One backward from `roots`.
+
+    If `wanted` is empty, all leaves receive gradients. If not, the gradients of the edges in `wanted` are stored in
+    `found`. With `accumulates`, the leaves among these edges receive the gradients instead.
+    """
 
     def __init__(self, roots: Sequence[Edge], wanted: Sequence[Edge], accumulates: bool) -> None:
         self._wanted, self._accumulates = set(wanted), accumulates
@@ -111,12 +115,14 @@ class _Backward:
         if not is_python:
             made = node(*inputs)
             return list(made) if isinstance(made, tuple) else [made]
-        # PyTorch does not tell whether a user's function called `set_materialize_grads(False)`: give it zeros.
+        # PyTorch does not show whether a user's function called `set_materialize_grads(False)`. Pass zeros, except to
+        # functions of the workbench with `materializes_gradients = False`.
         if getattr(node._forward_cls, "materializes_gradients", True):
             inputs = [_zeros(meta) if x is None else x for x, meta in zip(inputs, node._input_metadata, strict=True)]
         made = node.apply(*inputs)
         each = iter(made if isinstance(made, tuple | list) else (made,))
-        # A node written in Python returns a gradient for each argument, and has an edge for each tensor among these.
+        # A node written in Python returns a gradient for each argument, and has an edge for each tensor among the
+        # arguments.
         needed = iter([gradient for gradient, is_needed in zip(each, node.needs_input_grad, strict=True) if is_needed])
         return [None if following is None else next(needed, None) for following, _ in node.next_functions]
 
@@ -126,7 +132,8 @@ class _Backward:
         elif leaf.grad is not None:
             leaf.grad = leaf.grad + gradient
         else:
-            # As the engine, copy a gradient that another node also receives, or with another layout than the leaf's.
+            # Copy the gradient in the same cases as the engine: if the backward is recorded, if another node also
+            # receives the gradient, or if its layout differs from the leaf's.
             shared = any(gradient is other for inputs in self._given.values() for other in inputs.values())
             if torch.is_grad_enabled() or shared or not _has_layout_of(gradient, leaf):
                 leaf.grad = torch.empty_like(leaf, requires_grad=False).copy_(gradient)
@@ -137,7 +144,7 @@ class _Backward:
 
 
 def _has_layout_of(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Return whether the strides are equal, except for those of dimensions of size 1."""
+    """Return whether the strides of both tensors are equal in all dimensions whose size is not 1."""
     each = zip(leaf.shape, gradient.stride(), leaf.stride(), strict=True)
     return all(size == 1 or ours == theirs for size, ours, theirs in each)
 
@@ -171,7 +178,7 @@ def _make(stock: Any, patches: ThreadPatches) -> Any:
         on_gpu = any(getattr(output, "is_cuda", False) for output in outputs)
         return (_run if on_gpu else stock)(outputs, *args, **kwargs)
 
-    # Exclude this from Dynamo, because Dynamo cannot guard the fake tensor mode that it uses.
+    # Exclude the function from Dynamo, because Dynamo cannot guard the fake tensor mode that the function uses.
     return torch.compiler.disable(dispatch_by_thread(stock, backward, patches))
 
 

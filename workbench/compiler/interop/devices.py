@@ -55,7 +55,7 @@ def check(device: str, executor: str) -> None:
 def copy_bandwidth(device: str) -> float:
     """Return the bandwidth of a copy from device memory to host memory, as for an offload, in bytes per second.
 
-    The bandwidth is measured once per process. For a planned GPU, it is `PLANNED_BYTES_PER_S`.
+    Each process measures the bandwidth of a device once. For a planned GPU, the result is `PLANNED_BYTES_PER_S`.
 
     Parameters
     ----------

@@ -66,9 +66,9 @@ _connect = FunctionType(
 def refuse_second_derivatives(jitted: Any) -> None:
     """Make a function from `thunder.jit` raise `GradientError` when its gradients are differentiated.
 
-    Unmodified Thunder returns wrong second derivatives. Remove this when unmodified Thunder refuses second
-    derivatives or computes them correctly. An example is the derivative of ``torch.autograd.grad(out, x,
-    create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())``.
+    Unmodified Thunder returns wrong second derivatives. An example is the derivative of ``torch.autograd.grad(out, x,
+    create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())``. Remove this when unmodified Thunder refuses
+    second derivatives or computes them correctly.
     """
     cell = cell_of(getattr(jitted, "_forward_fn", jitted), "maybe_connect_to_autograd")
     stock = cell.cell_contents

@@ -61,7 +61,7 @@ global_names_of_functions = ThreadPatches(
     "global names",
     lambda: [wrap_function(InliningInstructionTranslator, "get_globals_source_and_value", _global_names)],
 )
-"""Make Dynamo look up global names in a function's own globals, not in the module named by the function's ``__name__``.
+"""Make Dynamo look up global names in a function's own globals, even if ``__name__`` in these globals names a module.
 
 A function of a script or notebook may come from a different process. In the globals of such a function, ``__name__`` is
 ``__main__``, but ``__main__`` of this process is a different module. Remove this when ``get_globals_source_and_value``
@@ -89,7 +89,7 @@ error instead of the reason. In PyTorch 2.11, the setting is called ``ignore_log
 
 
 class _OwnIterators(threading.local):
-    """The `id` of each iterator that only the current generator uses. Dynamo is running this generator to its end."""
+    """The `id` of each iterator that only one generator uses, while Dynamo runs this generator to its end."""
 
     ids: frozenset[int] = frozenset()
 

@@ -85,10 +85,11 @@ def takes_real_tensors(mode: FakeTensorMode) -> Iterator[None]:
 
 
 class _FakeOnGpu(TorchDispatchMode):
-    """Makes the tensors fake that Python code between graphs creates on a missing GPU, or copies to it.
+    """Dispatch mode for Python code between graphs. Tensors that this code creates on a missing GPU become fake.
 
-    PyTorch takes this mode for a `FakeTensorMode`, and therefore does not look for the GPU. Other tensors stay real, so
-    that the program can read their values.
+    The same applies to tensors that this code copies to the missing GPU. PyTorch takes this mode for a
+    `FakeTensorMode`, and therefore does not look for the GPU. Other tensors stay real, so that the program can read
+    their values.
     """
 
     def __init__(self, mode: FakeTensorMode) -> None:

@@ -143,7 +143,7 @@ def trace_with(function: Callable[..., Any], makes: TraceSource) -> None:
 
 @contextlib.contextmanager
 def trace_for_plan() -> Iterator[None]:
-    """In this context, traces serve only to plan and are never called, so their prologues need not check arguments."""
+    """In this context, traces serve only to plan, so their prologues need not check arguments."""
     before = _for_a_plan.set(True)
     try:
         yield
@@ -156,7 +156,7 @@ def argument_layouts() -> Mapping[str, torch.Tensor]:
 
     A kernel's allocations depend on the layouts of its arguments, and Thunder's proxies contain no layouts. The result
     is empty if each argument is contiguous and fills a storage of its own, or if a layout is not strided. It is also
-    empty in `trace_for_plan`.
+    empty in `trace_for_plan`, and for a function without a `TraceSource`.
     """
     return _laid_out.get()
 

@@ -1,7 +1,7 @@
-"""What differs between the versions of PyTorch that the workbench supports.
+"""Differences between the versions of PyTorch that the workbench supports.
 
-Code that depends on the version is here, and not where it is used. If the oldest version is no longer supported, remove
-its side of each difference.
+Code that depends on the version of PyTorch belongs in this module. When the workbench no longer supports the oldest
+version, remove the code for this version here.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ makes the change. In earlier versions, all threads have the same settings.
 READS_ARGUMENTS_LATE = Version("2.12.dev0") <= TORCH
 """Whether Dynamo reads a tensor argument only when the called function uses it.
 
-The first layer of a model then gets an argument that Dynamo has not read, so that no other layer can reuse its trace;
-see `module_equality.describe`. Earlier versions read the argument before the call.
+The first layer of a model then gets an argument that Dynamo has not read. Therefore no other layer can reuse the trace
+of the first layer; see `module_equality.describe`. Earlier versions read the argument before the call.
 """
 
 LOSES_MARKS = Version("2.11.dev0") <= TORCH
 """Whether Dynamo misreads `ctx.mark_non_differentiable` if the function also returns values that are not tensors.
 
-Dynamo counts marked results among all results, but its graph has only the tensors. With `torch.compile`, too, a mark is
-then lost, or applies to another tensor, which gets no gradient.
+Dynamo counts marked results among all results, but its graph has only the tensors. A mark is then lost, or applies to
+another tensor. A tensor that is marked by mistake gets no gradient. Plain `torch.compile` has the same defect.
 """
 
 
@@ -61,9 +61,9 @@ def plain_function_apply(
     """Return the arguments of `torch.ops.higher_order.autograd_function_apply` as PyTorch 2.10 would record them.
 
     In PyTorch 2.10, forward and backward have a context as their first argument, which is always None. Later versions
-    pass no context. Thunder knows both forms: it passes a context if there is an option `args_tensor_mask`. But Thunder
-    does not know the option `saved_for_backward_idx` of later versions. That option only affects errors about tensors
-    that are changed between forward and backward.
+    pass no context. Thunder supports both forms: it passes a context if there is an option `args_tensor_mask`. But
+    Thunder does not support the option `saved_for_backward_idx` of later versions. That option only affects errors
+    about tensors that are changed between forward and backward.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def plain_function_apply(
 def graphs_with_code() -> contextlib.AbstractContextManager[None]:
     """In this context, a graph of Dynamo has Python code from the start, and not from its first call.
 
-    Thunder's interpreter traces the first call of a graph. Since PyTorch 2.12, the functions that make the code ask for
-    the length of ``dict.keys()``, which the interpreter does not support.
+    Thunder's interpreter traces the first call of a graph, and this call would generate the code. Since PyTorch 2.12,
+    the functions that generate the code take the length of ``dict.keys()``, which the interpreter does not support.
     """
     if not SETTINGS_PER_THREAD:
         return contextlib.nullcontext()
@@ -102,8 +102,8 @@ _BOUNDS = {(operator.ge, 0), (operator.le, 1)}
 def erase_bounds_of_bools(graph: fx.Graph) -> None:
     """Erase assertions that a bool is at least 0 and at most 1 from a graph, in place.
 
-    Since PyTorch 2.12, Dynamo asserts this of each bool that a program reads from a tensor. Thunder does not know the
-    operator `torch.sym_ite`, by which Dynamo makes a number of the bool.
+    Since PyTorch 2.12, Dynamo adds these assertions for each bool that a program reads from a tensor. To convert the
+    bool to a number, Dynamo uses the operator `torch.sym_ite`, which Thunder does not support.
     """
     for number in graph.find_nodes(op="call_function", target=torch.sym_ite):
         for bound in tuple(number.users):
