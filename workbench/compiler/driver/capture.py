@@ -200,7 +200,7 @@ def capture(
     front_end : {'auto', 'dynamo', 'interpreter', 'parts'}
         Front end; see `workbench.open`.
     entry : CacheEntry, optional
-        Entry of the disk cache. This function adds to the entry all functions that tracing visits.
+        Entry of the disk cache. This function adds to the entry the functions and operators that tracing visits.
 
     Raises
     ------
@@ -408,7 +408,7 @@ def _capture_once(
             reduced=hooks.reduced[0] if alone else None,
             kept=kept,
         )
-        # Make the execution traces without choices. If this fails, the caller tries a different front end.
+        # Make the execution traces without choices. If this fails, `capture` may try a different front end.
         with captured.thunder_state():
             log = StageLog()
             found = execution_traces(Hooks(executor, {}, log, memo=kept), captured.context)
@@ -437,7 +437,7 @@ def _sharing_transforms(program: Program, transforms: Sequence[Transform]) -> Se
 
 
 def _unread_tensors(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """Return one tensor by name for each storage of the program and its inputs that is not an input of the trace."""
+    """Return one tensor, by name, for each storage of the program and its inputs that no input of the trace has."""
     given = {**find_tensors(program.args, "args").tensors, **find_tensors(program.kwargs, "kwargs").tensors}
     known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
     found: dict[str, torch.Tensor] = {}

@@ -1,9 +1,9 @@
 """Disk cache of captured programs with their stock plans. An unchanged program is opened without a capture.
 
-The key of a file depends on the program, the executor and all versions. The file lists the functions that tracing has
-visited (`workbench.programs.identity`), and is used only if each of these functions is unchanged. The file contains the
-fields of each statement of Thunder's traces. Symbols, executors, types and devices are stored by name. A program that
-cannot be stored is captured each time.
+The key of a file depends on the program, the executor, the machine, and the versions of all packages. The file lists
+the functions that tracing has visited (`workbench.programs.identity`), and is used only if each of these functions is
+unchanged. The file contains the fields of each statement of Thunder's traces. Symbols, executors, types and devices are
+stored by name. A program that cannot be stored is captured each time.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _device(program: Program) -> tuple[str, str]:
 
 @functools.cache
 def versions() -> str:
-    """Return all versions that affect a trace, as text."""
+    """Return the versions of all packages, and properties of the machine, that affect a trace, as text."""
     libraries = Path(sysconfig.get_paths()["purelib"])
     # Identify installed packages by name and version. Identify the workbench, Thunder, and a PyTorch outside of
     # site-packages by their files, which a developer may change.

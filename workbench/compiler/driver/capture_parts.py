@@ -79,7 +79,7 @@ class PartCapture:
 
 @dataclasses.dataclass(frozen=True)
 class PartsCapture:
-    """A program of several graphs, each traced once.
+    """A program of several graphs that was captured in parts.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ def _read_remedy(program: Program, error: BaseException) -> str:
 def capture_parts(
     program: Program, executor: str, why: str, capture_graph: Callable[[Program, str], Capture]
 ) -> PartsCapture:
-    """Run a copy of a program with Dynamo, and trace each part of each graph that Dynamo captures.
+    """Run a copy of a program with Dynamo, cut the captured graphs into parts, and trace each part that is not refused.
 
     The copy has fake tensors. If the copy fails, for example because the program reads values of tensors, a second copy
     runs with real tensors.
@@ -251,7 +251,7 @@ def _find_pieces(function: Any, args: Any, kwargs: Any, mode: FakeTensorMode, *,
     Text that the program prints goes to stderr, because the workbench's commands write their results to stdout.
     """
     with redirect_stdout(sys.stderr), warnings.catch_warnings(), placement.restored_random_states():
-        # Ignore the warning of a learning rate scheduler that the optimizer takes no step. The warning is about the
+        # Ignore a learning rate scheduler's warning that the optimizer has taken no step. The warning is about the
         # user's optimizer, but here a copy of this optimizer takes the step.
         warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
         return parts.pieces_of(function, args, kwargs, mode, with_values=with_values)

@@ -43,8 +43,9 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     Warns
     -----
     ConfigWarning
-        At the first call, if the config was made with different versions or for a different program. Also if the config
-        contains choices without a site in this program; such choices are ignored.
+        If the config was made with different versions or for a different program. Also if the config contains choices
+        without a site in this program; such choices are ignored. The warning comes at the first call, or at once if the
+        config is for a program in parts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Measure the time of each part of a program in parts: its calls, and the backwards that Thunder compiled."""
+"""Measure the time of each part of a program: the calls of the part, and the backwards that Thunder compiled."""
 
 from __future__ import annotations
 

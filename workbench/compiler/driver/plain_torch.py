@@ -25,7 +25,7 @@ _SAVED = "saved:"
 
 @dataclasses.dataclass(frozen=True)
 class TorchChoices:
-    """Choices that plain PyTorch can follow, and those that it cannot.
+    """Choices that plain PyTorch can follow, and choices that it cannot follow.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ def _check_ranks(config: Config) -> None:
 
 
 def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Operators, made: Any) -> Any:
-    """Let the first call of `made` translate the config's choices. Only a call shows which operators there are."""
+    """Make the first call of `made` with gradients translate the config's choices. Only a call has example inputs."""
 
     def translate(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         with active_modes(config.modes):
@@ -123,9 +123,9 @@ def _translate_at_first_call(config: Config, model: Callable[..., Any], ops: Ope
         hook: list[Any] = []
 
         def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            # Without gradients, nothing is saved: wait for a call of the training.
+            # Without gradients, nothing is saved: wait for a call with gradients.
             if torch.is_grad_enabled():
-                # Dynamo must not trace this hook, and not the forward that `checkpoint` has put into the module.
+                # Dynamo must trace neither this hook nor the forward that `checkpoint` has put into the module.
                 hook.pop().remove()
                 wrapped = vars(made).pop("forward") if made is model else None
                 own = getattr(wrapped, "__wrapped__", None)

@@ -75,8 +75,8 @@ class StatementClocks:
     """Clocks for the traces of a jitted callable that has been called.
 
     Times are in `times_ns` in the order of `ticks`. The forward appends its times when it ends, and then the backward
-    appends its times. A program has two sides, the forward and the backward. If `start` was called for one side only, a
-    step has only the times of this side.
+    appends its times. The sides of a program are the forward and, if it exists, the backward. If `start` was called for
+    one side only, a step has only the times of this side.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class StatementClocks:
         Returns nanoseconds. A tick takes only slightly more time than a call of this function.
     frees : bool
         Whether a separate tick ends the deletions after a statement. If False, the statement's time includes the
-        deletions, and a trace has half as many ticks.
+        deletions, and a trace has fewer ticks.
 
     Attributes
     ----------

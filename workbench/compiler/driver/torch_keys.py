@@ -1,4 +1,4 @@
-"""Find the operator of plain PyTorch that makes the same tensor as a site of lever `saved`."""
+"""Find the operator of plain PyTorch that makes the tensor of a site of the lever `saved`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from workbench.programs import modes
 def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], dict[str, str]]:
     """Find the key of the operator that makes each value, by the value's stable id.
 
-    A statement of Thunder and an operator of Dynamo's graph are the same if they have the same module, line and name,
-    and the module has as many such statements as operators.
+    A statement of Thunder and an operator of Dynamo's graph correspond if they have the same module, file, line and
+    name, and if Thunder has as many such statements as Dynamo's graph has such operators.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], d
     Returns
     -------
     dict of str to Key
-        Maps an id to its operator.
+        Maps an id to the key of its operator.
     dict of str to str
         Maps every other id to the reason why it has no operator.
 
@@ -57,7 +57,7 @@ def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], d
     places = find_places(context.claimed.bound_symbols, context.origins)
     values = {id: value for value, id in context.value_ids.items()}
     storages = dict(zip(context.graph.values.name, context.graph.values.storage.tolist(), strict=True))
-    # The statements that Thunder makes of an operator end with the operator's result, or with a view of it.
+    # The last statement that Thunder makes from an operator computes the operator's result, or a view of the result.
     result: dict[int, int | None] = {}
     for bsym in context.claimed.bound_symbols:
         if BoundSymbolTag.BACKWARD not in bsym.tags and is_statement(bsym):

@@ -1,4 +1,4 @@
-"""Predict what plain `torch.compile` saves under choices. The program is traced and divided, but not run."""
+"""Predict what plain `torch.compile` saves under choices. Trace a program and divide its joint graph; run nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TorchPrediction:
     ----------
     saved_bytes : int
         Bytes of the storages that the forward makes and saves. Inductor may also save copies of inputs in another
-        memory layout, such as those of convolutions. They are not included.
+        memory layout, for example for convolutions. `saved_bytes` does not include these copies.
     saved : dict of str to int
         Maps the name of each saved tensor in the joint graph to the bytes of its storage. Of tensors that share a
         storage, only the first is included.
