@@ -1,4 +1,4 @@
-"""Compile a model with PyTorch under choices: tags on the joint graph tell its partitioner what to recompute."""
+"""Compile a model with PyTorch under choices: tags on the joint graph say what to save and what to recompute."""
 
 import functools
 import hashlib
@@ -33,7 +33,7 @@ def compile(model: Any, *, choices: Any = CHOICES, backend: str = "inductor", **
         if backend == "aot_eager":
             return aot_autograd(fw_compiler=boxed_nop, partition_fn=partition)(module, inputs)
         patches = {**torch._TorchCompileInductorWrapper(*settings).config, "custom_partitioner_fn": partition}
-        with torch._functorch.config.patch(enable_autograd_cache=False):  # on a hit, nothing would be told
+        with torch._functorch.config.patch(enable_autograd_cache=False):  # a cache hit would skip the warnings
             return compile_fx(module, inputs, config_patches=patches)
 
     compile_graph.reset = ops.frames.clear  # type: ignore[attr-defined]  # called by torch._dynamo.reset
@@ -63,11 +63,11 @@ def keys_of(ops: Operators, module: torch.fx.GraphModule) -> dict[torch.fx.Node,
 
 
 def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], tuple[Key, str]]:
-    """Return the key and the shape of each chosen operator in a graph of Dynamo, by its name there."""
+    """Return the key and the shape of each chosen operator in a graph of Dynamo, by its name in the graph."""
     keys = keys_of(ops, module)
     found, frame = {}, getattr(torch._guards.CompileContext.current_compile_id(), "frame_id", 0)
     for node, key in keys.items():
-        # After a graph break, the rest of a module is another frame, in which the numbers begin again.
+        # After a graph break, the rest of a module is another frame, in which the ordinals begin again.
         if ops.frames.setdefault(key[0], frame) != frame and key in ops.choices:
             ops.tell(key, "a graph break divides its module, so PyTorch decides after the break")
         elif key in ops.choices:
@@ -77,7 +77,7 @@ def find(ops: Operators, module: torch.fx.GraphModule) -> dict[tuple[str, ...], 
 
 
 class Partition(CustomPartitionerFn):
-    """Tags the joint graph with choices, and divides it by PyTorch's own rule."""
+    """Tags the joint graph with choices, and divides the graph with PyTorch's own partitioner."""
 
     def __init__(self, ops: Operators, found: Mapping[tuple[str, ...], tuple[Key, str]]) -> None:
         self.ops, self.found = ops, found
@@ -117,7 +117,7 @@ class Partition(CustomPartitionerFn):
 
 
 def _recompute(nodes: list[torch.fx.Node]) -> None:
-    """Tag nodes, and their views in the forward: PyTorch could save a view instead."""
+    """Tag nodes and their views in the forward, because PyTorch could save an untagged view instead of its node."""
     while nodes:
         node = nodes.pop()
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE

@@ -71,14 +71,14 @@ class _Again:
             args, kwargs = tree_unflatten(flat, self.spec)
             with torch.no_grad(), torch.autocast(*self.cast):
                 out = self.function(*args, **kwargs)
-        # Keep the output until its last reader has read it. A second backward begins again.
+        # Keep the output until its last reader has read it. A second backward counts the readers again.
         self.uses = (self.uses or self.readers) - 1
         self.out = out if self.uses else None
         return out
 
 
 class _Held:
-    """What the backward reads: a tensor, or its place in the output of an operator that runs again."""
+    """A tensor that the backward reads, or its view of the output of an operator that runs again."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor: Any = tensor
@@ -105,7 +105,7 @@ class _Held:
 
 
 class _Eager(TorchFunctionMode):
-    """Knows the key of each operator that runs, and the operators that will run again."""
+    """Finds the key of each operator that runs, and records the operators that will run again."""
 
     def __init__(self, ops: Operators) -> None:
         super().__init__()

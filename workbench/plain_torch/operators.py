@@ -14,7 +14,7 @@ _SAME |= {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
 
 
 def common_name(name: str) -> str:
-    """Return the name of an operator without what depends on how it was called, such as ``add`` for ``__iadd__``."""
+    """Return the name that all forms of an operator share, such as ``add`` for ``__iadd__``."""
     name = name.partition(".")[0].strip("_")
     return _SAME.get(name, name)
 
@@ -30,9 +30,9 @@ class Operators:
             raise ValueError(f"choice {key}: there is no option {self.choices[key]!r}; legal: 'save', 'recompute'")
 
     def key(self, ids: Iterable[int], target: Any, counts: Counter[tuple[str, str]]) -> Key:
-        """Return the key of the next operator. `ids` are the ids of the modules around it, the innermost last."""
+        """Return the key of the next operator. `ids` are the ids of its modules, the innermost last."""
         inner = [0, *ids][-1]
-        # An operator of a module that was added later must not shift the numbers of a known module.
+        # An operator of a module that was added later must not shift the ordinals of a known module.
         path = self.paths.get(inner, "?") if inner and self.paths else ""
         name = common_name(getattr(target, "__name__", str(target)))
         counts[path, name] += 1
@@ -46,7 +46,7 @@ class Operators:
             warnings.warn(f"choice {key}: {self.choices[key]!r} is not applied: {reason}", stacklevel=2)
 
     def end_call(self) -> None:
-        """Warn about each choice whose operator was never met."""
+        """Warn about each choice whose operator was not found."""
         missing = self.choices.keys() - self.found - {key for key, _ in self.told}
         texts = [str(key) for key in sorted(self.known)] if missing else []
         for key in sorted(missing) if texts else ():
