@@ -103,7 +103,7 @@ class PrivateApi:
         return value, gone
 
     def _why_not_imported(self, target: str) -> str:
-        """Return why the top-level package of a location cannot be imported; empty if it works or is not installed."""
+        """Return why the top-level package of `target` cannot be imported; empty if it can or is not installed."""
         package = target.partition(":")[0].partition(".")[0]
         try:
             importlib.import_module(package)

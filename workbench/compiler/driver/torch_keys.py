@@ -74,7 +74,7 @@ def torch_keys(captured: Capture, ids: Iterable[str]) -> tuple[dict[str, Key], d
             reasons[id] = f"it is inside of {symbol}, which Thunder takes apart and PyTorch does not"
         elif place.origin not in key_of:
             symbol = context.origins[place.origin].symbol
-            reasons[id] = f"PyTorch's graph has no operator {symbol} on this line, or another number of them"
+            reasons[id] = f"PyTorch's graph has no operator {symbol} on this line, or not as many as Thunder"
         else:
             found[id] = key_of[place.origin]
     return found, reasons

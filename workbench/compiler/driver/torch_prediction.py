@@ -21,7 +21,7 @@ from workbench.programs import modes
 
 @dataclasses.dataclass(frozen=True)
 class TorchPrediction:
-    """What plain `torch.compile` (Inductor) saves for the backward.
+    """Prediction of the tensors that plain `torch.compile` (Inductor) saves for the backward.
 
     Attributes
     ----------

@@ -98,7 +98,7 @@ class Network:
 def least_cuts(
     capacities: tuple[int, ...], edges: frozenset[tuple[int, int]], fed: frozenset[int], drained: frozenset[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the numbers of the variables in the minimum cuts nearest to the sink and to the source; see `Network`."""
+    """Return the indices of the variables in the minimum cuts nearest to the sink and to the source; see `Network`."""
     # Node 0 is the source. Node 1 is the sink. Nodes 2 i + 2 and 2 i + 3 stand for variable i. The edge between them
     # has the variable's capacity.
     limits = {(2 * i + 2, 2 * i + 3): capacity for i, capacity in enumerate(capacities)}

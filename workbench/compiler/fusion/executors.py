@@ -375,8 +375,8 @@ class RegionExecutor(TorchCompileExecutor):
             symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
             given = copy_sets.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
-            # Later copies of the statement share the structure. Regions that differ only in the numbers in their names
-            # also share the structure.
+            # Later copies of the statement share the structure. Regions that differ only in names also share one
+            # structure.
             lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 

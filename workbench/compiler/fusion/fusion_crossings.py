@@ -43,7 +43,7 @@ class Crossing:
 
 
 def is_tagged(bsym: BoundSymbol) -> bool:
-    """Return whether a statement is or contains a reduction, random draw or matmul, which no fusion recomputes."""
+    """Return whether a statement is or contains a reduction, random draw or matmul. Fusions do not recompute these."""
     return is_tagged_by_thunder(bsym) or draws_inside(bsym)
 
 
