@@ -107,7 +107,7 @@ def test_an_eager_input_that_is_written_in_place_is_refused() -> None:
 
     call = eager.checkpoint(Writes(), choices={("", "silu", 0): "recompute"})
     loss = call(torch.randn(4), torch.randn(4, requires_grad=True))
-    with pytest.raises(RuntimeError, match="an input was written in place after it ran: choose 'save'"):
+    with pytest.raises(RuntimeError, match="a later write changed the operator's input: choose 'save'"):
         loss.backward()
 
 

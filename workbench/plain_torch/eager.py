@@ -66,7 +66,7 @@ class _Again:
         out: Any = self.out
         if out is None:
             if any(isinstance(x, _Held) and x.is_stale() for x in self.inputs):
-                raise RuntimeError(f"choice {self.key}: an input was written in place after it ran: choose 'save'")
+                raise RuntimeError(f"choice {self.key}: a later write changed the operator's input: choose 'save'")
             flat = [x.read() if isinstance(x, _Held) else x for x in self.inputs]
             args, kwargs = tree_unflatten(flat, self.spec)
             with torch.no_grad(), torch.autocast(*self.cast):
