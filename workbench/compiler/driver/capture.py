@@ -69,7 +69,7 @@ class Planned:
         The execution traces without choices, and a log of the times to make these traces. The first stock plan takes
         these traces and sets this field to None. It is also None if the program came from disk.
     prover : Prover or None
-        Proves that other plans compute the same results as the stock plan; None before the first plan.
+        Proves that other plans compute the same results as the stock plan; None until it is first used.
     bases : OrderedDict
         Maps choices to the plan that was made from the joint trace under these choices.
     entry : CacheEntry or None
