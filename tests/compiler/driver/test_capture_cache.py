@@ -1,4 +1,7 @@
-"""If nothing that tracing reads has changed, an opened program comes from the cache on disk, and has an equal plan."""
+"""A program that was opened before is read from the cache on disk, unless something that tracing reads has changed.
+
+Its plan equals the plan of the traced program.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +181,7 @@ def test_a_program_from_disk_repeats_its_warnings_without_checking_the_trace(
     given = scaled, torch.ones(3, requires_grad=True), torch.ones((), requires_grad=True)
     with pytest.warns(UserWarning, match="Thunder's gradient of it is wrong"):
         first = workbench.open(*given, capture="interpreter")
-    monkeypatch.setattr(interpreter_checks, "doubts", lambda trace: pytest.fail("the trace was looked at"))
+    monkeypatch.setattr(interpreter_checks, "doubts", lambda trace: pytest.fail("the trace was checked"))
     with pytest.warns(UserWarning, match="Thunder's gradient of it is wrong"):
         second = workbench.open(*given, capture="interpreter")
     assert (first.on_disk, second.on_disk) == ("kept on disk", "from disk")
@@ -196,7 +199,7 @@ def test_another_process_finds_the_cached_program(of_library: bool, folder: Path
     """In another process, an unchanged program has the same cache key, and its functions have the same digests.
 
     In the case "of a library", this process first opens another model of the library. The library's decorators and
-    registries then have more entries here than in the other process.
+    registries then have more entries in this process than in the other process.
     """
     model = tmp_path / "model.py"
     model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
@@ -240,8 +243,8 @@ def imported_as_edited(source: str, path: Path, patch: pytest.MonkeyPatch) -> Mo
 
 CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
     "a global number": lambda _, module: setattr(module, "SCALE", 3.0),
-    "what a global object holds": lambda _, module: module.TABLE.entries.update(a=5.0),
-    "a helper by another of its name": lambda _, module: setattr(
+    "an entry of a global object": lambda _, module: module.TABLE.entries.update(a=5.0),
+    "a helper function": lambda _, module: setattr(
         module, "helper", eval("lambda x: x.cos()", {"__name__": "edited_model"})
     ),
     "a method": lambda model, module: setattr(
@@ -249,9 +252,9 @@ CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
     ),
     "an attribute of the class": lambda model, _: setattr(type(model), "factor", 5.0),
     "an attribute of the module": lambda model, _: setattr(model, "power", 2.0),
-    "a forward of the object's own": lambda model, _: setattr(model, "forward", lambda x: x.sum()),
+    "a forward set on the instance": lambda model, _: setattr(model, "forward", lambda x: x.sum()),
     "a hook": lambda model, _: model.linear.register_forward_hook(lambda module, args, output: output * 2),
-    "what needs gradients": lambda model, _: model.linear.weight.requires_grad_(False),
+    "requires_grad of a parameter": lambda model, _: model.linear.weight.requires_grad_(False),
     "a shape": lambda model, _: setattr(model, "linear", nn.Linear(3, 4)),
     "a shared parameter": lambda model, _: model.register_parameter("twin", model.linear.weight),
     "eval": lambda model, _: model.eval(),
@@ -513,7 +516,7 @@ def test_two_processes_may_open_a_program_at_the_same_time(folder: Path) -> None
     assert len(list(folder.iterdir())) == 1
 
 
-def test_unfinished_files_are_removed(folder: Path) -> None:
+def test_old_unfinished_files_are_removed(folder: Path) -> None:
     CAPTURES.store("a", "0", b"content")
     new, old = (folder / f".workbench-{name}{paths.UNFINISHED}" for name in ("new", "old"))
     for path in (new, old):

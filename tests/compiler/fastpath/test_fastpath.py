@@ -63,13 +63,13 @@ def traced(function: Callable[..., Any], *args: Any) -> list[str]:
 
 
 def renumbered(texts: list[str]) -> list[str]:
-    """Return texts with tensor names renumbered by first appearance, because Thunder's numbers have gaps."""
+    """Return texts with values renumbered by first appearance, because gaps in Thunder's numbers may differ."""
     numbers: dict[str, str] = {}
     name = re.compile(r"(?<![a-zA-Z0-9])[fit]\d+(?![a-zA-Z0-9])")
     # Remove line breaks, whose places depend on the length of names.
     whole = [re.sub(r"\\(\\?n|\n) *", "", text) for text in texts]
     named = [name.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text) for text in whole]
-    # Thunder prints the names of a set in sorted order. Sort them again, because renumbering changes the order.
+    # Thunder prints the names of a set in sorted order. Sort the new names, because renumbering changes the order.
     return [re.sub(r"\{([#\w, ]+)\}", lambda found: str(sorted(found[1].split(", "))), text) for text in named]
 
 
@@ -99,7 +99,7 @@ def by_rows(x: torch.Tensor) -> torch.Tensor:
 
 
 class InOrder(set[Any]):
-    """A set whose `intersection` is sorted by the places of names in a trace. In Thunder, the order depends on hashes.
+    """A set whose `intersection` is a list in the order of the trace. In shipped Thunder, the order depends on hashes.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ def test_random_writes_are_renamed_as_in_shipped_thunder(program: RandomProgram)
 
 
 @pytest.mark.slow
-def test_traces_equal_those_of_shipped_thunder_with_a_third_of_the_interpreted_frames(frames: list[str]) -> None:
+def test_traces_equal_those_of_shipped_thunder_with_less_than_a_third_of_the_frames(frames: list[str]) -> None:
     net, x = Net(), torch.ones(2, 4)
     with install.unpatched_thunder():
         shipped = traced(net, x)
@@ -348,7 +348,7 @@ class Pair:
 @pytest.mark.parametrize("tree", [(), ((1, [2.0, None]), {"a": "b"}), Pair(1, 2), ([Pair(1, [2])], {}), slice(1, 2)])
 def test_trees_are_flattened_as_in_shipped_thunder(tree: Any) -> None:
     with install.unpatched_thunder():
-        pytree.tree_flatten_with_dataclass(tree)  # registers the dataclass in both functions
+        pytree.tree_flatten_with_dataclass(tree)  # registers the dataclass; `tree_flatten` alone does not
         shipped = [pytree.tree_flatten(tree), pytree.tree_flatten_with_dataclass(tree)]
     assert [symbol.tree_flatten(tree), symbol.tree_flatten_with_dataclass(tree)] == shipped
 
@@ -522,7 +522,7 @@ def test_values_are_swapped_as_in_shipped_thunder() -> None:
 
 
 def _swapped_by(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
-    """Swap values in a statement. Return its parts, with an object id for each value; or the error."""
+    """Swap values. Return the parts of the new statement, with an object id for each value, or the error message."""
 
     def told(made: Any) -> Any:
         parts = pytree.tree_flatten((made.args, made.kwargs, made.output))[0]
