@@ -1,7 +1,7 @@
-"""A `torch.autograd.Function` with an unusual backward runs as in eager PyTorch, or is refused with the line.
+"""A `torch.autograd.Function` with an unusual backward runs as in eager PyTorch, or is refused with its source line.
 
-A backward may write its own tensors. If the backward writes a shared tensor, the program runs in parts. Results may be
-marked as not differentiable.
+A backward may write its own tensors. If the backward writes a shared tensor, the program runs in parts. A function may
+mark results as not differentiable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs with a `torch.autograd.Function` that writes in place or returns inputs equal eager PyTorch."""
+"""A `torch.autograd.Function` that writes in place or returns an input equals eager PyTorch, or is refused."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def parts(program: Callable[[torch.Tensor], Any], x: torch.Tensor) -> list[torch
         (reverses_its_input, "dynamo"),
         (reverses_what_is_given_too, "dynamo"),
     ],
-    ids=["a value of its own", "what it keeps", "a view", "what it is given", "an input reversed", "both given back"],
+    ids=["own tensor", "saved tensor", "view", "input", "returned input", "value and returned input"],
 )
 def test_outputs_and_gradients_equal_those_of_eager(program: Callable[[torch.Tensor], Any], capture: str) -> None:
     torch.manual_seed(0)
@@ -176,7 +176,7 @@ class Attribute(torch.autograd.Function):
         ),
         (applied(Attribute), "Function Attribute: open the program with capture='auto', or save .* by ctx.save"),
     ],
-    ids=["a value of its own", "a view", "an input reversed", "both given back", "an attribute"],
+    ids=["own tensor", "view", "returned input", "value and returned input", "attribute"],
 )
 def test_thunders_interpreter_refuses_functions_that_it_gets_wrong(
     program: Callable[[torch.Tensor], Any], told: str

@@ -1,4 +1,4 @@
-"""Capture by Dynamo gives the same statements and ids as capture by the interpreter.
+"""Dynamo and the interpreter give equal statements and ids, unless only Dynamo's front end corrects an error.
 
 Compiled modules behave like the original modules.
 """
@@ -55,8 +55,8 @@ BUILTIN = [
 
 def constant(leaf: Any) -> str:
     """Return a constant as text that is the same for both front ends."""
-    # Two openings have different process groups, so leave these out. Thunder marks a weak type by a last underscore.
-    # The front ends differ in which types are weak, so remove the underscore.
+    # Two openings have different process groups, so all groups get the same text. Thunder marks a weak type by a last
+    # underscore. The front ends differ in which types are weak, so remove the underscore.
     return "the ranks" if isinstance(leaf, ProcessGroup) else re.sub(r"^(thunder\.dtypes\.\w+?)_$", r"\1", repr(leaf))
 
 
@@ -83,7 +83,7 @@ def statements(bench: Workbench) -> list[tuple[str, ...]]:
 
 
 def terms(bench: Workbench) -> list[str]:
-    """Return the terms that the joint trace computes. Sort them, because Thunder orders some by iterating a set."""
+    """Return sorted hashes of the terms that the joint trace computes, because Thunder orders some terms by a set."""
     joint = bench._captured.context.joint
     known: dict[str, str] = {}
     told: list[str] = []
@@ -122,7 +122,7 @@ def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
 
 def assert_same(one: Workbench, other: Workbench) -> None:
     assert (one.capture, other.capture) == ("dynamo", "interpreter")
-    # Compare terms first: the order of some statements depends on hashes, so it may differ.
+    # If the terms are equal, do not compare statements, because the order of some statements depends on hashes.
     if terms(one) != terms(other):
         assert statements(one) == statements(other)
     assert one._captured.context.origins == other._captured.context.origins
@@ -146,8 +146,8 @@ def test_both_front_ends_give_the_same_program(name: str, given: dict[str, Any])
 )
 @given(programs(random=True))
 def test_both_front_ends_give_the_same_random_program(program: RandomProgram) -> None:
-    # An input that the program returns is not in Dynamo's graph. With the interpreter, the trace returns it and
-    # requests its gradient. Therefore, skip such programs.
+    # An input that the program returns is not in Dynamo's graph. With the interpreter, the trace returns this input and
+    # requests its gradient. Therefore, skip programs that return an input.
     assume(not any(input.name in program.returned for input in program.inputs))
     assume(comparable(program))
     benches = []
@@ -183,7 +183,7 @@ def comparable(program: RandomProgram) -> bool:
 
 
 class Tower(nn.Module):
-    """A module. It writes buffers in place, computes a region without gradients, and returns an input and a string."""
+    """A module that writes buffers in place, has a region without gradients, and returns an input and a string."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ def test_a_compiled_module_is_copied_and_pickled(bench: Workbench, copied: Calla
     compiled(batch()).out.sum().backward()
     other = copied(compiled)
     torch.testing.assert_close(other(batch()).out, compiled(batch()).out)
-    assert [proof.proven for proof in proofs_of(other)] == [True], "it is compiled anew, with the same choices"
+    assert [proof.proven for proof in proofs_of(other)] == [True], "the copy is compiled anew, with the same choices"
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.zero_()
@@ -469,7 +469,7 @@ def test_if_pytorch_cannot_log_its_settings_opening_gives_no_message(
     noted: list[str] = []
 
     def note() -> str:
-        # PyTorch 2.11 does this: its list of settings to ignore has an outdated name for this setting, so JSON fails.
+        # PyTorch 2.11 does this, because it excludes the setting only by an outdated name. Sorting functions fails.
         sets = {"ignore_logging_functions": dynamo_session.dynamo_config.ignore_logger_methods}
         noted.append(json.dumps({name: sorted(value) for name, value in sets.items()}))
         return noted[-1]
@@ -485,12 +485,12 @@ def test_if_pytorch_cannot_log_its_settings_opening_gives_no_message(
 
     with caplog.at_level(logging.ERROR):
         assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
-    assert noted, "what is tested here did not take place"
+    assert noted, "PyTorch did not log its settings"
     assert not caplog.records
     assert torch._dynamo.utils._get_dynamo_config_for_logging is note
 
 
-def test_calls_that_fit_compiled_code_do_not_touch_dynamos_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_match_compiled_code_do_not_touch_dynamos_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[int] = []
     stock = dynamo_session.dynamo_settings
 
@@ -584,4 +584,4 @@ def test_a_users_stance_of_torch_compile_does_not_reach_thunder(said: dict[str, 
 
 
 def refuses(graph: Any, given: Any) -> Any:
-    raise AssertionError("it is compiled")
+    raise AssertionError("torch.compile compiled the function")

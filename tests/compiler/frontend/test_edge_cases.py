@@ -37,14 +37,14 @@ EMPTY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum of losses": lambda x: functional.cross_entropy(x.flatten(1), CLASSES, reduction="sum"),
     "losses": lambda x: functional.nll_loss(x.flatten(1), CLASSES, reduction="none"),
     "smoothed losses": lambda x: functional.cross_entropy(x.flatten(1), CLASSES, label_smoothing=0.1),
-    "losses of shares": lambda x: functional.cross_entropy(x.flatten(1), x.flatten(1).softmax(-1)),
+    "losses of class probabilities": lambda x: functional.cross_entropy(x.flatten(1), x.flatten(1).softmax(-1)),
     "group_norm": lambda x: functional.group_norm(x, 2),
     "avg_pool1d": lambda x: functional.avg_pool1d(x, 2),
     "padded": lambda x: functional.pad(x, (1, 1)),
     "interpolate": lambda x: functional.interpolate(x, scale_factor=2),
     "interpolate by areas": lambda x: functional.interpolate(x, 3, mode="area"),
     "interpolate smoothly": lambda x: functional.interpolate(x.unsqueeze(1), (8, 3), mode="bicubic", antialias=True),
-    "padded to some": lambda x: functional.pad(x, (0, 0, 0, 0, 1, 0)),
+    "padded to a batch of one": lambda x: functional.pad(x, (0, 0, 0, 0, 1, 0)),
 }
 
 
@@ -209,7 +209,7 @@ def test_a_step_with_a_fused_optimizer_opens_with_the_loss_as_its_only_part(kind
 
 
 class Around(torch.optim.Optimizer):
-    """An optimizer of a user. It wraps another optimizer, and scales gradients before each step."""
+    """A user's optimizer that wraps another optimizer, and scales gradients before each step."""
 
     def __init__(self, parameters: Iterable[torch.Tensor], short: float) -> None:
         super().__init__(parameters, {"lr": 0.1})

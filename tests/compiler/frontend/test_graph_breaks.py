@@ -1,6 +1,6 @@
-"""In a program of several graphs, each part has a plan and choices, and training equals eager PyTorch.
+"""In a program of several graphs, each part has a plan or is opaque, and training equals eager PyTorch.
 
-One config has the choices of all parts.
+One config has the choices of all parts with plans.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Quiet:
 
 LIBRARY = torch.library.Library("tests_parts", "DEF")
 LIBRARY.define("mystery(Tensor x) -> Tensor[]")
-# Thunder cannot express this operator, because a statement cannot have a list as its result.
+# The workbench records no statement for this operator, because the operator returns a list.
 LIBRARY.impl("mystery", lambda x: [x * 2], "CompositeImplicitAutograd")
 
 
@@ -294,7 +294,7 @@ def test_a_run_covers_all_parts(tmp_path: Path) -> None:
         assert "done, compiled in" in app.told.value
         shown = app._apps["part1"]
         assert shown.controls.content["run"]["state"] == "done"
-        # The run measured the whole program, so the app of a part does not show its figures beside the part's plan.
+        # The run measured the whole program, so the app of a part does not show the run's figures.
         kinds = {value["kind"] for figure in shown.strip.content["figures"] for value in figure["values"]}
         assert {kind for kind in kinds if "measured" in kind} == {"not measured yet"}
     finally:
@@ -302,7 +302,7 @@ def test_a_run_covers_all_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_timers_tell_planned_parts_from_opaque_ones(mysterious: PartsBench) -> None:
+def test_timers_distinguish_planned_parts_from_opaque_parts(mysterious: PartsBench) -> None:
     module = built(Mysterious)
     stepper = accuracy.Stepper(module, (batch(),), {}, mysterious.config.jit(module))
     stepper.step()
@@ -382,7 +382,7 @@ def test_if_lines_move_or_shapes_change_the_keys_of_parts_stay_the_same(speaks: 
     assert workbench.open(built(Speaks2), batch()).config.parts == keys
 
 
-def test_equal_statements_in_two_places_are_two_parts() -> None:
+def test_equal_statements_between_graph_breaks_are_different_parts() -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         x = x.sin()
         print(file=Quiet())
@@ -410,7 +410,7 @@ def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None
 
 @pytest.mark.slow
 class Noisy(nn.Module):
-    """A model that adds noise. If `broken`, the noise and the sum are in two graphs."""
+    """A model that adds noise. If `broken`, the graph breaks before the noise is drawn."""
 
     def __init__(self, broken: bool) -> None:
         super().__init__()
@@ -452,7 +452,7 @@ def test_python_code_between_graphs_may_use_an_absent_gpu() -> None:
     assert not torch.cuda.is_initialized() or torch.cuda.is_available()
 
 
-def test_a_wrong_place_shows_no_app_of_parts(mysterious: PartsBench) -> None:
+def test_the_app_of_parts_refuses_an_unknown_place(mysterious: PartsBench) -> None:
     with pytest.raises(ChoiceError, match="the app has no place or tab 'fitt'"):
         PartsApp(mysterious, place="fitt")
 
@@ -517,7 +517,7 @@ def test_checkpointed_regions_are_reported_and_train_as_eager() -> None:
     bench = workbench.open(built(Checkpointed), batch())
     assert bench.capture == "dynamo"
     assert "; 1 region is checkpointed by torch.utils.checkpoint" in bench.capture_reason
-    # The only site of a checkpointed region is its result, because its other values are recomputed anyway.
+    # The only site of a checkpointed region is the region's result, because all other values are recomputed anyway.
     sites = {site.id for site in bench.sites("saved") if ":" in site.id}
     assert sites == {"saved:Checkpointed/sin", "saved:Checkpointed/tanh.1"}
     assert_trains_as_eager(bench.config, Checkpointed)
@@ -532,7 +532,7 @@ def test_reentrant_checkpoints_are_refused_with_a_remedy() -> None:
 
 
 class Quantized(nn.Module):
-    """A module that replaces rows by the nearest rows of a codebook, and moves the codebook toward its inputs."""
+    """A module that replaces rows by the nearest rows of a codebook, and moves the codebook toward these rows."""
 
     def __init__(self, broken: bool) -> None:
         super().__init__()

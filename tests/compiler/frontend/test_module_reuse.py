@@ -40,7 +40,7 @@ def _leaf(value: Any) -> Any:
 
 
 def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
-    """Return, for each input of a graph, the number and the bytes of its storage, and whether its `grad` is None."""
+    """Return, for each input tensor of a graph, its storage's number and bytes, and whether its `grad` is None."""
     fakes = [node.meta["example_value"] for node in whole.graph.graph.nodes if node.op == "placeholder"]
     numbers: dict[int, int] = {}
     return [
@@ -52,7 +52,7 @@ def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
 
 
 def as_data(whole: WholeGraph) -> list[Any]:
-    """Return the attributes and metadata of each node of a graph that the workbench reads."""
+    """Return, for each node of a graph, the attributes and metadata that the workbench reads."""
     return [
         (
             node.name, node.op, node.target, str(node.args), str(node.kwargs), node.stack_trace,
@@ -64,7 +64,7 @@ def as_data(whole: WholeGraph) -> list[Any]:
 
 
 def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> dict[str, int]:
-    """Assert that reuse gives the graph of tracing each module. Return how many modules reused a trace, by class."""
+    """Assert that the graph with reuse equals the graph without. Return, by class, how many modules reused a trace."""
     found = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
     with mock.patch.object(dynamo, "trace_modules_once", each_traced):
@@ -196,7 +196,7 @@ class AppliedOtherwise(Layer):
 
 
 class Stack(nn.Module):
-    """A linear, followed by a sequence of layers."""
+    """A linear layer, followed by a sequence of layers."""
 
     def __init__(self, kind: Callable[[int], nn.Module] = Layer, count: int = LAYERS) -> None:
         super().__init__()

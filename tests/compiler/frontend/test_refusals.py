@@ -258,7 +258,7 @@ def test_mismatched_shapes_are_reported_once() -> None:
         assert not handle.called
         with FakeTensorMode() as mode, pytest.raises(RuntimeError):
             multiplies(mode.from_tensor(torch.ones(2, 4)))
-        assert handle.called, "only what opening raises is kept back"
+        assert handle.called, "outside of the workbench, PyTorch must log the error"
 
 
 class Chosen(nn.Module):
@@ -396,7 +396,7 @@ def test_a_compiled_module_refuses_torch_func_transforms() -> None:
 
 
 class Mistaken(NamedTuple):
-    """A program with a mistake in it or in its input, and the line that must report the mistake."""
+    """A program and its input, one of which has a mistake, and a text that the error message must contain."""
 
     program: Callable[..., Any]
     given: torch.Tensor
@@ -480,7 +480,7 @@ def test_a_detached_leaf_may_be_written() -> None:
 
 
 @pytest.mark.parametrize("capture", beyond(1, ["dynamo", "interpreter"], pytest.mark.slow))
-def test_checkpoint_sequential_is_refused_with_what_to_call(capture: str) -> None:
+def test_checkpoint_sequential_is_refused_with_a_remedy(capture: str) -> None:
     layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(4)))
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -493,7 +493,7 @@ def test_checkpoint_sequential_is_refused_with_what_to_call(capture: str) -> Non
 
 
 @pytest.mark.parametrize("capture", beyond(1, ["dynamo", "interpreter"], pytest.mark.slow))
-def test_a_reentrant_checkpoint_is_refused_with_what_to_call(capture: str) -> None:
+def test_a_reentrant_checkpoint_is_refused_with_a_remedy(capture: str) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
         return made.sum()

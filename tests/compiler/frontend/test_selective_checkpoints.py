@@ -29,7 +29,7 @@ def of(*operators: Any) -> Callable[[], Any]:
 
 
 def always(decision: Any) -> Callable[[], Any]:
-    """Return a `context_fn` for checkpoints, with a policy that has the same decision for all operators."""
+    """Return a `context_fn` for checkpoints, with a policy that returns one decision for all operators."""
     return partial(create_selective_checkpoint_contexts, lambda *_, **__: decision)
 
 

@@ -36,7 +36,7 @@ type Makes = Callable[[Any], torch.optim.Optimizer]
 
 
 class Trained(NamedTuple):
-    """A step, and the model that it trains."""
+    """A training step, with its model and its optimizer."""
 
     step: Callable[..., torch.Tensor]
     model: nn.Module
@@ -126,7 +126,7 @@ def bench() -> PartsBench:
 
 
 def recomputed(bench: PartsBench) -> dict[str, str]:
-    """Return choices that recompute each saved value for which that is legal."""
+    """Return choices that recompute each saved value for which `recompute` is legal."""
     free = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
     return {site.id: "recompute" for site in free if site.choice == "save"}
 
@@ -149,7 +149,7 @@ def test_a_step_consists_of_its_loss_and_its_optimizer(bench: PartsBench) -> Non
     assert loss.plan.saved_bytes > 0
     assert (optimizer.plan.saved_bytes, optimizer.plan.graph.saved_storages().size) == (0, 0)
     # For each element of the four parameters, the baseline has four floats: parameter, gradient and two averages. For
-    # each parameter, it also has a step count.
+    # each parameter, the baseline also has a step count.
     parameters = sum(tensor.numel() for tensor in trained(adamw).model.parameters())
     assert optimizer.plan.baseline_bytes == 4 * (4 * parameters + 4)
     assert bench.capture_reason == "a training step is split at its backward"
@@ -184,13 +184,13 @@ def test_the_step_method_of_an_optimizer_has_compiled_code_only_while_a_step_use
 def test_steps_under_a_config_equal_the_steps_of_eager(makes: Makes, tmp_path: Path) -> None:
     bench = workbench.open(trained(makes).step, *batch(0))
     assert isinstance(bench, PartsBench)
-    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
+    assert all(isinstance(part, Part) for part in bench.parts), "PyTorch runs a part"
     bench.choose(recomputed(bench))
     assert any(choice.startswith("part1:saved:") for choice in bench.choices)
     config = workbench.load(bench.export(tmp_path / "choices.py"))
     with warnings.catch_warnings():
-        # With momentum, the first step differs from later steps. The bench has plans for both, so no warning
-        # is given.
+        # With momentum, the first step differs from later steps. The bench has plans for the first step and for later
+        # steps, so no warning is given.
         warnings.simplefilter("error", ConfigWarning)
         assert_trains_as_eager(config, lambda: trained(makes))
 
@@ -199,7 +199,7 @@ def test_steps_under_a_config_equal_the_steps_of_eager(makes: Makes, tmp_path: P
 def test_steps_with_clipped_gradients_equal_the_steps_of_eager(foreach: bool) -> None:
     bench = workbench.open(clipped(foreach=foreach).step, *batch(0))
     assert isinstance(bench, PartsBench)
-    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
+    assert all(isinstance(part, Part) for part in bench.parts), "PyTorch runs a part"
     bench.choose(recomputed(bench))
     assert_trains_as_eager(bench.config, lambda: clipped(foreach=foreach))
 
@@ -208,8 +208,8 @@ def test_a_step_with_accumulated_gradients_equals_the_step_of_eager() -> None:
     """Dynamo does not compile a function with a graph break in a loop. The workbench still compiles the loss."""
     bench = workbench.open(accumulated().step, *batch(0))
     assert isinstance(bench, PartsBench)
-    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
-    assert [part.calls for part in bench.parts][:2] == [1, 2], "what follows a micro-batch is a part of its own"
+    assert all(isinstance(part, Part) for part in bench.parts), "PyTorch runs a part"
+    assert [part.calls for part in bench.parts][:2] == [1, 2], "the code after a micro-batch must be one part"
     bench.choose(recomputed(bench))
     assert {id.partition(":")[0] for id in bench.choices} >= {"part1", "part2"}
     assert_trains_as_eager(bench.config, accumulated)

@@ -1,4 +1,7 @@
-"""Random programs with scalars, complex numbers and in-place writes give PyTorch's results if Dynamo captures them."""
+"""Programs with scalars, complex numbers or in-place writes are refused, give a warning, or have PyTorch's results.
+
+A random program may differ from PyTorch only as far as unmodified Thunder does.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ type Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def replayed(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Compile, tuple[str, ...]]:
-    """Return a function that compiles the program as its config says, and the warnings of the plan."""
+    """Return a function that compiles the program with its config, and the warnings of a plan for one graph."""
     bench = workbench.open(function, *args, device="cpu", executor="torch")
     told = () if len(bench.parts) > 1 else bench.plan.warnings
     return lambda _: bench.config.jit(function), told

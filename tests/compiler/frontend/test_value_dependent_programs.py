@@ -200,7 +200,7 @@ class Adversaries(nn.Module):
 
 
 class Step(nn.Module):
-    """A training step. Its optimizer, autocast, and a check of the gradients' norm are parameters."""
+    """A training step. Arguments select the optimizer, autocast, and a check of the gradients' norm."""
 
     def __init__(self, optimizer: Callable[..., Any], *, autocast: bool = False, checked: bool = False) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class Step(nn.Module):
 
 
 class Reentrant(nn.Module):
-    """A model with a reentrant checkpoint. The checkpoint's backward recomputes the region and runs its backward."""
+    """A model with a reentrant checkpoint. The checkpoint's backward recomputes the region and differentiates it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -420,7 +420,7 @@ def assert_equal(ours: Any, theirs: Any, half: bool) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-2 if half else 1e-5, atol=1e-5)
 
 
-def test_parts_before_and_behind_a_branch_have_sites() -> None:
+def test_a_branch_on_values_splits_a_program_into_planned_parts() -> None:
     model, args = PROGRAMS["a branch"]()
     bench = workbench.open(model, *args, device="cpu")
     assert isinstance(bench, PartsBench)
@@ -464,7 +464,7 @@ def test_opening_with_values_changes_no_random_state() -> None:
 def test_a_program_that_reads_values_opens_without_warnings_of_dynamo(
     reads: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Dynamo gives this warning only once in a process. Clear its caches, so that it would warn again.
+    # Dynamo warns only once in a process. Clear the caches of given warnings, so that Dynamo would warn again.
     utils.warn_once_cache.clear()
     TensorVariable._warn_capture_scalar_outputs.cache_clear()
     with warnings.catch_warnings(record=True) as warned:
@@ -476,7 +476,7 @@ def test_a_program_that_reads_values_opens_without_warnings_of_dynamo(
 
 
 @pytest.mark.slow
-def test_a_write_into_a_part_s_result_opens_without_a_traceback_and_with_a_peak(
+def test_a_write_into_the_result_of_a_part_opens_without_a_traceback_and_with_a_peak(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     model, args = PROGRAMS["rows that are written"]()
@@ -505,7 +505,7 @@ def test_opening_with_values_changes_no_tensor() -> None:
     assert not model.optimizer.state
 
 
-def test_a_part_that_is_differentiated_twice_says_so() -> None:
+def test_a_part_that_is_differentiated_twice_is_reported() -> None:
     model, args = PROGRAMS["a derivative"]()
     bench = workbench.open(model, *args, device="cpu")
     assert [part.refusal.partition(" (")[0] for part in bench.parts if part.opaque] == [
