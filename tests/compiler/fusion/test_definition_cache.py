@@ -43,7 +43,7 @@ def test_a_run_defines_its_own_fusions_and_a_reference_reuses_them() -> None:
     definitions = Definitions()
     with definitions.kept():
         own = [defined(bsym) for bsym in fusions(0.5)]
-    assert len({id(each) for each in own}) == len(own) == 2, "of two equal fusions each is compiled on its own"
+    assert len({id(each) for each in own}) == len(own) == 2, "each of two equal fusions must be compiled"
     with definitions.shared():
         reference = [defined(bsym) for bsym in fusions(0.5)]
     assert {id(each) for each in reference} == {id(own[0])}
@@ -76,7 +76,7 @@ def test_if_different_definitions_have_the_same_key_they_are_not_shared(monkeypa
 
 
 @pytest.mark.slow
-def test_a_definition_without_thunders_tables_is_not_shared() -> None:
+def test_a_definition_that_omits_sets_is_not_shared() -> None:
     def written(policy: str) -> Any:
         bench = workbench.open("torch_sgd", device="planned", executor="nvfuser", settings={"size": 8, "parameters": 1})
         bench.choose({"copies.policy": policy, "copies.fences": "drop"})

@@ -1,6 +1,6 @@
 """If a detached output shares memory with another output, gradients equal eager PyTorch's.
 
-Writes reach all aliases.
+A write through a detached alias reaches all aliases.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Watching:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace the compiler by a slow stand-in. Return the list in which it records the regions that it compiles."""
+    """Replace the compiler by a slow stand-in. Return the list to which the stand-in adds the compiled regions."""
     found: list[str] = []
 
     def make(members: list[str], *_: Any, **__: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The source that a plan shows for a fusion equals the code that the fusion's compiler gets."""
+"""For a fusion, a plan shows nvFuser's definition, or the statements that torch.compile compiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backward that runs without a GPU equals autograd's: the same gradients, and the same tensors in the same order."""
+"""A backward without a GPU gives autograd's gradients, and allocates and frees the same tensors in the same order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.compiler.interop import backward_without_gpu
 
 
 class Scaled(torch.autograd.Function):
-    """A function with an argument that is no tensor, two results, and a gradient that may be None."""
+    """A function with an argument that is not a tensor, two results, and a gradient that may be None."""
 
     @staticmethod
     def forward(ctx: Any, scale: float, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,7 +151,7 @@ def several_results() -> Callable[..., Any]:
     return lambda x: (model(x), model.up(model.embed(x)))
 
 
-# By default, optimizers group parameters on a GPU only, and then read them in another order.
+# Pass `foreach=False`: by default, optimizers group parameters on a GPU only, and so read parameters in another order.
 def step() -> Callable[..., Any]:
     model = Broken()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
@@ -209,7 +209,7 @@ def record(program: Callable[..., Any], device: str) -> RecordedStep:
 
 
 def comparable(events: tuple[Any, ...]) -> list[Any]:
-    """Return events with sizes as a GPU's allocator rounds them. Storages freed one after the other are in order."""
+    """Return events with sizes as a GPU's allocator rounds them. Consecutive frees are sorted by storage."""
     found: list[Any] = []
     for is_freed, several in itertools.groupby(events, lambda event: isinstance(event, StorageFreed)):
         run = list(several)
@@ -222,7 +222,9 @@ def comparable(events: tuple[Any, ...]) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [loss_of, several_results, step, accumulating_step, Wide])
-def test_a_rehearsal_for_an_absent_gpu_records_the_events_of_a_cpu(make: Callable[[], Callable[..., Any]]) -> None:
+def test_a_rehearsal_for_an_absent_gpu_records_the_same_events_as_on_the_cpu(
+    make: Callable[[], Callable[..., Any]],
+) -> None:
     expected, found = record(make(), "cpu"), record(make(), "planned")
     assert comparable(found.events) == comparable(expected.events)
     assert len(expected.events) > 10

@@ -1,4 +1,4 @@
-"""After use, Thunder and PyTorch have no patch of the workbench. Other threads' compilations never have one."""
+"""After use, Thunder and PyTorch have no patch of the workbench. Compilations in other threads never use a patch."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ for name in mode:
     threads[name].join()
 if mode == ["thunder", "workbench"]:
     from workbench.compiler.lowering import patch_context
-    with patch_context.install_patches():  # all through what the other thread does
+    with patch_context.install_patches():  # hold the patches while the other thread compiles
         thread = several("thunder", by_thunder)
         thread.start()
         thread.join()
@@ -316,7 +316,7 @@ def test_a_patch_stays_until_the_last_thread_has_left(tried: ThreadPatches) -> N
     thread.join()
 
 
-def test_if_other_code_patches_over_a_patch_its_patch_stays(tried: ThreadPatches) -> None:
+def test_a_patch_that_other_code_puts_over_a_patch_stays(tried: ThreadPatches) -> None:
     stock = Owner.named
     with tried():
         beneath = Owner.named

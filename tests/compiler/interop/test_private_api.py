@@ -78,13 +78,13 @@ def test_nothing_private_is_imported_outside_the_tables() -> None:
     for source in sources():
         path = source.path
         if path.parent.name == "plain_torch":
-            continue  # its code is exported into files that import nothing of the workbench
+            continue  # code of this package is exported into files that import nothing of the workbench
         for node in source.imports:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             for name in names:
-                assert not PRIVATE.match(name), f"{path.name}:{node.lineno} imports {name}: add it to a seam's table"
+                assert not PRIVATE.match(name), f"{path.name}:{node.lineno} imports {name}: add it to a table in SEAMS"
         taken = {here for _, _, here in source.imported()}
         for chain in source.chains:
             ours = chain.partition(".")[0] in taken
@@ -149,7 +149,9 @@ def test_a_module_that_fails_to_import_counts_as_missing(tmp_path: Path, monkeyp
         seam.get("name")
 
 
-def test_a_package_that_fails_to_import_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_fails_to_import_is_reported_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "of_another_torch").mkdir()
     (tmp_path / "of_another_torch" / "__init__.py").write_text("import torch; torch.Tensor.no_such_method")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,5 +1,4 @@
-"""Captures, plans and calls change global state. It is restored when the last thread that uses the changed
-state leaves."""
+"""Global state that captures, plans and calls change is restored when the last thread leaves their contexts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each thread and each interpretation of a program has its own tracing state, which is dropped at the end."""
+"""Tracing state belongs to one thread or to one interpretation of a program, and is dropped after use."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_if_two_threads_overlap_each_records_its_own_functions_and_the_interpret
 
 
 class Doubled(torch.nn.Module):
-    """A module with one statement."""
+    """A module with two statements."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(x * 2)
@@ -168,7 +168,7 @@ def test_a_sorted_set_stays_sorted_under_every_set_operation() -> None:
         "union": one.union(other), "intersection": one.intersection(other), "difference": one.difference(other),
         "symmetric_difference": one.symmetric_difference(other), "copy": one.copy(),
     }  # fmt: skip
-    # The reflected operators are left out: their left operand is a plain set, so the result is a plain set.
+    # Check the order only for operators whose left operand is the sorted set.
     left = {name: each for name, each in made.items() if name not in ("rand", "ror", "rsub", "rxor")}
     assert all(type(each) is thunder_patches._SortedSet for each in left.values())
     assert all(list(each) == sorted(each) for each in left.values())
@@ -195,7 +195,7 @@ assert torch._C._ensureCUDADeviceGuardSet is before
 
 
 @pytest.mark.slow
-def test_importing_the_workbench_does_not_change_the_check_of_pytorch_for_a_gpu() -> None:
+def test_importing_and_opening_do_not_change_the_check_of_pytorch_for_a_gpu() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
 

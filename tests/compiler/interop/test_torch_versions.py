@@ -1,4 +1,4 @@
-"""Errors and operators of later versions of PyTorch are handled like those of PyTorch 2.10.
+"""Errors and operators of later versions of PyTorch are handled like errors and operators of PyTorch 2.10.
 
 The messages below are those of PyTorch 2.12.1, except one in the words of 2.10. The tests use them with every installed
 version.
@@ -59,7 +59,7 @@ def test_a_call_with_a_missing_argument_is_an_error_of_the_program() -> None:
     error.__cause__ = TypeError("missing required positional argument: input2")
     assert "own: TypeError: missing required positional argument: input2; call" in dynamo._reason(error)
     error.__cause__ = None
-    assert dynamo_message(error) == str(error), "without a cause nothing better is known"
+    assert dynamo_message(error) == str(error), "without a cause, the message stays as it is"
 
 
 class Doubled(torch.autograd.Function):
