@@ -234,23 +234,23 @@ class Over(stacks.Layer):
 STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
     "two in turns": (lambda: Turns(15, 2), 4),
-    "over their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
-    "reading what they wrote by several names": (lambda: stacks.Stack(Views, COUNT), COUNT - 5),
-    "overwriting what a gradient is taken from": (lambda: stacks.Stack(Over, COUNT), COUNT - 5),
-    "updating what they know of it": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
-    "giving pairs": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
-    "a part without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
+    "writing into their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
+    "reading a written value through views": (lambda: stacks.Stack(Views, COUNT), COUNT - 5),
+    "overwriting a value that a gradient needs": (lambda: stacks.Stack(Over, COUNT), COUNT - 5),
+    "updating running statistics": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
+    "returning tuples": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
+    "a factor without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
     "sharing a parameter": (Shared, COUNT - 5),
     "three in turns": (lambda: Turns(21, 3), 6),
     "two in turns after some": (lambda: Turns(15, 2, 3), 4),
-    "something between": (lambda: Between(count=MORE), MORE - 6),
-    "by number, the last six alike": (lambda: stacks.Stack(stacks.Numbered, MORE), 2),
-    "one run after the other": (Pair, 2 * MORE - 11),
+    "a tanh between layers": (lambda: Between(count=MORE), MORE - 6),
+    "reading their number, the last six identical": (lambda: stacks.Stack(stacks.Numbered, MORE), 2),
+    "two stacks": (Pair, 2 * MORE - 11),
     "each checkpointed": (lambda: stacks.Stack(Again, COUNT), COUNT - 5),
-    "all kept": (lambda: Kept(count=COUNT), 0),
-    "reading what the layer before was given": (lambda: Across(count=MORE), MORE - 6),
-    "each with its factor": (Steps, 0),
-    "few": (lambda: stacks.Stack(count=5), 0),
+    "all results summed": (lambda: Kept(count=COUNT), 0),
+    "reading the input of the layer before": (lambda: Across(count=MORE), MORE - 6),
+    "each with another factor": (Steps, 0),
+    "too few layers": (lambda: stacks.Stack(count=5), 0),
 }
 
 
@@ -280,15 +280,15 @@ def test_a_wrong_joint_trace_is_found_from_the_layers_that_are_not_left_out() ->
     assert len(context.few.joint.bound_symbols) < len(context.joint.bound_symbols)
     assert lost_in_tracing(context) == ""
     all_broken = dataclasses.replace(
-        context, gradients=LazyValue(lambda: with_sums_for_products(context.joint)), few=None
+        context, gradients=LazyValue(lambda: with_squares_for_products(context.joint)), few=None
     )
     told = lost_in_tracing(all_broken)
     assert "mul computes a value that no statement of the program computes" in told
-    few = dataclasses.replace(context.few, gradients=LazyValue(lambda: with_sums_for_products(context.few.joint)))
+    few = dataclasses.replace(context.few, gradients=LazyValue(lambda: with_squares_for_products(context.few.joint)))
     assert lost_in_tracing(dataclasses.replace(all_broken, few=few)) == told
 
 
-def with_sums_for_products(joint: Any) -> Any:
+def with_squares_for_products(joint: Any) -> Any:
     """Return a joint trace with squares of an operand in place of products, so that all layers are wrong."""
     broken = from_trace(joint)
     broken.names = set(joint.names)
@@ -422,8 +422,8 @@ def test_names_do_not_depend_on_the_hash_seed() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "reading what they wrote by several names",
-        pytest.param("overwriting what a gradient is taken from", marks=pytest.mark.long),
+        "reading a written value through views",
+        pytest.param("overwriting a value that a gradient needs", marks=pytest.mark.long),
     ],
 )
 def test_gradients_of_layers_that_write_equal_those_of_eager(name: str) -> None:

@@ -23,7 +23,7 @@ WIDTH = 8
 
 
 class Block(nn.Module):
-    """Two linears with an activation and a factor between them, and a residual connection."""
+    """Two linear layers with an activation and a factor between them, and a residual connection."""
 
     def __init__(
         self, width: int = 16, act: Callable[[torch.Tensor], torch.Tensor] = torch.tanh, factor: float = 1.0

@@ -1,4 +1,4 @@
-"""A program that writes in place to memory with aliases is refused, or has eager PyTorch's values and gradients."""
+"""A program that writes to memory with aliases has eager PyTorch's values and gradients, a warning, or a refusal."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def by_index_and_by_name(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-def for_one_that_is_read_by_none(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+def copied_into_an_unread_value(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
     y = x.sin()
     held[0].add_(1)
     y.copy_(held)
@@ -198,7 +198,7 @@ WITHOUT_GRADIENTS = [
     part_of_what_is_returned,
     parts_of_what_is_given,
     by_index_and_by_name,
-    for_one_that_is_read_by_none,
+    copied_into_an_unread_value,
 ]
 
 
@@ -218,7 +218,7 @@ def test_a_write_through_an_alias_changes_arguments_and_results_as_in_eager(
     assert not torch.equal(ours, held) or program is part_of_what_is_returned
 
 
-def for_nobody(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+def written_and_never_read(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
     y, z = x.erf(), held.sin()
     z.flatten()[1:].add_(1)
     kept = -held
@@ -230,16 +230,16 @@ def for_nobody(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
 
 def test_a_write_that_nothing_reads_is_left_out() -> None:
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
-    bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="dynamo")
+    bench = workbench.open(written_and_never_read, x, held, device="cpu", executor="torch", capture="dynamo")
     assert bench.plan.split.backward is None
     assert not any(name in bench.plan.text() for name in ("erf", "copy_", "update_aliases"))
-    torch.testing.assert_close(bench.config.jit(for_nobody)(x, held), -held)
+    torch.testing.assert_close(bench.config.jit(written_and_never_read)(x, held), -held)
 
 
 def test_a_plan_with_a_write_that_nothing_reads_has_the_predicted_figures() -> None:
     """For this program, Thunder makes a backward that autograd never calls."""
     x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
-    bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="interpreter")
+    bench = workbench.open(written_and_never_read, x, held, device="cpu", executor="torch", capture="interpreter")
     assert bench.plan.split.backward is not None
     predicted = bench.predict({})
     assert (predicted.peak_bytes, predicted.saved_bytes) == (bench.plan.peak_bytes, bench.plan.saved_bytes)
@@ -311,7 +311,7 @@ def test_writing_a_parameter_without_a_gradient_and_reading_it_with_a_gradient_i
     with pytest.raises(ProgramError, match="loses the gradient") as refused:
         workbench.open(Clamped(), torch.randn(3), capture=capture)
     assert "self.scale.clamp_(0, 4.6)" in str(refused.value)
-    assert "self.scale.clamp(max=" in str(refused.value), "says what to do"
+    assert "self.scale.clamp(max=" in str(refused.value), "the message must say what to do"
 
 
 def test_a_parameter_that_is_read_without_a_gradient_may_be_written() -> None:

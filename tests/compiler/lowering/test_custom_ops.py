@@ -1,4 +1,4 @@
-"""An operator that `torch.library.custom_op` registers becomes one statement. Its registered gradient is used."""
+"""A custom or compiled operator becomes one statement, with the gradient that the operator's library registered."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_values_that_a_gradient_does_not_use_are_not_saved(bench: Workbench) -> 
     assert trace is not None
     backward = {bsym.sym.name: bsym for bsym in trace.bound_symbols}
     # A tensor that a backward does not read is not saved; the backward gets a stand-in for the tensor. The backward of
-    # `squashed` reads only the result.
+    # `squashed` reads only the first result.
     (given,), _, (made, index), grads, _ = backward["tests_operators_squashed_backward"].args
     assert (given, index, grads[1]) == ("like cpu float32[4, 6]", "like cpu int64[4]", "like cpu int64[4]")
     assert tuple(made.shape) == (4, 6)

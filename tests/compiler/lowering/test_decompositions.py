@@ -1,4 +1,7 @@
-"""Operators that Thunder lacks or cannot differentiate stay in one graph, with PyTorch's values and gradients."""
+"""Programs with operators that Thunder lacks or cannot differentiate have PyTorch's values and gradients.
+
+Most of these operators stay in one graph. PyTorch runs others as opaque parts.
+"""
 
 from __future__ import annotations
 
@@ -175,30 +178,30 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tile": lambda x: x.tile(2, 1),
     "linspace": lambda x: x * torch.linspace(-1, 2, 4),
     "linspace of whole numbers": lambda x: x * torch.linspace(0, 10, 4, dtype=torch.int64),
-    "by keywords": by_keywords,
-    "by numbers of NumPy's": by_numbers_of_numpy,
-    "by keywords of NumPy's": by_keywords_of_numpy,
-    "copied where it is spread": spread,
-    "in place, by operators": by_operators,
+    "keywords": by_keywords,
+    "numbers of NumPy": by_numbers_of_numpy,
+    "keywords of NumPy": by_keywords_of_numpy,
+    "copy_ that broadcasts": spread,
+    "in-place operators": by_operators,
     **{f"{name} in place": into(name, *given) for name, given in IN_PLACE.items()},
     "on lists": on_lists,
     "stacked": stacked,
     "index_put": put,
-    "spreads": spreads,
+    "variances and deviations": spreads,
     "eye": lambda x: x @ torch.eye(4) + torch.eye(3, 4).sum(),
-    "attended without a key": attended,
-    "nothing dropped in place": lambda x: functional.dropout(
+    "attention without a key": attended,
+    "in-place dropout of no element": lambda x: functional.dropout(
         functional.hardswish(x * 2, inplace=True), 0.0, inplace=True
     ),
     "where": lambda x: x.where(x > 0, torch.zeros(())),
-    "a result written where out says": normed,
-    "weighed cross entropy": weighed,
+    "a result written to out": normed,
+    "weighted cross entropy": weighed,
     "clone": lambda x: x.T.clone(memory_format=torch.contiguous_format),
     "vdot": lambda x: torch.vdot(x[0], x[1]),
     "divided by a sum": lambda x: x / x.sum(),
-    "by a sum of a wider type": lambda x: x * x.double().sum(),
-    "the larger of it and a mean": lambda x: torch.where(x > 0, x.mean(), x) + x.clamp(min=x.mean()),
-    "by a norm": lambda x: x.sin() * x.norm(),
+    "multiplied by a sum of a wider type": lambda x: x * x.double().sum(),
+    "the larger of a value and a mean": lambda x: torch.where(x > 0, x.mean(), x) + x.clamp(min=x.mean()),
+    "multiplied by a norm": lambda x: x.sin() * x.norm(),
 }
 
 MODULES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
@@ -375,7 +378,7 @@ def written_and_read(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [detached, of_steps, without_gradients, not_returned])
 def test_thunders_interpreter_does_not_warn_if_gradients_are_right(program: Callable[..., torch.Tensor]) -> None:
-    """In these programs, gradients are right, because none passes through a zero-dimensional value."""
+    """In these programs, gradients are right, because no gradient passes through a zero-dimensional value."""
     x, seen = torch.randn(4, requires_grad=True), torch.randn(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ProgramWarning)
@@ -408,7 +411,7 @@ def multiplied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def test_complex_operators_whose_gradients_thunder_gets_wrong_are_run_by_pytorch(
     program: Callable[..., torch.Tensor],
 ) -> None:
-    """Thunder's gradients of these operators lack a conjugate, so PyTorch runs them as an opaque part."""
+    """Thunder's gradients of these operators lack a conjugate, so PyTorch runs the operators as an opaque part."""
     x, y = torch.rand(3, 3, requires_grad=True), torch.rand(3, 3, requires_grad=True)
     bench = workbench.open(program, x, y, device="cpu")
     assert bench.config.capture == "parts"
@@ -426,7 +429,7 @@ def test_complex_operators_whose_gradients_thunder_gets_wrong_are_run_by_pytorch
 def test_gradients_of_powers_equal_those_of_eager_at_base_zero(
     program: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> None:
-    """Thunder's gradient multiplies zero by the logarithm of zero, which is NaN."""
+    """Thunder's gradient is NaN, because Thunder multiplies zero by the logarithm of zero."""
     x, p = torch.linspace(-1, 1, 5, requires_grad=True), torch.full((5,), 2.0, requires_grad=True)
     bench = workbench.open(program, x, p, device="cpu", capture="dynamo")
     alone = p.mean().detach().requires_grad_()
@@ -502,7 +505,7 @@ def test_an_operator_without_a_gradient_becomes_a_part_with_its_line() -> None:
 
 
 def test_an_operator_whose_rule_raises_an_error_becomes_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an operator's rule raises an error, Thunder leaves a scope open. Later statements must not get lost in it."""
+    """If a rule raises an error, Thunder leaves a scope open. Later statements must not get lost in this scope."""
 
     def rule(a: Any) -> Any:
         raise NotImplementedError(f"nothing is made of {(a + 1).name}")

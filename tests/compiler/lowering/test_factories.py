@@ -85,7 +85,7 @@ def test_a_generator_is_refused_with_its_line() -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_einsum_is_planned_the_same_in_each_process() -> None:
-    # Compare several processes: labels must not come from a set, because its order differs between processes.
+    # Compare several processes: labels must not come from a set, because the order of a set differs between processes.
     code = """if True:
         import torch, workbench
         x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)

@@ -20,17 +20,19 @@ CASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "at a bound that is a tensor": lambda x: torch.clamp(with_ties(x), min=torch.tensor(1.0)),
     "bounds with gradients": lambda x: with_ties(x).clamp(x.T.round() + x.T - x.T.detach(), torch.tensor(1.0)),
     "bounds that cross": lambda x: x.clamp(0.5, -0.5),
-    "no number": lambda x: torch.where(x > 1, NAN, x).clamp(-0.5, 0.5),
-    "a bound that is no number": lambda x: x.clamp(min=torch.tensor([NAN, 0.0, 0.0, 0.0])),
+    "NaN": lambda x: torch.where(x > 1, NAN, x).clamp(-0.5, 0.5),
+    "a bound that is NaN": lambda x: x.clamp(min=torch.tensor([NAN, 0.0, 0.0, 0.0])),
     "in place": lambda x: (with_ties(x) * 1).clamp_(min=0.0),
     "in 16 bits": lambda x: x.bfloat16().clamp(-0.3, 1).float(),
     "the first of the largest": lambda x: with_ties(x).max(1).values * with_ties(x).max(0, keepdim=True)[1],
     "the largest of all": lambda x: with_ties(x).max() * with_ties(x).amax(1),
     "the larger of two": lambda x: torch.max(with_ties(x), torch.tensor(0.0)),
-    "rows of zeros, of length one": lambda x: functional.normalize(x * ROWS, dim=-1),
-    "zeros, by other lengths": lambda x: functional.normalize(x * ROWS, p=3) + functional.normalize(x * ROWS, p=1),
-    "no deviation": lambda x: (x * ROWS).std(1) + x.std(),
-    "lengths": lambda x: (
+    "rows of zeros, normalized": lambda x: functional.normalize(x * ROWS, dim=-1),
+    "rows of zeros, normalized by other norms": lambda x: (
+        functional.normalize(x * ROWS, p=3) + functional.normalize(x * ROWS, p=1)
+    ),
+    "a deviation of zero": lambda x: (x * ROWS).std(1) + x.std(),
+    "norms": lambda x: (
         (x * ROWS).norm(p=2, dim=-1, keepdim=True)
         + x.norm(3, 1)
         + torch.norm(x, p=1, dim=(0, 1))
@@ -39,7 +41,7 @@ CASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a factor of zero": lambda x: (x * ROWS).prod(0) + x.prod() + x[:3].prod(0, keepdim=True),
     "to the power of zero": lambda x: with_ties(x) ** 0 + x + (x * ROWS).pow(0.0),
     "an angle at the origin": lambda x: torch.atan2(x * ROWS, x.T * ROWS) + torch.arctan2(x, x[0]),
-    "cut to whole numbers": lambda x: x * x.trunc(),
+    "truncated": lambda x: x * x.trunc(),
 }
 
 

@@ -1,4 +1,4 @@
-"""Operators that Thunder accepts only with some arguments have PyTorch's values and gradients with others, too."""
+"""Operators that Thunder accepts only with some arguments equal PyTorch's also with other arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASSES = torch.tensor([0, 2, -100, 1])
 
 
 class Attention(nn.Module):
-    """`nn.MultiheadAttention` and a loss. If it returns attention weights, the loss includes them."""
+    """`nn.MultiheadAttention` and a loss. With `weights`, the loss includes the attention weights."""
 
     def __init__(self, *, crossed: bool = False, weights: bool = False, **options: Any) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ def step(run: Any, program: Any, x: torch.Tensor, masks: dict[str, torch.Tensor]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_operators_that_thunder_knows_in_part_equal_eager(name: str) -> None:
+def test_operators_that_thunder_supports_only_partly_equal_eager(name: str) -> None:
     build, draw, masks = CASES[name]
     torch.manual_seed(3)
     program, x = build(), draw()
@@ -300,7 +300,7 @@ def test_only_compiled_code_with_fast_path_layers_checks_the_flag_for_the_fast_p
         for fast in (True, False, True):
             torch.backends.mha.set_fastpath_enabled(fast)
             run(x)
-            assert run._lc_cs is first, "captured anew"
+            assert run._lc_cs is first, "the program was captured again"
     assert run._compiled._asks is layers
 
 

@@ -36,7 +36,7 @@ DRAWING: dict[str, tuple[Program, tuple[int, ...]]] = {
     "alpha, not trained": (lambda x: functional.alpha_dropout(x, 0.4), (4, 6)),
     "torch.feature_dropout": (lambda x: torch.feature_dropout(x, 0.4, True), (2, 6, 3)),
     "torch.native_dropout": (lambda x: torch.native_dropout(x, 0.4, True)[0], (4, 6)),
-    "what torch.native_dropout kept": (lambda x: x * torch.native_dropout(x, 0.4, True)[1], (4, 6)),
+    "the mask of torch.native_dropout": (lambda x: x * torch.native_dropout(x, 0.4, True)[1], (4, 6)),
     "torch.native_dropout, not trained": (lambda x: torch.native_dropout(x, 0.4, False)[0], (4, 6)),
     "gumbel_softmax": (soft_or_hard, (4, 6)),
     "bernoulli_": (lambda x: torch.empty_like(x).bernoulli_(0.3) * x, (4, 6)),

@@ -1,4 +1,4 @@
-"""A warning names each gradient that is wrong because Thunder ignores an in-place write, and no right gradient."""
+"""A plan warns if a gradient is wrong because Thunder ignores an in-place write. With Dynamo, gradients are right."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def cases(every: Iterable[Any]) -> list[Any]:
 
 
 def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]:
-    """Open a program that applies an op in place. Return the bench, and the distance of the gradient from eager."""
+    """Open a program that applies an op in place. Return the bench, and the largest error of the gradient."""
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = torch.sin(x)
@@ -87,7 +87,7 @@ def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]
 @pytest.mark.parametrize("name", cases(WRONG))
 def test_a_gradient_from_overwritten_memory_gives_a_warning(name: str) -> None:
     bench, off = opened(WRONG[name], "interpreter")
-    assert off > 0.01, "Thunder has mended it"
+    assert off > 0.01, "Thunder has corrected this gradient"
     (warning,) = bench.plan.warnings
     assert "test_stale_reads.py" in warning
     assert "overwrites a tensor that a gradient depends on" in warning
@@ -119,7 +119,7 @@ def test_a_gradient_that_is_lost_through_a_write_into_a_part_gives_a_warning() -
     bench = workbench.open(buffered, x, device="cpu", executor="torch", capture="interpreter")
     (eager,) = torch.autograd.grad(buffered(x), x)
     (found,) = torch.autograd.grad(bench.config.jit(buffered)(x), x)
-    assert (found - eager).abs().max() > 0.01, "Thunder has mended it"
+    assert (found - eager).abs().max() > 0.01, "Thunder has corrected this gradient"
     (warning,) = bench.plan.warnings
     assert "is computed as if nothing had been written into it" in warning
 
