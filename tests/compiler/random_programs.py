@@ -35,7 +35,7 @@ class RandomProgram:
 
 
 def _statement(op: str, a: str, b: str, of_a: Shape, of_b: Shape) -> tuple[str, Shape]:
-    """Return an expression that applies an op to two results, and the shape of its value."""
+    """Return an expression that applies an op to one or two results, and the shape of the expression's value."""
     rows, columns = of_a
     same = of_a == of_b
     options: dict[str, tuple[str, Shape]] = {

@@ -1,4 +1,4 @@
-"""Predicted memory at each statement equals that of a step with fake tensors.
+"""Predicted memory at each statement equals the memory of a step with fake tensors.
 
 Predicted peak memory equals measured peak memory.
 """
@@ -85,7 +85,7 @@ def recomputable(plan: api.Plan) -> list[str]:
 @pytest.mark.drawn
 @settings(max_examples=amount(6, 15, 133))
 @given(random_programs(), st.randoms(use_true_random=False), st.sampled_from(["along", "cut"]))
-def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
+def test_predicted_memory_equals_a_step_with_fake_tensors_on_random_programs_and_choices(
     program: RandomProgram, random: Any, inputs: str
 ) -> None:
     function, arguments = program.build()
@@ -101,7 +101,9 @@ def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
 @pytest.mark.drawn
 @settings(max_examples=amount(4, 8, 80))
 @given(random_programs(without=("var_mean",)))
-def test_arithmetic_equals_the_stepper_on_random_programs_with_regions(program: RandomProgram) -> None:
+def test_predicted_memory_equals_a_step_with_fake_tensors_on_random_programs_with_regions(
+    program: RandomProgram,
+) -> None:
     function, arguments = program.build()
     assert_arithmetic_equals_stepper(api.capture(resolve(function, *arguments), "torchcompile"), {})
 
@@ -242,7 +244,7 @@ def attention(x: torch.Tensor, weight: torch.Tensor) -> Any:
 
 
 def a_product_that_blas_cannot_read(x: torch.Tensor, weight: torch.Tensor) -> Any:
-    # The gradient of the sum is a row that is expanded with stride 0. The product in the backward must copy it.
+    # The gradient of the sum is a row that is expanded with stride 0. The product in the backward must copy this row.
     return (x @ weight).sum(0, keepdim=True)
 
 
@@ -290,9 +292,9 @@ COPIED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...
     "expanded": (lambda a, b: (a * a).sum() + b.sum(), lambda: (leaf(4, 4), leaf(WIDE, WIDE))),
     "the same for three": (lambda a, b, c: (a + b + c).tanh().sum(), lambda: (*(leaf(WIDE, WIDE) for _ in "abc"),)),
     "also a view of it": (lambda a, b: (a + b.view(WIDE, WIDE)).sum(), lambda: (leaf(WIDE, WIDE), leaf(WIDE**2))),
-    "given back as it came": (lambda a, b: (a.contiguous() + b).exp(), lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE))),
+    "through contiguous": (lambda a, b: (a.contiguous() + b).exp(), lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE))),
     "halves of one": (lambda a, b: torch.cat((a, b), 1).tanh().sum(), lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE))),
-    "of leaves that lie otherwise": (lambda a, b: (a * b).sum(), lambda: (matrix_by_columns(), matrix_with_gaps())),
+    "of leaves with other strides": (lambda a, b: (a * b).sum(), lambda: (matrix_by_columns(), matrix_with_gaps())),
     "wider than its leaf": (
         lambda a, b: torch.where(a > 0, a, b).tanh().sum(),
         lambda: (torch.tensor(1.0, requires_grad=True), leaf(WIDE, WIDE)),
@@ -354,7 +356,7 @@ def test_regions_allocate_their_outputs_and_share_storages_as_pytorch_does() -> 
 @pytest.mark.slow
 @without_nvfuser
 @pytest.mark.parametrize("name", ["adam", "residual_chain", "mlp", "llama"])
-def test_arithmetic_equals_the_stepper_for_an_absent_gpu(name: str) -> None:
+def test_predicted_memory_equals_a_step_with_fake_tensors_for_an_absent_gpu(name: str) -> None:
     assert_arithmetic_equals_stepper(api.capture(resolve(name, device="planned"), "nvfuser"), {})
 
 
@@ -372,7 +374,7 @@ def test_arguments_of_one_storage_count_once() -> None:
     assert plan.baseline_bytes == whole.nbytes
 
 
-def test_a_value_whose_type_thunder_declares_wrong_is_named() -> None:
+def test_a_value_whose_type_thunder_declares_wrong_is_reported() -> None:
     def one_more(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
@@ -380,6 +382,6 @@ def test_a_value_whose_type_thunder_declares_wrong_is_named() -> None:
     for x in (torch.ones(8), torch.ones(8, dtype=torch.bool)):
         captured = api.capture(resolve(one_more, x, device="cpu"), "torch")
         found.append(stepped(captured, api.plan(captured, {})).misdeclared)
-    # In the second program, Thunder declares bool + 1 as int8, but PyTorch computes int64.
+    # For the second input, Thunder declares bool + 1 as int8, but PyTorch computes int64.
     assert not found[0]
     assert len(found[1]) == 1

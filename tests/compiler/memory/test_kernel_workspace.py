@@ -78,9 +78,9 @@ class Largest(nn.Module):
 
 
 class Losses(nn.Module):
-    """Means and sums of losses. PyTorch writes each result into the storage of the elementwise losses.
+    """A mean, a sum, and the elements of losses. PyTorch writes the mean and the sum into elementwise losses.
 
-    This storage is therefore alive as long as the result.
+    The storage of these losses is therefore alive as long as the mean or the sum.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ def test_with_workspace_the_predicted_peak_equals_the_measured_peak(name: str) -
     )
 
 
-def test_a_kernel_is_measured_once_for_all_layers_and_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_measured_once_for_all_equal_products(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
 
     def counted(text: str, namespace: Any, tensors: Mapping[str, torch.Tensor]) -> int | None:
@@ -161,7 +161,7 @@ def test_a_kernel_is_measured_once_for_all_layers_and_plans(monkeypatch: pytest.
     assert sum("matmul" in name for name in bench.plan.graph.statements.name) == 4
 
 
-def test_measuring_a_kernel_prints_nothing() -> None:
+def test_measuring_a_kernel_gives_no_warning() -> None:
     x = torch.empty(4, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

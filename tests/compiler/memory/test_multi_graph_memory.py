@@ -1,4 +1,4 @@
-"""For programs of several graphs, the predicted memory includes all parts and equals the measured memory."""
+"""The predicted peak of a program of several graphs equals the measured peak, or is a lower bound with opaque parts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def step() -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def measured(bench: PartsBench, build: Callable[[], Any], x: torch.Tensor) -> int:
-    """Return the measured peak memory of a step under the current choices."""
+    """Return the measured peak bytes of a step under the current choices."""
     program = build()
     stepper = accuracy.Stepper(program, (x,), {}, bench.config.jit(program))
     for _ in range(2):
@@ -186,7 +186,7 @@ class Doubled(torch.autograd.Function):
 
 @torch.compiler.disable
 def doubled(x: torch.Tensor) -> torch.Tensor:
-    result: Any = Doubled.apply  # without types in torch
+    result: Any = Doubled.apply  # PyTorch has no types for `apply`
     made: torch.Tensor = result(x)
     return made
 

@@ -1,4 +1,4 @@
-"""A plan knows which outputs of nvFuser fusions are views. On a planned GPU, a storage takes whole blocks of memory."""
+"""In a plan, outputs of nvFuser fusions that are views share storages. On a planned GPU, storages take whole blocks."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_batched_matmul_counts_the_transient_copies_of_its_operands() -> None:
     trace = claimed(lambda x: x @ x.transpose(2, 3), heads)
     name = next(b.output.name for b in trace.bound_symbols if b.sym.name == "unpack_trivial")
     _, position = of(trace, "matmul")
-    # A batched matmul copies an operand whose batch dimensions cannot be viewed as a single one. Here it copies both.
+    # A batched matmul copies an operand if its batch dimensions cannot be viewed as one. Here, it copies both operands.
     assert trace_facts(trace, arguments={name: heads}).transient_bytes[position] == 2 * heads.numel() * FLOAT_BYTES
 
 
@@ -103,7 +103,7 @@ def test_flops_follow_a_formula_for_matmuls_and_equal_the_elements_for_pointwise
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Empty the cache of memory effects. Return a list of the statements that are run to find effects."""
+    """Empty the cache of memory effects. Return a list of the names of statements that are run to find effects."""
     monkeypatch.setattr(facts_module, "_found", {})
     names: list[str] = []
     run = facts_module._StorageWalk.run

@@ -1,7 +1,7 @@
 """Under all choices, each random draw runs only once, in the forward.
 
 Gradients are compared with finite differences of the compiled program, with the same seed and in double precision.
-They cannot be compared with eager PyTorch, which draws other numbers for some of these operators.
+Gradients cannot be compared with eager PyTorch, which draws other numbers for some of these operators.
 """
 
 from __future__ import annotations

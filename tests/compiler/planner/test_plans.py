@@ -95,7 +95,7 @@ def test_attention_on_a_planned_gpu_reads_its_mask(mask: torch.dtype | None) -> 
     assert bench.plan.warnings == ()
     assert bench.plan.proof.proven
     (name,) = {each.partition("_grad")[0] for each in bench.plan.graph.statements.name if "grad_forward" in each}
-    # `sdpafx` is flash attention, which supports no mask.
+    # `sdpafx` is flash attention, which does not support masks.
     assert name == ("sdpafx" if mask is None else "sdpaex")
 
 
@@ -135,7 +135,7 @@ def test_the_stock_plan_of_a_random_program_equals_thunders_traces_and_has_uniqu
         except ProgramError:
             assume(False)
         assert_unique(bench)
-        # For a program that writes in place, the workbench may exclude a statement from a region that Thunder includes.
+        # In a program that writes in place, the workbench may exclude a statement that Thunder puts into a region.
         if executor == "torch" or not writes:
             assert planned(bench) == unmodified(*program.build(), executor)
 
@@ -212,8 +212,8 @@ def test_ids_are_the_same_after_lines_were_moved(model: Path) -> None:
 @pytest.mark.slow
 def test_ids_of_existing_layers_stay_with_one_more_layer(model: Path) -> None:
     two, three = sites_of(model, layers=2), sites_of(model, layers=3)
-    # Leave out the ids of values between fusions in the last layer of `two`. In `three`, another layer and not the loss
-    # follows this layer, so these ids may change.
+    # Leave out the ids of values between fusions in the last layer of `two`. In `three`, another layer follows this
+    # layer, so these ids may change.
     assert {id for id in two if id.startswith("saved:") or ":0" in id} < three
 
 

@@ -1,4 +1,7 @@
-"""Each plan is proven before it is shown. A plan with other results is refused with a line of the user's source."""
+"""Plans are proven to compute the results of the stock plan. Other plans are refused with a line of the user's source.
+
+Faults of the stock plan itself, and pending proofs, are shown.
+"""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_the_last_pass_handles_programs_that_draw_on_a_gpu(monkeypatch: pytest.M
     """On a GPU, statements read and write the random generator's state as a number."""
     bench = workbench.open("dropout_mlp", layers=2, device="planned", executor="nvfuser")
     monkeypatch.setattr(
-        last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's was asked")
+        last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's pass ran")
     )
     passes: list[int] = []
     monkeypatch.setattr(compilation, "claim_operators", functools.partial(held_to_thunders, passes))
@@ -167,7 +167,7 @@ def drawn(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_statement_whose_new_names_overlap_its_old_names_is_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conversion has two results. In the second plan, one has the name that the other had in the first plan."""
+    """A conversion has two results. In the second plan, one result gets the name that the other had before."""
     bench = workbench.open(
         drawn, torch.randn(8, requires_grad=True), device="cpu", executor="torchcompile", capture="interpreter"
     )
@@ -223,7 +223,7 @@ def test_a_region_is_fused_like_another_region_that_differs_only_in_names(
     assert (len(alike) < count) == (program != "adam")
 
 
-def test_more_layers_do_not_add_kinds_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_layers_do_not_add_structures_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     stock = Regions.structure
     found: list[Structure] = []
 
@@ -279,7 +279,7 @@ def test_memo_entries_that_recent_plans_do_not_use_are_dropped(monkeypatch: pyte
         kept.begin()
         for key in asked:
             ask(key)
-    assert made == [a, b, b], "b was asked for by one plan, and by none of the two after it"
+    assert made == [a, b, b], "b was used by one plan, but not by the next two plans"
 
 
 def test_after_many_choices_the_memo_has_only_entries_of_the_last_plans() -> None:
