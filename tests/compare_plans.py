@@ -25,7 +25,7 @@ def columns(table: Any) -> dict[str, Any]:
 
 
 def differing(one: Plan, other: Plan) -> list[str]:
-    """Return the names of columns and figures that differ between two plans. Traces and planning times may differ."""
+    """Return the names of columns and other fields in which two plans differ, except traces and planning times."""
     found = [f"timeline.{name}" for name in _columns_apart(one.timeline, other.timeline)]
     found += differing_graphs(one.graph, other.graph)
     return found + [name for name in _OF_PLAN if getattr(one, name) != getattr(other, name)]

@@ -19,8 +19,8 @@ from tests.cpu_seconds import Costs
 from tests.distribution import ByUnit, in_part, slowest_first
 from tests.trial_counts import PROFILE
 
-# Set this before nbformat is imported. Its `jsonschema` would import this parser, which takes 2 s in each process.
-# Notebooks do not have the format that it parses.
+# Set this before nbformat is imported: nbformat imports `jsonschema`, which would import this parser of IRIs for 2 s in
+# each process. The schema of notebooks has no field that is an IRI.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # then Python raises ImportError for the module
 
 # Allow bytecode files, even if the environment disables them. Without these files, each process that tests start would
@@ -28,8 +28,8 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # then Python 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Tests trace each program that they open, and read no capture from the disk. Only
-# `tests/compiler/driver/test_capture_cache.py` uses the cache.
+# Tests trace each program that they open, and read no capture from the disk. Tests of the cache, such as
+# `tests/compiler/driver/test_capture_cache.py`, set a folder of their own.
 os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
 
 # For each program, a step of unmodified Thunder is computed once, and saved for all tests and processes of a session.

@@ -27,7 +27,7 @@ LONGEST = (
     "tests/test_process_state.py",
     "tests/levers/test_random_choices.py",
 )
-"""Files whose tests take the most time, sorted from the longest. `--cpu=20` prints the times."""
+"""Files outside of `BROWSER` whose tests take the most CPU seconds, longest first. `--cpu=20` prints the seconds."""
 
 
 def unit(nodeid: str) -> str:
@@ -39,7 +39,10 @@ def unit(nodeid: str) -> str:
 
 
 def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests with long files first, so that no process begins a long file when others have nothing to do."""
+    """Return the tests in this order: browser tests, the longest files, other files with slow tests, all other files.
+
+    Then no process starts a long file when the other processes have no tests left.
+    """
     slow = {unit(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item: pytest.Item) -> int:
@@ -60,7 +63,7 @@ def in_part(items: list[pytest.Item], part: str) -> tuple[list[pytest.Item], lis
     ----------
     items : list of pytest.Item
     part : str
-        ``K/N``: each N-th of the sorted files, from the K-th file on. The runs with K from 1 to N run each test once.
+        ``K/N``: each N-th of the sorted files, from the K-th file on. The N parts together contain each test once.
     """
     which, _, parts = part.partition("/")
     if not (which.isdecimal() and parts.isdecimal() and 1 <= int(which) <= int(parts)):
@@ -72,7 +75,10 @@ def in_part(items: list[pytest.Item], part: str) -> tuple[list[pytest.Item], lis
 
 
 class ByUnit(LoadScopeScheduling):
-    """A scheduler for pytest-xdist. Each free process gets the next unit, in the order of collection."""
+    """A scheduler for pytest-xdist. Each free process gets the next unit, in the order of collection.
+
+    This order requires the option ``--no-loadscope-reorder``.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)

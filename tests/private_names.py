@@ -1,7 +1,7 @@
 """List the private names that versions of PyTorch lack, as a table for docs/upgrading.md.
 
 ``python -m tests.private_names 2.11.0 2.13.0`` installs each version into a folder of its own, and then imports it with
-the other packages of this environment. A version needs 5 GB until the next one is installed.
+the other packages of this environment. A folder takes 5 GB, and is deleted before the next version is installed.
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ def row(version: str) -> str:
 
 
 if __name__ == "__main__":
-    print("| PyTorch | its private names that are missing | those of Thunder |\n|---|---|---|")
+    print("| PyTorch | missing private names of PyTorch | missing private names of Thunder |\n|---|---|---|")
     for version in sys.argv[1:]:
         print(row(version), flush=True)

@@ -146,7 +146,7 @@ class RandomProgram:
         return function
 
     def build_eager(self, masks: Masks | None = None) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict]:
-        """Return function and inputs for eager PyTorch. Dropout draws as Thunder's: equal seeds give equal masks."""
+        """Return function and inputs for eager PyTorch. With equal seeds, dropout has the same masks as in Thunder."""
         return self._compiled({"torch": torch, "F": _DrawsAsThunder(masks or Masks())}), self.arguments(), {}
 
     def build_double(self, masks: Masks) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
@@ -206,7 +206,7 @@ class _Growing:
         return names
 
     def run(self, line: str) -> bool:
-        """Run a line. Add it to the program unless PyTorch refuses it or a result is too large or not finite.
+        """Run a line. Add the line unless PyTorch refuses it, or a value is empty, too large or not finite after it.
 
         Return whether the line was added.
         """
@@ -339,8 +339,8 @@ def _matmul(grow: _Growing) -> None:
         forms += [f"{a} @ {plain} * 0.25"]
         if value.dim() == 2:
             forms += [
-                # The batch dimension has stride 0 in both operands. For such operands, results of batched kernels may
-                # vary.
+                # The batch dimension has stride 0 in both operands. Results of batched kernels may depend on this
+                # stride.
                 f"torch.bmm({a}.unsqueeze(0).expand(4, -1, -1), {plain}.unsqueeze(0).expand(4, -1, -1)) * 0.25",
                 f"torch.matmul({a}.reshape(2, -1, {value.shape[1]}), {plain}.expand(2, -1, -1)) * 0.25",
                 f"torch.baddbmm(({a} @ {plain})[None], {a}[None], {plain}[None]) * 0.25",
@@ -479,7 +479,7 @@ def _write(grow: _Growing) -> None:
 
 
 def _writes(grow: _Growing) -> None:
-    """Try to add lines: compute a tensor from a value, overwrite the value, write the tensor into another one."""
+    """Try to add lines that compute a tensor from a value, and then overwrite this value and a second value."""
     if (a := grow.floating(lambda v: _writable(v))) is None:
         return
     shape, dtype = grow.values[a].shape, grow.values[a].dtype
@@ -604,7 +604,7 @@ def drawn(
     layouts: bool = True,
     rare: bool = False,
 ) -> RandomProgram:
-    """Draw a program of operations without side effects.
+    """Draw a program. By default, its operations have no side effects.
 
     With `draws`, it may have dropout; with `writes`, in-place writes; with `rare`, zero-dimensional tensors, complex
     numbers, and lines under ``no_grad`` and ``autocast``.
@@ -665,7 +665,7 @@ def choices_for(random: Random, sites: Iterable[Site], *, most: int = 10) -> dic
     settings = [site for site in free if "." in site.id.partition(":")[0]]
     places = [site for site in free if site not in settings]
     chosen = {site.id: random.choice(legal_options(site)) for site in settings if random.random() < 0.25}
-    # In half of the calls, choose for nearly all sites, because many faults need several choices together.
+    # In half of the calls, draw an option for all sites, because many faults need several choices together.
     count = len(places) if random.random() < 0.5 else random.randint(0, min(most, len(places)))
     for site in random.sample(places, count):
         # Draw the present option least often, because it changes nothing.
@@ -683,7 +683,7 @@ def programs(*, random: bool = False, writes: bool = False, rare: bool = False) 
 
 
 def choice_sets(sites: tuple[Site, ...]) -> st.SearchStrategy[dict[str, str]]:
-    """Return Hypothesis's strategy for `choices_for`."""
+    """Return a Hypothesis strategy whose examples are results of `choices_for`."""
     return SEEDS.map(lambda seed: choices_for(Random(seed), sites))
 
 

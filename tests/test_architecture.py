@@ -1,4 +1,4 @@
-"""A package imports only from packages below it in `ORDER`. Imports between modules have no cycles."""
+"""Outside of functions, a package imports only from packages below it in `ORDER`, and imports have no cycles."""
 
 import ast
 import functools
@@ -65,7 +65,7 @@ ORDER = [
     "server",
     "cli",
 ]
-"""Packages, sorted from the lowest. docs/architecture.md describes each."""
+"""Packages and single modules, sorted from the lowest. docs/architecture.md describes the packages."""
 
 DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
     "a bench shows itself, and writes pages": (
@@ -84,7 +84,7 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.bench.session.workbench", "workbench.bench.fit.fit_with_cuts"),
         ("workbench.bench.session.workbench", "workbench.bench.fit.pareto_curve"),
     ),
-    "a plan prints itself in the words of the summary, which has those of runs, too": (
+    "a plan prints itself with the texts of the summary, which also has the texts of runs": (
         ("workbench.compiler.planner.plan", "workbench.summary"),
     ),
     "a config replays itself": (("workbench.core.config", "workbench.compiler.api"),),

@@ -36,7 +36,7 @@ def test_browser_tests_come_first_then_the_longest_files_then_slow_ones() -> Non
     ]
 
 
-def test_the_parts_hold_each_test_once_and_keep_files_whole() -> None:
+def test_the_parts_contain_each_test_once_and_whole_files() -> None:
     items = [item(f"tests/test_{file}.py::test_{at}") for file in "cabed" for at in range(3)]
     parts = [distribution.in_part(items, f"{at}/2") for at in (1, 2)]
     names = [[each.nodeid for each in inside] for inside, _ in parts]

@@ -1,4 +1,4 @@
-"""A wheel alone gives what a checkout gives: the command, the app and the extensions. Uninstalling takes all away.
+"""A wheel installs the command, the app and the extensions, as a checkout does. Uninstalling removes all of them.
 
 The tests install into a new environment, with packages from the registry. Without a registry, they are skipped, and in
 CI (CI=true) they fail.
@@ -79,7 +79,7 @@ def bin_dir(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Options of `subprocess`: an empty folder to work in, and a home that contains nothing."""
+    """Options of `subprocess`: a working directory and a home directory, which are both empty at first."""
     home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("folder")
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")}
     return {"cwd": folder, "env": {**kept, "HOME": str(home)}}

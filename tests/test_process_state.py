@@ -1,4 +1,4 @@
-"""Opening, planning, fitting, running and `config.jit` restore the global state of Python, PyTorch and Thunder."""
+"""Opening, planning, fitting, running and `config.jit` restore the global state of Python and PyTorch."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def state():
         "gradients": torch.is_grad_enabled(), "random": hash(torch.get_rng_state().numpy().tobytes()),
     }
 
-sys.setrecursionlimit(2000)  # Inductor raises it to that
+sys.setrecursionlimit(2000)  # Inductor raises the limit to this value
 args = torch.randn(64, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
 if sys.argv[1] == "warm":
-    # What a library sets on its first use is not the workbench's.
+    # Thunder and PyTorch change global state when they are first used. Use them before the state is recorded.
     thunder.jit(program)(*args).backward()
     torch.compile(program)(*args).backward()
 for argument in args:

@@ -60,7 +60,7 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
 def test_commands_without_pytorch_do_not_import_it(typed: str, status: int) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "workbench.cli", *typed.split()]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    # The check includes the imports of the command's child process, because it reports them on the same stream.
+    # The check includes the imports of the command's child process, which writes them to the same stream.
     imported = {
         line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "import time:" in line
     }
@@ -82,7 +82,7 @@ def test_every_listed_name_exists(name: str) -> None:
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="module 'workbench' has no attribute 'close'"):
-        wb.close  # noqa: B018  # asking for it is the test
+        wb.close  # noqa: B018  # the test reads an attribute, and does not use the value
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_an_unknown_name_is_refused() -> None:
         ["doctor", "-x"],
     ],
 )
-def test_help_and_bad_usage_are_answered_at_once(given: list[str]) -> None:
+def test_help_and_bad_usage_import_nothing_heavy(given: list[str]) -> None:
     code = f"""
 import contextlib, io
 from workbench.cli import entry

@@ -265,7 +265,7 @@ PROGRAMS: list[tuple[str, dict[str, Any]]] = [
 
 
 def outcome(at: int, seed: int) -> str:
-    """Open a program, and make and undo random choices. Return all figures as JSON."""
+    """Open a program, and make and undo random choices. Return figures, site ids and choices as JSON."""
     name, settings = PROGRAMS[at]
     bench, drawn = workbench.open(name, **settings), random.Random(seed)
     ids, told = able(bench), []
@@ -426,7 +426,7 @@ def tensors(rows: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.slow
-def test_configs_that_threads_compile_beside_each_other_and_beside_opening_are_compiled() -> None:
+def test_each_config_is_compiled_while_other_threads_compile_and_open_programs() -> None:
     """Without a lock, Dynamo would leave one of two programs uncompiled without an error, and `open` would fail."""
     bench = workbench.open(scaled(2.0), *tensors(8), device="cpu", executor="torch", capture="dynamo")
     config = bench.config
@@ -434,7 +434,7 @@ def test_configs_that_threads_compile_beside_each_other_and_beside_opening_are_c
     def replay(rows: int) -> None:
         jitted = config.jit(scaled(2.0))
         found = jitted(*tensors(rows))
-        assert jitted._lc_cs is not None, "Thunder has compiled it"
+        assert jitted._lc_cs is not None, "Thunder has not compiled the program"
         assert torch.allclose(found, scaled(2.0)(*tensors(rows)), atol=1e-4)
 
     def opened(rows: int) -> None:
@@ -447,7 +447,7 @@ def test_configs_that_threads_compile_beside_each_other_and_beside_opening_are_c
             each.result(300)
 
 
-def test_who_compiles_gives_its_turn_up_while_it_waits_for_who_plans() -> None:
+def test_a_thread_that_waits_to_compile_gives_up_its_turn_to_set_modes() -> None:
     compiling, planning, order = threading.Event(), threading.Event(), []
 
     def plan() -> None:

@@ -1,4 +1,4 @@
-"""Numbers of examples and cases of tests: few for `make test`, more for `make long`, and many for a search."""
+"""Numbers of examples and cases of tests: few for `make test`, more for `make long`, many for the profile `full`."""
 
 import itertools
 import os
@@ -30,8 +30,8 @@ def beyond(
 def combined(*values: Iterable[Any], few: int | None = None, quick: int | None = None) -> list[Any]:
     """Return all combinations of the values of several arguments, most of them with a mark for `make long`.
 
-    `make test` runs as many combinations as the longest argument has values. These contain each value of each argument,
-    and many of the pairs of values of two arguments.
+    `make test` runs as many combinations as the argument with the most values has values. They contain each value of
+    each argument, and many of the pairs of values of two arguments.
 
     Parameters
     ----------
