@@ -71,7 +71,7 @@ def test_times_of_another_program_are_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", "nvfuser"])
-def test_costs_of_statements_add_up(executor: str) -> None:
+def test_costs_of_statements_follow_the_definition_of_the_roofline(executor: str) -> None:
     import workbench
 
     bench = workbench.open("llama", device="planned", executor=executor, layers=2)

@@ -48,7 +48,7 @@ class Step:
         return cls(sides[0], sides[1], (split.forward, split.backward))
 
     def copied(self) -> Step:
-        """Return a step with new lists of the same statements, so that an edit leaves this step unchanged."""
+        """Return a step with new lists of the same statements. An edit of these lists leaves this step unchanged."""
         return Step(list(self.forward), None if self.backward is None else list(self.backward), self._traces)
 
     def sides(self) -> list[list[BoundSymbol]]:
@@ -151,7 +151,7 @@ def _execute(bsym: BoundSymbol, names: dict[str, Any]) -> None:
 
 
 def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether two runs gave bitwise equal results."""
+    """Return whether two runs gave tensors of equal shapes, data types and values, after `torch.nan_to_num`."""
     if len(one) != len(other):
         return False
     for a, b in zip(one, other, strict=True):
@@ -242,7 +242,7 @@ def _alone(changed: BoundSymbol, before: BoundSymbol) -> BoundSymbol:
 
 
 def _known_before(step: Step, place: Place) -> list[TensorProxy]:
-    """Return the tensors that the statement could read, because earlier statements compute them."""
+    """Return the tensors that the statement could read: inputs of its fusion, and results of earlier statements."""
     known: dict[str, TensorProxy] = {}
     whole = place.statements[place.at]
     if place.member >= 0:
@@ -256,7 +256,7 @@ def _known_before(step: Step, place: Place) -> list[TensorProxy]:
 
 
 def other_operand(step: Step, rng: random.Random) -> bool:
-    """Replace a tensor argument of a statement, for example by another alias, a wrong clone or another saved value."""
+    """Replace a tensor argument of a statement by another tensor of the same shape and data type, such as an alias."""
     place = rng.choice(places(step))
     flat = tree_flatten((place.bsym.args, place.bsym.kwargs))[0]
     at = [i for i, leaf in enumerate(flat) if isinstance(leaf, TensorProxy)]

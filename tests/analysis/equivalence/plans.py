@@ -29,8 +29,8 @@ _KINDS = {"copy_": Kind.COPY, "update_aliases": Kind.FENCE, "wait": Kind.WAIT}
 def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "") -> Graph:
     """Build a graph from lines such as ``t = tanh($x)``. A ``$`` marks each value that is read.
 
-    ``in`` gives the memory of each result: ``-`` is memory of its own, ``0`` is the memory of the first ``$``, and
-    ``~0`` is that of the first result. In ``v in 0 = view($t, 4)``, the result therefore shares the memory of ``t``.
+    ``in`` gives the memory of each result: ``-`` is new memory, ``0`` is the memory of the first ``$``, and ``~0`` is
+    the memory of the first result. In ``v in 0 = view($t, 4)``, the result therefore shares the memory of ``t``.
     ``from`` gives the index map of a statement that only moves elements: ``r in 0 = expand($t, (4, 4)) from
     4;4,4;0,1;0``. `workbench.compiler.trace.canonical_text` defines both notations.
 

@@ -58,7 +58,7 @@ EQUAL = {
         "take a, b\nt = tanh($b)\nc in 1 = copy_($t, $a)\nd in 1 = copy_($b, $a)\nreturn b",
         "take a, b\nd in 1 = copy_($b, $a)\nreturn b",
     ),
-    "a view read after the write that it was made before": (
+    "a view made before or after the write": (
         "take a, b\nv in 0 = view($a, (2, 2))\nc in 1 = copy_($b, $a)\ny = tanh($v)\nreturn y",
         "take a, b\nc in 1 = copy_($b, $a)\nv in 0 = view($a, (2, 2))\ny = tanh($v)\nreturn y",
     ),

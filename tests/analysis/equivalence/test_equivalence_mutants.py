@@ -1,4 +1,4 @@
-"""The proof refuses each random mutant of a plan whose results differ from those of the plan."""
+"""If a random mutant of a plan has other results than the plan, the proof refuses the mutant."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ EACH = 160 if FULL else 25
 
 
 def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
-    """Count mutants by three properties: the mutation, whether results changed, and whether the prover accepted it."""
+    """Count mutants by mutation, by the outcome of a run, and by whether the prover accepted the mutant."""
     bench = case.bench()
     step, prover = Step.of(bench), Prover(bench.stock_plan.graph)
     known = bench._captured.context.arguments
@@ -140,7 +140,7 @@ def test_mutants_with_other_results_are_refused(case: Case) -> None:
     assert sum(found.values()) == EACH
 
 
-def test_every_mutation_is_tried() -> None:
+def test_the_list_of_mutations_is_complete() -> None:
     tried = {mutation.__name__ for mutation in MUTATIONS}
     assert tried == {
         "other_operand",

@@ -99,7 +99,7 @@ def changed(bsym: BoundSymbol, change: str) -> Any:
 
 @pytest.mark.parametrize("name", [*BUILT_IN, "adam", "lost_update"])
 def test_a_program_may_write_memory_if_a_name_of_its_operators_says_so(name: str) -> None:
-    """Reading the program's own graph is slow, so the check reads it only if the name of an operator says so."""
+    """The check reads the program's graph, which is slow, only if an operator's name says that it may write memory."""
     context = workbench.open(name, device="cpu", executor="torch")._captured.context
     assert context.program is not None
     graph = context.read_graph(context.program)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 SLOW = Machine(
     name="slow",
-    source="made up: bytes are dear beside operations",
+    source="made up: bytes are expensive compared with operations",
     flops_per_s={"float32": 1e10},
     bytes_per_s=1e9,
     link_bytes_per_s=1e9,
@@ -159,7 +159,7 @@ def test_a_faster_plan_is_found_even_under_the_stock_peak(fitter: Fitter) -> Non
 
 @pytest.mark.long
 def test_recomputing_the_activations_of_llama_is_faster_and_smaller_than_saving_them() -> None:
-    """The stock plan saves SiLU's result. The backward could recompute it, because it also reads SiLU's input."""
+    """The stock plan saves SiLU's result. The backward reads SiLU's input in any case, and can recompute the result."""
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=2)
     curve = bench.curve(points=4).wait()
     last = curve.points[-1]
@@ -173,7 +173,7 @@ def test_recomputing_the_activations_of_llama_is_faster_and_smaller_than_saving_
 
 @pytest.fixture(scope="module")
 def large() -> Fitter:
-    """Return the fitter of a Llama with four layers as wide as in a 7B model. Its planned GPU hides transfers."""
+    """Return the fitter of a Llama with four layers as wide as in a 7B model, on a planned GPU that hides transfers."""
     shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "sequence": 4096, "dtype": "bfloat16"}
     bench = workbench.open("llama", device="planned", executor="nvfuser", layers=4, **shapes)
     return Fitter(bench, bench._captured, bench.machine)
@@ -195,7 +195,7 @@ def test_the_first_guide_predicts_the_bytes_that_its_plan_frees_at_each_statemen
     assert guide.stands_for is not None
     inner = [(s, o) for s, o in guide._variables if guide._bytes[s] >= 1 << 27]
     assert {o for _, o in inner} == {"recompute", "offload"}
-    # With fusions, the plan saves the product of SiLU and the gate. Without fusions, it does not.
+    # A plan with fusions saves the product of SiLU and the gate. A plan without fusions does not save this product.
     assert any(s not in large._free for s, _ in inner)
     backward = slice(chooser._places.first_backward, None)
     for storage, option in inner:

@@ -1,4 +1,4 @@
-"""If the solver models identical layers once, its bound stays valid, and its best plan is as fast as without that."""
+"""If the solver folds identical layers into one, its bound stays valid, and its best plan does not become slower."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WIDTH = 64
 
 
 def layered(seed: int, layers: int, *, same: bool = False) -> tuple[LinearProgram, NDArray[np.float64]]:
-    """Return a random program for the solver, and the bytes of its choices.
+    """Return a random linear program, and the bytes of its choices.
 
     If `same`, all layers are equal, and the choices of a layer share recomputed statements. If not, layers may differ
-    in costs, in bytes, and in whether their choices share statements. Choices then free bytes at different statements,
-    and the first two choices of a layer exclude each other.
+    in costs or in bytes, and in whether their choices share statements. Choices then free bytes at different
+    statements, and the first two choices of a layer exclude each other.
     """
     draw = np.random.default_rng(seed)
     costs, sizes = (np.tile(draw.permutation(6)[:EACH] + 1.0, layers) for _ in range(2))

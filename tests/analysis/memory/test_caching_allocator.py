@@ -130,7 +130,7 @@ class Plain:
 
 SIZES = st.one_of(st.integers(1, 4 * KIB), st.integers(1, 3 * MIB), st.integers(MIB, 40 * MIB))
 STEPS = st.lists(st.tuples(SIZES, st.integers(0, 9), st.booleans()), max_size=60)
-"""Steps. A step allocates a block of the given size. If its flag is true, it then frees one of the oldest blocks."""
+"""Steps. A step allocates a block of the given size. If the flag is true, the step then frees an old block."""
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_reserved_and_allocated_bytes_equal_those_of_the_plain_implementation(
 
 
 @given(STEPS, st.sampled_from([None, 64 * MIB]))
-def test_expandable_segments_hold_all_blocks_apart_and_return_all_memory(
+def test_blocks_in_expandable_segments_do_not_overlap_and_all_memory_is_released(
     steps: list[tuple[int, int, bool]], capacity: int | None
 ) -> None:
     allocator, live = CachingAllocator(capacity, expandable_segments=True), {}

@@ -105,7 +105,7 @@ def test_live_values_add_up_to_the_peak_and_name_their_source() -> None:
     assert sum(value.bytes for value in alive) + 5 == timeline(step).statement_peak_bytes[2]
 
 
-# The joint graph of a forward with three elementwise statements, x → t → u → y. The backward reads t and u.
+# The joint graph of a forward with three elementwise statements, x → t → u → y. The backward reads x, t and u.
 JOINT = graph(
     [
         ("f", "x", "t", ""),

@@ -57,7 +57,7 @@ def test_if_a_device_has_too_little_memory_the_prediction_names_the_statement() 
     assert small.refused_bytes > 2 * MIB
 
 
-def test_offloaded_storages_come_back_from_pools_of_their_own() -> None:
+def test_with_offloaded_storages_the_allocator_allocates_at_least_the_peak() -> None:
     bench = opened("mlp", layers=2, width=1024, batch=4096)
     site = next(site for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal)
     bench.choose({site.id: "offload"})

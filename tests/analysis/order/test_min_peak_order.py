@@ -31,7 +31,7 @@ IN_OUT = {"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT}
 
 
 def drawn(seed: int, count: int = 7) -> Graph:
-    """Return a random graph of a forward and a backward. It has views, in-place writes and transient memory."""
+    """Return a random graph of a forward and a backward. It may have views, in-place writes and transient memory."""
     draw = random.Random(seed)
     values, views, sizes, transient, lines = ["x", "w"], {}, {"x": 3, "w": 2}, {}, []
     inplace = []
@@ -109,8 +109,8 @@ def test_no_order_has_a_lower_peak_than_the_order_of_the_search(seed: int) -> No
         every = {tuple(order): side_peak(made, half, order) for order in orders(half)}
         found = least_peak(half)
         assert every[tuple(found)] == min(every.values())
-        # Only the timeline also counts values that are alive at every statement. The two peaks therefore differ by the
-        # same bytes in all orders.
+        # Unlike `peak_bytes`, the timeline counts values that are alive at every statement. The two peaks therefore
+        # differ by the same bytes in all orders.
         assert len({peak - half.peak_bytes(order) for order, peak in every.items()}) == 1
 
 
