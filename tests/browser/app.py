@@ -60,11 +60,11 @@ def press(lab: Lab, button: str) -> None:
 
 
 CONTENT = {"Curve and peak": "alive", "Runs": "experiments", "Worth it": "worth"}
-"""Class of a tab's content, if it is not the tab's title."""
+"""CSS class of a tab's content after ``wb-``, if it is not the tab's title in lower case."""
 
 
 def open_tab(lab: Lab, name: str, where: str = ".wb-app") -> None:
-    """Open a tab below the graph, or the tab last open in a place, and wait until it has content."""
+    """Open a tab below the graph, and wait until it has content. For a name of a place, open only the place."""
     place, tab = find(name)
     shown = lab.page.locator(where)
     shown.get_by_role("tab", name=place, exact=True).click()
@@ -74,10 +74,10 @@ def open_tab(lab: Lab, name: str, where: str = ".wb-app") -> None:
 
 
 def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
-    """Return tables, lists and rows that are wider than the box around them, except program text."""
+    """Return the scrollable elements of the open place whose content is wider than the element, except program text."""
     found: list[str] = lab.page.locator(where).evaluate(
         """async app => {
-            // Wait two frames: wide elements get a new layout in the next frame.
+            // Wait for some frames, because wide elements get a new layout in the next frame.
             for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
             const open = app.querySelector(".wb-place:not(.lm-mod-hidden) > .widget-tab-contents");
             return [open, ...open.querySelectorAll("*")]

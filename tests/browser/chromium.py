@@ -14,7 +14,7 @@ class NoBrowserError(RuntimeError):
 
 
 def find_chromium() -> Path:
-    """Return the browser that `WORKBENCH_CHROMIUM` names. If it is not set, return the first Chromium on the PATH."""
+    """Return the browser that `WORKBENCH_CHROMIUM` names, or without this variable the first Chromium on the PATH."""
     named = os.environ.get(VARIABLE)
     if named:
         found = shutil.which(named)
@@ -27,7 +27,7 @@ def find_chromium() -> Path:
             return Path(found)
     raise NoBrowserError(
         f"no browser for the tests: none of {', '.join(NAMES)} is on the PATH. "
-        f"Install Chromium (Debian: apt-get install chromium), or set {VARIABLE} to one"
+        f"Install Chromium (Debian: apt-get install chromium), or set {VARIABLE} to its path"
     )
 
 

@@ -32,11 +32,11 @@ def write_spec(folder: Path, address: Path) -> None:
 
 @contextlib.contextmanager
 def served(environment: dict[str, str]) -> Iterator[str]:
-    """Run the forking process during the `with` block. Yield a folder for ``JUPYTER_PATH`` that has its kernel spec."""
+    """Run the forking process during the `with` block. Yield a folder for ``JUPYTER_PATH`` with the kernel spec."""
     with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
         address = Path(folder) / "door"
         write_spec(Path(folder) / "kernels", address)
-        # A process that forks may have only one thread. NumPy reads this variable when it is imported.
+        # A process that forks may have only one thread. With this variable, NumPy starts no threads at its import.
         server = subprocess.Popen(
             [sys.executable, __file__, str(address)],
             env=environment | {"OPENBLAS_NUM_THREADS": "1"},

@@ -115,7 +115,7 @@ class LabServer:
                 )
 
             self.process = start(command)
-            # A process that forks may have only one thread. NumPy reads this variable when it is imported.
+            # A process that forks may have only one thread. With this variable, NumPy starts no threads at its import.
             self._kernels = start(
                 [sys.executable, forked_kernels.__file__, str(self._address)], OPENBLAS_NUM_THREADS="1"
             )
@@ -156,9 +156,9 @@ class LabServer:
 
 
 def launch_browser(playwright: Playwright, profile: Path) -> BrowserContext:
-    """Start Chromium with the profile in the folder `profile`. It can connect only to this machine.
+    """Start Chromium with the profile in the folder `profile`. This browser can connect only to this machine.
 
-    A command-line argument blocks other addresses. Playwright's routes could block them too, but they disable the
+    A command-line argument blocks other addresses. Playwright's routes could block them too, but routes disable the
     browser's cache, so each page would compile JupyterLab's code again.
     """
     arguments = ["--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"]
@@ -356,7 +356,7 @@ class Lab:
         self._outside_before = len(self.server.outside())
 
     def close(self) -> None:
-        """End this test's kernels. Close the tab without the page's question whether to leave it."""
+        """End all kernels of the server. Close the tab without the browser's question whether to leave the page."""
         if not self.page.is_closed():
             if self.page.evaluate("typeof jupyterapp !== 'undefined'"):
                 self.page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")

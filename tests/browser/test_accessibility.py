@@ -69,7 +69,7 @@ def set_theme(lab: Lab, name: str) -> None:
 
 
 def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
-    """Open each of the app's tabs in turn. Return the serious and critical findings of axe-core as text."""
+    """Open the given tabs of the app in turn. Return the serious and critical findings of axe-core as text."""
     found = []
     # The first check covers the whole app. Later checks cover only the open tab, because axe takes time for each
     # element.
@@ -78,7 +78,7 @@ def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
         lab.page.wait_for_timeout(100)
         told = lab.page.evaluate(
             """async ([where, values]) => {
-                // For passed rules only the number is needed: axe would need long to find a selector for each element.
+                // Only the number of passed rules is needed. Selectors for all elements would take axe a long time.
                 const asked = { runOnly: values, resultTypes: ["violations"], selectors: false };
                 const { violations, passes } = await axe.run(where, asked);
                 const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");

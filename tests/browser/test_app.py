@@ -1,4 +1,4 @@
-"""Use the app in a real JupyterLab without a network: keys, tabs, refused choices and themes."""
+"""Use the app in a real JupyterLab without a network: keys, tabs, menus, a refused export, narrow windows, themes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAILED = {"state": "failed", "busy": False, "text": REASON, "elapsed_s": 9, "sta
 
 
 def drawn_in_order(lab: Lab) -> list[str]:
-    """Return the texts that the graph writes, in order. The entry `arcs` is where it draws arcs."""
+    """Return the texts that the graph draws, in order. For each curve that the graph draws, the list has `arcs`."""
     return lab.page.evaluate(
         f"""() => {{
             const view = document.querySelector("{GRAPH}").__workbench.view, told = [];
@@ -50,7 +50,7 @@ def drawn_in_order(lab: Lab) -> list[str]:
 
 
 def asked(lab: Lab) -> list[str]:
-    """Return the ids of arcs that are drawn with a requested option, because its plan is not finished."""
+    """Return the ids of arcs that show a requested option, whose plan is not finished."""
     return [arc["id"] for arc in graph(lab, "state().arcs") if arc["asked"] is not None]
 
 
@@ -140,7 +140,7 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.screenshot("narrow")
     open_tab(lab, "Sites")
     names = lab.page.locator(".wb-sites td:nth-child(2)")
-    assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "a line for each letter"
+    assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "names have one letter a line"
     # In a narrow window, the cells of a row are stacked, each with the name of its column. For screen readers, the
     # table stays a table.
     lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")

@@ -1,4 +1,4 @@
-"""Use the Fit tab in a real JupyterLab, in both themes: draw the curve, click a point, and state a peak memory."""
+"""Use the tabs Fit and Fusions in a real JupyterLab: click a point of the curve, state a peak, and weigh cuts."""
 
 from __future__ import annotations
 

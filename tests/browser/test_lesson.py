@@ -1,4 +1,4 @@
-"""Use a lesson in a real JupyterLab without a network: lock in predictions with the mouse; wrong ones get hints."""
+"""Use a lesson in a real JupyterLab without a network: lock in predictions, see answers, and get a hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNRUN = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
 
 
 def write_part(lab: Lab, upto: str) -> dict[str, int]:
-    """Write the lesson's cells until the cell with source `upto`. Return each code cell's index by its last line."""
+    """Write the lesson up to the cell whose source is `upto`. Return each code cell's index by its last line."""
     notebook = nbformat.read(NOTEBOOKS / "lessons" / "4_rematerialization.ipynb", as_version=4)
     last = next(i for i, cell in enumerate(notebook.cells) if cell.source == upto)
     del notebook.cells[last + 1 :]

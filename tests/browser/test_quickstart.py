@@ -64,7 +64,7 @@ def test_the_quickstart_chooses_runs_cancels_exports_and_replays(lab: Lab) -> No
     assert "ok" in figure(lab, "accuracy")
     cut = "cells => cells.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.innerText)"
     assert not lab.page.locator(".wb-figure").evaluate_all(cut), "a figure is cut off"
-    # One list has the live values at the predicted peak. A second list below it has those at the measured peak.
+    # One list has the live values at the predicted peak. A second list has the live values at the measured peak.
     for kind in ("predicted", "measured"):
         lab.page.wait_for_selector(f'.wb-alive [data-kind="{kind}"] tbody tr', state="attached")
     lab.screenshot("quickstart-done")

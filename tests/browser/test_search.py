@@ -25,7 +25,7 @@ def test_search_unfolds_a_layer_and_finds_what_the_memory_list_names(lab: Lab) -
     lab.page.keyboard.press("Enter")
     lab.wait_until(lambda: "layers.5" in sections() and "layers.4" not in sections())
     lab.wait_until(lambda: graph(lab, "state().selected") == graph(lab, "state().current"))
-    lab.wait_until(lambda: graph(lab, "view.index !== null"))  # the count includes what only the index has
+    lab.wait_until(lambda: graph(lab, "view.index !== null"))  # then the count includes folded statements
     count = found.inner_text().removeprefix("1 of ")
     lab.page.keyboard.press("Enter")
     lab.wait_until(lambda: found.inner_text() == f"2 of {count}")

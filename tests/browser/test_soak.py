@@ -95,7 +95,7 @@ def settle(lab: Lab) -> None:
 
 
 def measured(lab: Lab) -> tuple[int, int]:
-    """Undo all choices and open the place *Memory*. Return the bytes of the kernel and of the page in this state."""
+    """Choose the default options and open the place *Memory*. Return the bytes of the kernel and of the page then."""
     lab.kernel_eval(DEFAULTS)
     open_tab(lab, "Memory")
     settle(lab)
