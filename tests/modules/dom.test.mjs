@@ -1,4 +1,4 @@
-// The page writes bytes as Python does, and requests a preview once the pointer has stayed on an element.
+// The page writes bytes as Python does, and requests a preview after the pointer has stayed on an element.
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";

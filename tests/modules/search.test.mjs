@@ -1,4 +1,4 @@
-// The search finds exact matches before partial ones, whole modules, and what the scene does not show.
+// The search lists exact matches before partial ones, and also finds modules and statements that the scene does not show.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,13 +19,13 @@ const index = {
   rows: { id: ["t:b", "t:t17", "t:a", "f:1"], name: [0, 1, 1, 2], full: [0, 1, 1, 2], values: ["b", "t17 t18", "a", ""], origin: [0, 1, 0, -1] },
 };
 
-test("an exact name is before the beginning of a name, and this before a part of another text", () => {
+test("names that equal the query come first, then names that begin with it, then other matches", () => {
   const entries = [entry("part", ["log_softmax"]), entry("text", ["exp"], "", { text: "f.softmax(x)" }), entry("begins", ["softmax_backward"]), entry("exact", ["softmax"])];
   assert.deepEqual(search(entries, " Softmax ").map(({ id }) => id), ["exact", "begins", "part", "text"]);
   assert.deepEqual(search(entries, ""), []);
 });
 
-test("a module path finds the module and what is in it, and no module whose name only begins so", () => {
+test("a module path finds the statements in the module before those in a module whose name only begins so", () => {
   const inside = entry("a", ["mul"], "layers.17.mlp"), other = entry("b", ["mul"], "layers.170");
   assert.equal(rankOf(inside, "layers.17"), rankOf(inside, "mlp"));
   assert.ok(rankOf(inside, "layers.17") < rankOf(other, "layers.17"));
@@ -43,7 +43,7 @@ test("each value of a statement that the scene does not show is found by its nam
   assert.deepEqual(search(entriesOf(scene, index), "layers.17").map(({ id }) => id), ["t:t17"]);
 });
 
-test("with the index the order is that of the index, and no statement is listed twice", () => {
+test("with the index, matches have the order of the index, and no statement is listed twice", () => {
   const found = search(entriesOf(scene, index), "softmax").map(({ id }) => id);
   assert.deepEqual(found, ["t:b", "t:a"]);
   assert.deepEqual(search(entriesOf(scene, index), "sdpa").map(({ id }) => id), ["f:1", "t:c"]);

@@ -66,7 +66,7 @@ def page(
     cls: str = "wb-panel",
     css: str = "",
 ) -> str:
-    """Return the HTML of a page that mounts the widget of the module `name`. `state` gives the widget's traits."""
+    """Return the HTML of a page that mounts the widget with this name. `state` gives the widget's traits."""
     return _PAGE.format(
         css="".join((UI / name).read_text() for name in ("style.css", *([css] if css else []))),
         light="false" if dark else "true",

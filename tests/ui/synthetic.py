@@ -113,7 +113,7 @@ _PRIMS = {"linear": ["linear"], "scaled_dot_product_attention": ["mul", "permute
 def llama(
     layers: int = 4, *, fused: bool = True, recompute: frozenset[str] = frozenset()
 ) -> tuple[Graph, tuple[Site, ...]]:
-    """Return a graph of `layers` layers with a `saved` site for each origin. Sites in `recompute` are recomputed."""
+    """Return a graph and its sites: one `saved` site for each origin in a layer. `recompute` lists recomputed sites."""
     made = Builder()
     x = made.value((2, 128), ValueFlag.ARGUMENT, "tokens")
     made.add("unpack_trivial", FORWARD, -1, [], [x], kind=Kind.ARGUMENT)

@@ -1,4 +1,4 @@
-"""In both themes, all texts on the screen have a contrast of at least 4.5 to 1 (WCAG 2.2, level AA)."""
+"""In both themes, colours of texts have a contrast of at least 4.5 to 1 with their backgrounds (WCAG 2.2, AA)."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def unplanned():
 
 
 class Slow:
-    """A switch for a bench. Until the event `let` is set, each plan of the bench waits."""
+    """Make `api.plan` wait until the event `let` is set."""
 
     def __init__(self, bench, monkeypatch) -> None:
         self.let, plan = threading.Event(), api.plan
@@ -476,7 +476,7 @@ def test_the_passes_show_the_change_of_each_step(app):
     assert {mark for mark, _ in app.passes.content["lines"]} == {" ", "+", "-"}
 
 
-def test_live_values_at_the_peak_add_up_to_it(app, bench):
+def test_live_values_at_the_predicted_peak_lead_to_nodes_of_the_graph(app, bench):
     assert app.alive.content["measured"] is None
     shown = app.alive.content["predicted"]
     assert shown["head"].endswith("predicted")

@@ -198,7 +198,7 @@ def test_a_run_renamed_while_its_row_is_read_is_shown_with_its_new_name(bench, t
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_if_the_settings_ask_a_run_times_variants_and_takes_a_snapshot(tmp_path, monkeypatch):
+def test_a_run_times_variants_and_takes_a_snapshot_if_the_settings_say_so(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     bench = wb.open("mlp", layers=1, device="cpu")
     app = App(bench)

@@ -1,4 +1,4 @@
-"""The places below the graph: their names, deep links to them, and the tabs that they remember."""
+"""Names and deep links open the places and tabs below the graph. A place remembers the tab that was last open in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a run in the status line after each event of the run."""
+"""An event right after another changes the status line with the next memory sample; later samples change nothing."""
 
 from __future__ import annotations
 

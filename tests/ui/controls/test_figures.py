@@ -1,4 +1,4 @@
-"""Step times in the strip of figures: each has the colour of its verdict, or grey, and names its baseline."""
+"""The strip colours a change of the step time by its verdict, or grey, and names the baseline of the change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header says what is open: sizes, data type, device, the machine of the rates, and the executor."""
+"""The header shows the open program's sizes, data type, device and executor, and the machine of the rates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_header_follows_the_machine():
     app.close()
 
 
-def test_apps_of_one_program_have_names_that_tell_their_sizes():
+def test_apps_of_one_program_have_names_with_their_sizes():
     names = [app_name(wb.open("mlp", device="planned", layers=layers, executor="torch").program) for layers in (1, 2)]
     assert names == ["mlp, 1 layer", "mlp, 2 layers"]
 
@@ -64,7 +64,7 @@ def test_a_program_on_the_cpu_shows_no_predicted_step():
     app.close()
 
 
-def test_the_predicted_step_is_that_of_worth():
+def test_the_predicted_step_time_equals_the_prediction_of_worth():
     bench = wb.open("llama", device="planned", layers=2, executor="torch")
     app, worth = App(bench), bench.worth()
     assert app._step_s(bench.plan) == worth._plan_s

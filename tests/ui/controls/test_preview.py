@@ -66,7 +66,7 @@ def test_pointing_at_an_arc_shows_what_a_click_would_change(app, no_plans):
     assert app.preview.content == {}
 
 
-def test_the_status_line_counts_what_is_pointed_at_and_has_the_message(app):
+def test_the_status_line_counts_pointed_options_and_has_the_message(app):
     site, before = legal(app), app.preview.pointed
     point(app, {"id": site.id})
     assert app.preview.pointed == before + 1

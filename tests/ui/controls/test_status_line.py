@@ -111,7 +111,8 @@ def test_a_message_that_comes_while_one_points_is_visible_until_one_points_elsew
     point(page, PREVIEW)
     set_traits(page, said={"message": {"text": "Planning…", "bad": False}})
     assert message.inner_text().startswith("Planning…")
-    # A new plan renews the preview of the same option. A run's progress changes neither.
+    # A new plan renews the preview of the same option. Neither the renewed preview nor a run's progress replaces the
+    # message.
     set_traits(page, content={"what": "silu is recompute now", "how": "nothing would change"})
     set_traits(page, said={"message": {"text": "Planning…", "bad": False}, "run": RUN})
     assert message.is_visible()

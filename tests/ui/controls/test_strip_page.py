@@ -125,7 +125,7 @@ def test_a_tile_in_focus_shows_all_its_lines_and_moves_nothing(mount):
     assert peak.evaluate("el => el === document.activeElement")
     assert measured.is_visible()
     assert strip.bounding_box()["height"] == height
-    # New figures keep the focus.
+    # The tile keeps the focus when new figures arrive.
     page.evaluate("figures => model.set('content', { figures })", ON_RANKS)
     assert measured.is_visible()
     communication = page.get_by_role("group", name="Communication")

@@ -37,7 +37,7 @@ def able(bench: wb.Workbench) -> list[tuple[Site, list[str]]]:
 
 
 def places(bench: wb.Workbench, site: Site) -> list[str]:
-    """Return two options for a wait: placing it at the first legal statement, and at the last."""
+    """Return options that place a wait at its first and last legal statement; an empty list for other sites."""
     if site.lever != "waits" or not site.values:
         return []
     low, _, high = site.range.removeprefix("at(STATEMENT) from ").partition(" to ")

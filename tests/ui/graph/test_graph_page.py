@@ -469,7 +469,7 @@ def test_search_does_not_move_what_is_in_view_and_hides_the_tooltip(mount):
     page.keyboard.type("embedding")
     assert found(page).startswith("1 of")
     assert page.evaluate(view) == before, "the match was in view already"
-    # At fit, everything is in view. Enter comes near, and the match stays at its height on the screen.
+    # At fit, the whole graph is in view. Enter zooms in, and the match stays at its height on the screen.
     page.evaluate(f"{VIEW}.view.fit()")
     before = page.evaluate(view)
     page.locator("input[type=search]").fill("cross_entropy")
@@ -481,7 +481,7 @@ def test_search_does_not_move_what_is_in_view_and_hides_the_tooltip(mount):
     assert abs(page.evaluate(height) - was) < 60
 
 
-def test_search_asks_for_what_is_folded_and_for_it_to_be_shown(mount):
+def test_search_requests_the_index_and_then_the_unfolding_of_a_match(mount):
     page = mount(4)
     page.locator("canvas").first.focus()
     page.keyboard.press("/")
@@ -514,7 +514,7 @@ def test_another_plan_moves_neither_the_graph_nor_the_current_match(mount):
     }"""
     page.evaluate(renew, index)
     assert page.evaluate(f"{VIEW}.state().top") == top
-    # Matches that the scene does not show are known only when the index has come again.
+    # The page finds matches that the scene does not show only after the index has come again.
     page.locator("input[type=search]").fill("layers.9")
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")

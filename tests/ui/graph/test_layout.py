@@ -1,4 +1,4 @@
-"""A layout shows each statement and site of a graph, and no two statements overlap."""
+"""In a layout, no two statements overlap. Each site is on an arc or a mark, or is listed as unplaced."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_no_two_statements_overlap_and_every_statement_has_a_node(made, unfolded
 @pytest.mark.drawn
 @DRAWN
 @given(graphs())
-def test_forward_and_backward_of_an_origin_have_the_same_height(made):
+def test_statements_of_an_origin_are_inside_the_block_of_the_origin(made):
     graph, sites = made
     layout = compute(graph, sites)
     nodes, blocks = layout.nodes, layout.blocks
@@ -172,7 +172,7 @@ def test_a_recomputed_value_has_a_dashed_arc_to_its_recomputation():
     assert graph.statements.side[target] == BACKWARD
 
 
-def test_the_tooltip_of_a_site_tells_its_choice_from_what_is_in_effect():
+def test_the_tooltip_of_a_site_shows_its_choice_and_a_different_outcome():
     graph, sites = llama(1)
     first = next(site for site in sites if site.id == "saved:layers.0.mlp/silu#0")
     changed = [dataclasses.replace(site, outcome="recompute") if site is first else site for site in sites]
@@ -239,8 +239,8 @@ def test_edges_and_arcs_of_a_hidden_view_go_to_the_statements_of_its_storage():
     layout = compute(graph, [site], views=False)
     assert [graph.statements.name[row] for row in layout.nodes.statement.tolist()] == ["mul", "matmul", "matmul"]
     assert layout.hidden.tolist() == [False, True, False, True, False]
-    # The forward's view is not shown, so its arc starts at the statement that computes its storage. The backward's view
-    # is not shown either, so the arc ends at the statement that reads the view.
+    # The forward's view is not shown, so the arc starts at the statement that computes the view's storage. The
+    # backward's view is not shown either, so the arc ends at the statement that reads the view.
     assert layout.node_of.tolist() == [0, 0, 1, 2, 2]
     assert (layout.arcs.source.tolist(), layout.arcs.target.tolist()) == ([0], [2])
     drawn = payload(graph, layout, [site])

@@ -1,4 +1,4 @@
-"""Run the JavaScript tests of the page's scene and geometry in Node. `make extensions` checks their types."""
+"""Run the JavaScript tests of the page's modules in Node. `make extensions` checks the types of the modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST_MAJOR = 20
 
 
 @pytest.mark.slow
-def test_scene_and_geometry_pass_their_node_tests() -> None:
+def test_the_modules_of_the_page_pass_their_node_tests() -> None:
     node = shutil.which("node")
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout if node else ""
     if not version or int(version.lstrip("v").partition(".")[0]) < LEAST_MAJOR:

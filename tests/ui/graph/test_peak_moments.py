@@ -1,4 +1,4 @@
-"""Waits at the same position are one row of the graph, for which one double click chooses. A row opens to each wait."""
+"""Waits at the same position are one row of the graph. A double click chooses for all waits of a row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def program() -> tuple[Graph, list[Site]]:
     return graph, sites
 
 
-def test_waits_at_one_point_are_one_row_with_one_mark() -> None:
+def test_waits_at_the_same_position_are_one_row_with_one_mark() -> None:
     graph, sites = program()
     layout = compute(graph, sites)
     assert sorted(layout.nodes.waits.tolist()) == [0, COUNT]

@@ -61,10 +61,10 @@ def test_a_statement_of_a_folded_layer_unfolds_only_its_layer(view, monkeypatch)
     row = view.statement_of(softmax[3])
     assert graph.origins[graph.statements.origin[row]].scope == "layers.3.attn"
 
-    # A choice at a folded group then holds for the layers of this group.
+    # A choice at a folded group then applies to the layers of this group.
     peers = {len(view.peers(site.id)) for site in view.shown.sites}
     assert peers == {1, 2, 3}
-    # Another layer of the run is unfolded, too. A click on a single layer folds all layers again.
+    # A second layer can be unfolded too. A click on a single layer folds all layers again.
     view._receive(view, {"type": "unveil", "id": softmax[4]}, [])
     assert titles(view) == [("layers.0", 3), ("layers.3", 1), ("layers.4", 1), ("layers.5", 1)]
     view._receive(view, {"type": "fold", "stem": "layers", "folded": False}, [])

@@ -90,7 +90,7 @@ def test_the_page_of_a_comparison_filters_differences_without_a_script(
     page.get_by_label("only those that differ").check()
     shown = rows.evaluate_all("rows => rows.filter((row) => row.offsetParent !== null).length")
     assert shown == len(found.differing_statements) > 0
-    # One of the plans has no statements. It has a note, and still has figures.
+    # One of the plans has no statements. The page says this in a note, and still shows the plan's figures.
     assert page.locator(".wb-bad").filter(has_text="statements cannot be compared").count() == 1
     peaks = page.locator("tr").filter(has=page.get_by_text("peak", exact=True)).first.locator("td").all_inner_texts()
     assert all(text != "–" for text in peaks)

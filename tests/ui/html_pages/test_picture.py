@@ -1,4 +1,4 @@
-"""The picture that a notebook saves has figures, choices and a legend above the graph. Each change updates it."""
+"""The picture that a notebook saves has figures, choices and a legend above the graph. A choice updates the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture, the text summary, and the rows and figures that need no Jupyter kernel."""
+"""Without a Jupyter kernel, the picture, the text summary, rows of tables and the accuracy figure describe a plan."""
 
 from __future__ import annotations
 

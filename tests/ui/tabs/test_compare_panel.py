@@ -35,7 +35,7 @@ def content(beside: ComparePanel) -> dict[str, Any]:
     return beside.compare(["stock", "kept 1", "kept 2"], [])
 
 
-def test_plans_are_listed_and_stored_by_their_choices(beside: ComparePanel) -> None:
+def test_the_current_plan_the_stock_plan_and_stored_plans_are_listed(beside: ComparePanel) -> None:
     assert [plan["key"] for plan in beside.plans()] == ["now", "stock", "kept 1", "kept 2"]
 
 

@@ -1,4 +1,4 @@
-"""A curve with more points than pixels is thinned. It looks as if all points were drawn; zooming in shows them all."""
+"""A curve with more points than pixels is thinned, which does not change its look. Zooming in shows all points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory in a browser: of a curve with more points than pixels, the page gets only points that it can show."""
+"""In a browser, the place Memory gets only the points of a curve that it can show, and more points after a zoom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In panels as wide as a JupyterLab cell, no text is cut off for which the panel has space."""
+"""In panels as wide as a JupyterLab cell or narrower, a text is not cut off if the panel has space for it."""
 
 from __future__ import annotations
 

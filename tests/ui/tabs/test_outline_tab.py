@@ -1,4 +1,4 @@
-"""The outline's tab. However large the program is, the page gets only open parts and parts that one click opens."""
+"""The page gets only the rows of the outline that are visible, and the rows that one click opens."""
 
 from __future__ import annotations
 

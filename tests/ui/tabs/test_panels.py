@@ -1,4 +1,4 @@
-"""Panels in a browser without JupyterLab: keys alone can use the outline, and each control has an accessible name."""
+"""In a browser without JupyterLab, panels can be used with keys, and each control has an accessible name."""
 
 from __future__ import annotations
 
