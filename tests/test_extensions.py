@@ -1,4 +1,4 @@
-"""The built widgets and JupyterLab extensions match the present sources, and are installed."""
+"""The built widgets and JupyterLab extensions match the present sources, and the wheel installs the extensions."""
 
 from __future__ import annotations
 

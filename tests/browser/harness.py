@@ -142,7 +142,7 @@ class LabServer:
         return self.outside_path.read_text().splitlines() if self.outside_path.exists() else []
 
     def stop(self) -> None:
-        """End the process that forks kernels, then the server. If the server does not end in time, kill its group."""
+        """End the forking process, then the server. If the server does not end in time, kill its process group."""
         self._kernels.kill()
         self._kernels.wait()
         shutil.rmtree(self._address.parent)

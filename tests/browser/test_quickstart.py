@@ -13,7 +13,7 @@ from tests.browser.app import TALL, figure, live, press, show_cell, turn
 from tests.browser.harness import Lab
 from tests.notebooks.run import used_bytes
 
-# In this test, three processes compile one after the other. On two busy cores, they may exceed the usual time limit.
+# The kernel, two workers and the replay compile. On two busy cores, the test may therefore exceed the usual time limit.
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(1200)]
 
 RUN_TIMEOUT_S = 480

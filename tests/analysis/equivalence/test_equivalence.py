@@ -1,4 +1,4 @@
-"""The prover accepts plans with equal results. For other plans, it names a differing statement.
+"""The prover accepts plans with equal results. For other plans, the message names a difference.
 
 Each rule has a case.
 """

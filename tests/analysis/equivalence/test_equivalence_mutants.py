@@ -61,7 +61,7 @@ OWN = {"writes": written, "draws": drawn}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program, its executor, and an option. Every site where the option is legal gets it."""
+    """A program, its executor, and an option, which `bench` chooses at each site where the option is legal."""
 
     program: str
     executor: str

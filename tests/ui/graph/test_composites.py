@@ -1,4 +1,4 @@
-"""A composite is a row for all trace statements of one program statement. A double click opens it to statements."""
+"""A composite is one row in each column for the trace statements of a program statement. A double click opens it."""
 
 from __future__ import annotations
 
