@@ -1,7 +1,7 @@
 """The process of a part: execute the part's steps one after another, and store the results of each step.
 
-``python -m workbench.gpu_check.execute_steps PART CONDITIONS TURN REQUESTED_S``, started by
-`workbench.gpu_check.suite` at the given time of `time.monotonic`.
+`workbench.gpu_check.suite` starts it as ``python -m workbench.gpu_check.execute_steps PART CONDITIONS TURN
+REQUESTED_S``. REQUESTED_S is the time of this start, by `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEFT = 76
 """Exit status if all steps of the turn are done, but the part has further steps."""
 
 LATE = 77
-"""Exit status if too little of the turn's time was left to begin a step."""
+"""Exit status if the turn's time was over, or too short for the time limit of a step that is not done."""
 
 _LOST = ("CUDA error", "CUDA driver error", "device-side assert", "INTERNAL ASSERT")
 

@@ -32,7 +32,7 @@ _ABOUT_LAYERS = 6
 layers would take minutes.
 """
 _KEPT_SHARE = 0.04
-"""Share of the free memory that is left for the allocator, libraries and kernels, which no prediction includes."""
+"""Share of the free memory that is left for the allocator, libraries and kernels. No predicted peak includes them."""
 
 
 def steps(conditions: Conditions) -> Iterator[CheckStep]:
@@ -131,7 +131,8 @@ def open_offloaded(bench: Workbench, ahead: str) -> Workbench:
 def predict_hidden(plan: Plan, machine: Machine) -> Figures:
     """Predict the share of transfers that compute hides. The result uses the name of the measured figure.
 
-    If `saved.ahead` is 0, a transfer back to the device starts right before the use of its storage. Nothing hides it.
+    If `saved.ahead` is 0, a transfer back to the device starts right before the use of its storage. No compute then
+    hides this transfer.
     """
     way_s = plan.counts.get("offloaded_bytes", 0) / copy_bandwidth(plan.device)
     forward_s, backward_s = hidden_s(plan.graph, costs(plan.graph, machine, 1).compute_s, hides=True)

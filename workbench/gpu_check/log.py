@@ -1,4 +1,4 @@
-"""Records of a check: one line for each finished step, and a file in the folder that describes the check."""
+"""Files of a check: for each part, a line for each finished step; and one file that describes the check."""
 
 from __future__ import annotations
 
@@ -119,19 +119,19 @@ class Log:
         return str(step), float(limit_s)
 
     def note_queue(self, steps: Sequence[str]) -> None:
-        """Note all steps of the part, so that the result can name those that have not begun."""
+        """Store the ids of all steps of the part, so that the result can name the steps that are not done."""
         untrusted_files.write(self._queue, json.dumps(list(steps)))
 
     def queue(self) -> list[str]:
-        """Return the steps that `note_queue` noted."""
+        """Return the ids of steps that `note_queue` stored."""
         return [str(step) for step in self._read_json(self._queue, [])]
 
     def note_answers(self, answers: Mapping[str, Figures]) -> None:
-        """Note the figures of steps that earlier checks executed. These steps are not executed again."""
+        """Store the figures of steps that earlier checks executed. These steps are not executed again."""
         untrusted_files.write(self._answers, json.dumps(dict(answers)))
 
     def answers(self) -> dict[str, Figures]:
-        """Return the figures that `note_answers` noted."""
+        """Return the figures that `note_answers` stored, by the step's id."""
         return dict(self._read_json(self._answers, {}))
 
     @staticmethod

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 type Figures = dict[str, Any]
-"""Figures as plain JSON data, by name, with units in the names. A text ``wrong`` describes a fault, if there is one."""
+"""Figures as plain JSON data, by name, with units in the names. If there is a fault, ``wrong`` describes it."""
 
 type Known = Mapping[str, Figures]
 """Figures of the finished steps of a part, by the step's id."""
@@ -67,7 +67,7 @@ class CheckStep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckTurn:
-    """The steps of a part that one process executes.
+    """Which steps of a part are executed in one pass over all parts, and until when.
 
     Attributes
     ----------
@@ -90,11 +90,12 @@ class CheckPart:
     name, title, does : str
         Name for the command line, heading, and description in one sentence.
     limit_s : float
-        Time limit of a turn of the part. The remaining time is shared among parts in proportion to their limits.
+        Time limit of a turn of the part; the turn with the first steps has `first_limit_s` instead. The remaining time
+        is shared among parts in proportion to their limits.
     step_limit_s : float
         Time limit of a step. A step that takes longer has failed, and the next step begins.
     first_limit_s : float
-        Time from the start of the first turn to the moment after which no step begins in this turn.
+        Time from the start of the turn with the first steps to the moment after which no step begins in this turn.
     in_slot : bool
         Whether a step begins only if at least the step's time limit is left, so that each step that begins also ends.
     module : str

@@ -1,7 +1,8 @@
 """The queue of questions for a short slot on a GPU, the most valuable first. Each step has at most 90 seconds.
 
-``thunder-workbench gpu-check --slot MINUTES`` asks them. A question has one or more steps, whose names begin with the
-number of the question. Steps whose answers are in ``benchmarks/results`` are not executed again.
+``thunder-workbench gpu-check --slot MINUTES`` asks these questions. A question has one or more steps, whose names begin
+with the number of the question. If ``benchmarks/results`` has the answer of a step for this machine, the step is not
+executed again.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ def _reserved(conditions: Conditions) -> Iterator[CheckStep]:
 
 
 def _events(conditions: Conditions, subject: str, _: Known) -> Figures:
-    """Run with a snapshot of the allocator; store the sizes of its events in the check's folder."""
+    """Run with a snapshot of the allocator; store the snapshot's events in the check's folder."""
     program, settings = SUBJECTS[subject]
     bench = runs.open_program(conditions, program, **settings)
     run = runs.run_to_end(bench, dataclasses.replace(runs.QUICK, memory_snapshot=True))
@@ -266,7 +267,7 @@ def _events(conditions: Conditions, subject: str, _: Known) -> Figures:
 
 
 def allocator_events(snapshot: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """Return the events of a memory snapshot as small data: action, bytes and stream of each."""
+    """Return the action, bytes and stream of each event of a memory snapshot."""
     return [
         (str(event["action"]), int(event["size"]), int(event.get("stream", 0)))
         for trace in snapshot["device_traces"]

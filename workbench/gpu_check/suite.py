@@ -34,7 +34,7 @@ from workbench.runs.process.worker_process import how_ended
 RESULT_FILE = "gpu-check.json"
 PAGE_FILE = "gpu-check.md"
 ELSEWHERE_FILE = "reference_durations.json"
-"""File in the folder of this module, with the duration of each part on the machines of `benchmarks/results`.
+"""File in the folder of this module, with the duration of each finished part of the checks in `benchmarks/results`.
 `benchmarks/gpu_page.py` writes the file.
 """
 _LOOK_S = 0.1
@@ -51,9 +51,9 @@ its share of the remaining time. The third pass runs the remaining steps, the mo
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-    """Times of `time.monotonic` at which a part is stopped: its own limit, and the end of the whole check.
+    """Times of `time.monotonic` at which a part's turn (`part_s`) and the whole check (`all_s`) end.
 
-    A part is also stopped when `stop` is set.
+    When `stop` is set, the part is stopped earlier.
     """
 
     part_s: float
@@ -272,9 +272,8 @@ def _turn(
 def share_bytecode() -> Iterator[dict[str, str]]:
     """Yield the environment for processes that share compiled bytecode.
 
-    If Python does not write bytecode here, each process would spend 5 s on compiling sources. The rest of a small run
-    takes no longer than this. The processes therefore share bytecode in a temporary folder. The folder is deleted when
-    the check ends.
+    If this Python does not write bytecode, each process would spend 5 s on compiling sources, as long as the rest of a
+    small run takes. The processes then share bytecode in a temporary folder, which is deleted when the check ends.
     """
     if not sys.dont_write_bytecode:
         apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
@@ -346,7 +345,7 @@ def run_slot(
     Parameters
     ----------
     folder, rehearse, retry, begun_s, on_progress
-        As for `run_check`. With `retry`, committed answers that are wrong are asked again, too.
+        As for `run_check`. With `retry`, committed steps that failed or are wrong are executed again, too.
     minutes : float
         Length of the slot.
     results : Path
@@ -396,7 +395,7 @@ def committed_answers(results: Path, machine: str, *, retry: bool = False) -> di
 
 
 def is_all_right(result: dict[str, Any]) -> bool:
-    """Return whether no executed step is wrong."""
+    """Return whether no executed step failed or is wrong."""
     return not any(count_wrong(outcome) for outcome in result["parts"].values())
 
 
@@ -490,11 +489,12 @@ def _process(
     int or None
         Exit status; None if the process was stopped.
     str
-        The last step. Empty if the process was stopped because the time is up; the step then begins again later.
+        Id of the step that was in progress when the process ended. Empty if there was none, or if the process was
+        stopped because the time was up; an interrupted step begins again later.
     float
-        Seconds since the last step began.
+        Seconds since the process or its last step began.
     float
-        Time limit of the last step, in seconds.
+        Time limit of that step, in seconds.
     """
     given = {**dataclasses.asdict(conditions), "folder": str(conditions.folder)}
     with (conditions.folder / f"{part.name}.log").open("ab") as output:

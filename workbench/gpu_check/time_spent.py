@@ -39,7 +39,7 @@ def timed(kind: str) -> Iterator[None]:
 
 
 def add_run(run: Run) -> None:
-    """Add the time of a run that has ended, from the phases in its log."""
+    """Add the time of a run that has ended to the current step, by the phases in the run's log."""
     kind, since_s = START, None
     for event in run.events:
         if isinstance(event, Started):
@@ -67,7 +67,7 @@ def take(step_s: float) -> dict[str, float]:
 
 
 def total(spent: Iterator[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sum of several times by kind."""
+    """Add up the times of several steps, by kind, in seconds."""
     found = dict.fromkeys(KINDS, 0.0)
     for each in spent:
         for kind, seconds in each.items():
