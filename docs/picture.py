@@ -1,7 +1,7 @@
-"""The pictures of README and pages, made by the product: ``python docs/picture.py [NAME ...]`` writes them.
+"""Write the pictures of the README and of pages as SVG files: ``python docs/picture.py [NAME ...]``.
 
-Without a name it writes all. Each is SVG of the workbench's own graph or curve, of a program that is only planned: the
-same on every machine.
+Without a name, all pictures are written. A picture shows the graph or the memory curve of a planned program, as the
+workbench draws them. No program runs, so every machine writes the same pictures.
 """
 
 import sys
@@ -18,25 +18,25 @@ from workbench.ui.tabs.memory_curve_svg import memory_picture
 
 HERE = Path(__file__).parent
 WIDTH = 720
-"""About that of a page's text, so that letters keep their size."""
+"""Width of a picture, in pixels. A page's text has about this width, so the page does not scale the letters."""
 
 
 def readme() -> str:
-    """A block of an MLP with its gradient; two of the values that GELU needs are computed again instead of kept."""
+    """Draw a block of an MLP with its backward. Two of the values that GELU's backward reads are recomputed."""
     bench = wb.open("mlp", layers=1, device="cpu")
     bench.choose(dict.fromkeys(("saved:blocks.0/gelu>add", "saved:blocks.0/gelu>torch_div_prim_impl"), "recompute"))
     return svg.render(bench.plan.graph, bench.plan.sites, title=str(bench).splitlines()[0])
 
 
 def first_hour() -> str:
-    """The beginning of the tutorial's program after its one choice."""
+    """Draw the beginning of the tutorial's program, after the tutorial's first choice."""
     bench = wb.open("mlp", batch=512, device="cpu", executor="torch")
     bench.choose({"saved:blocks.0/gelu>mul.1": "recompute"})
     return graph(bench, "saved", "recomputed", max_height=483)
 
 
 def cut_a_peak() -> str:
-    """Memory over a step, before and after a fit."""
+    """Draw the memory during a step, before and after a fit."""
     bench = wb.open("mlp", batch=512, device="planned", executor="torch")
     bench.fit("70%")
     statements = bench.plan.graph.statements
@@ -49,32 +49,32 @@ def cut_a_peak() -> str:
 
 
 def inside(plan: Plan) -> list[int]:
-    """Return the most bytes alive inside each statement."""
+    """Return the peak inside each statement, in bytes. Statements inside of fusions are left out."""
     curve: list[int] = plan.timeline.statement_peak_bytes[plan.graph.statements.parent < 0].tolist()
     return curve
 
 
 def fusions() -> str:
-    """Two blocks of an MLP, fused by nvFuser."""
+    """Draw two blocks of an MLP, fused by nvFuser."""
     bench = wb.open("mlp", layers=2, device="planned", executor="nvfuser")
     return graph(bench, "saved", "recomputed", "fusion", "between")
 
 
 def collectives() -> str:
-    """One rank of eight with Thunder's order of collectives."""
+    """Draw one rank of eight, with Thunder's order of collectives."""
     bench = sharded()
     return graph(bench, "saved", "collective", title=f"Thunder's order: {simulated(bench)}")
 
 
 def collectives_ordered() -> str:
-    """The same, with gathers ahead of what reads them, and gradients that are sent at once."""
+    """Draw one rank of eight. Gathers are issued early, and gradients are sent as soon as they are computed."""
     bench = sharded()
     bench.choose({"waits.issue": "in_flight(2)", "waits.wait": "late", "waits.gradients": "earliest"})
     return graph(bench, "saved", "collective", title=f"Ordered: {simulated(bench)}")
 
 
 def simulated(bench: Workbench) -> str:
-    """Return the figures of a rank's simulated step."""
+    """Return the simulated time of a rank's step, and the part of it that waits for communication, as a text."""
     overlap = bench.overlap()
     assert overlap is not None
     step, waiting = (human_seconds(s) for s in (overlap.simulation.step_s, overlap.simulation.exposed_communication_s))
@@ -82,12 +82,12 @@ def simulated(bench: Workbench) -> str:
 
 
 def sharded() -> Workbench:
-    """A block of an MLP, sharded by eight ranks."""
+    """Open a block of an MLP that eight ranks shard."""
     return wb.open("mlp", layers=1, device="planned", executor="torch", ranks=8, parallel="fsdp")
 
 
 def graph(bench: Workbench, *legend: str, title: str = "", max_height: int = svg.MAX_HEIGHT) -> str:
-    """Draw a bench's graph with a title and a legend, without views."""
+    """Draw the graph of a bench's plan, with a title and a legend, without views."""
     head = Head(WIDTH)
     head.legend(legend)
     plan = bench.plan
@@ -114,7 +114,7 @@ PICTURES = {
 
 
 def drawn(names: list[str]) -> dict[str, str]:
-    """Return pictures by their names, all without a name."""
+    """Draw the pictures with these names, or all pictures if `names` is empty. Return each SVG by its name."""
     return {name: PICTURES[name]() for name in names or PICTURES}
 
 
