@@ -22,8 +22,8 @@ from workbench.lessons import reading as lesson
 # %% [markdown]
 # ## An example
 #
-# Two lines, and the trace that Thunder makes. Your line stands above each statement; the type and shape of the result
-# stand behind it. `del` drops a name that is no longer needed.
+# Two lines, and the trace that Thunder makes of them. A comment above statements is your line. A comment after a
+# statement has the type and shape of the result. `del` drops a name that is no longer needed.
 
 
 # %%
@@ -66,7 +66,7 @@ q1.reveal()
 # A matrix product, tanh, a reshape, a product, a sum of two tensors, a softmax, and a sum over all elements.
 # </details>
 #
-# A value is a name for memory, and several names may stand for the same one.
+# Each value has memory, and several values may share the same memory.
 
 # %%
 q2 = lesson.shares_memory(bench)
@@ -107,7 +107,7 @@ q3.see(lambda: lessons.trace(bench.plan))
 # q3.lock("sum")
 # ```
 #
-# The sum over all elements reads `r`, which shares the memory of `h`. After it, no name refers to that memory.
+# The sum over all elements reads `r`, which shares the memory of `h`. After this sum, no name refers to that memory.
 # </details>
 #
 # ## Act: find a value
@@ -137,7 +137,7 @@ e1.check(...)  # a name in the trace, such as "t0"
 #
 # ## Act: a shorter program
 #
-# The trace does what the text says, and nothing cleverer.
+# The trace computes what your program says. Thunder does not simplify the arithmetic.
 
 # %%
 e2 = lesson.shorter(program, (x, w))
@@ -176,8 +176,8 @@ e2.check(...)  # e2.check(mine)
 #
 # <details><summary>What we think</summary>
 #
-# The branch was decided during tracing, with the inputs of the tracing. A trace is valid for inputs like those. For
-# others Thunder traces again.
+# The branch was decided during tracing, by the inputs of the tracing. A trace is valid for inputs like these. For other
+# inputs, Thunder traces the program again.
 #
 # Every value would live until the function returns, and the peak would be the sum of all values. Lesson 6 is about
 # that.

@@ -3,9 +3,10 @@
 # %% [markdown]
 # # Gradients and the joint trace
 #
-# Training runs a program twice: forward, and then backward to the gradients. Thunder writes both down. Each operation
-# has a gradient rule, and the rules of all operations, in reverse order, are the backward trace. Values of the forward
-# that the rules need are **kept** until then. They fill a GPU.
+# A training step has two halves: the forward computes the result, and the backward computes the gradients. Thunder
+# makes a trace of each. Each operation has a gradient rule, and the rules of all operations, in reverse order, are the
+# backward trace. Values of the forward that the rules need are **kept** until the rules run. In a large model, these
+# values take much of the GPU's memory.
 #
 # *Half an hour, no GPU. You know: the chain rule, and how to read a trace (lesson 1). You will be able to: say which
 # values a forward keeps, and why, and write a function so that it keeps fewer.*
@@ -23,8 +24,8 @@ from workbench.lessons import gradients as lesson
 # %% [markdown]
 # ## An example
 #
-# The forward runs down the left side of the **U**, and each backward statement stands beside the forward statement
-# whose gradient it computes. An arc is a value that is kept.
+# The forward runs down the left side of the **U**, and each backward statement is beside the forward statement whose
+# gradient it computes. An arc is a value that is kept.
 
 
 # %%
@@ -122,7 +123,7 @@ e1.check(...)  # e1.check(mine)
 # e1.check(lambda x: (x * 2 + 3 - x).sum())
 # ```
 #
-# Sums, and products with constants.
+# Sums, and products with constants, have the same derivative everywhere.
 # </details>
 #
 # ## Act: the same function, less to keep
@@ -157,12 +158,13 @@ e2.check(...)  # a function of x
 # ## Reflect
 #
 # - `torch.sin` keeps its input. Could it keep its result instead?
-# - A compiler could search for the form of a function that keeps least. What makes that hard?
+# - A compiler could search for the form of a function that keeps the fewest values. What makes this search hard?
 #
 # <details><summary>What we think</summary>
 #
 # The sine gives the cosine only up to its sign. A rule that keeps the result needs a function that can be inverted.
 #
 # Two forms of a function are equal on paper and not in floating point: the compiler would change your numbers. The
-# workbench only offers changes that leave them equal: computing *the same* again instead of keeping it (lesson 6).
+# workbench offers only changes that compute the same function, such as computing *the same* value again instead of
+# keeping it (lesson 6).
 # </details>

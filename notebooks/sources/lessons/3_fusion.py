@@ -8,7 +8,7 @@
 # the results that others read. The division of the trace into fusions is its **partition**.
 #
 # *Half an hour, no GPU. You know: how to read a trace (lesson 1). You will be able to: say where fusions begin and end,
-# and how many different ones have to be compiled.*
+# and how many different fusions have to be compiled.*
 #
 # In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
 # Answers are checked by planning your choices and your programs, so anything that works is right.
@@ -62,7 +62,7 @@ q1.reveal()
 # q1.lock(2)
 # ```
 #
-# One before the product and one after it.
+# One fusion is before the product, and one is after it.
 # </details>
 
 # %%
@@ -85,7 +85,7 @@ q2.see(lambda: lessons.picture(bench.plan, "two fusions"))
 # q2.lock("cos", "add", "mul")
 # ```
 #
-# The cosine could run in either. In the second, its result is neither written nor read.
+# The cosine could run in either fusion. In the second fusion, its result is neither written to memory nor read from it.
 # </details>
 #
 # ## Predict: equal fusions
@@ -120,8 +120,8 @@ q3.see(lambda: [fusion.holds for fusion in lesson.fusions(many.plan)])
 # q3.lock(3)
 # ```
 #
-# The first has the start of a block, the last has the end of one, and each fusion between has the end of one block and
-# the start of the next.
+# The first fusion has the start of a block, the last fusion has the end of a block, and each fusion between them has
+# the end of one block and the start of the next.
 # </details>
 #
 # ## Act: compile each once
@@ -145,7 +145,7 @@ e1.check(...)  # a dict of site to option
 # e1.check({"sharing.identical": "shared"})
 # ```
 #
-# Compilation then takes as long as that of three fusions, however many blocks there are.
+# Then only three fusions are compiled, however many blocks there are.
 # </details>
 #
 # ## Act: one fusion
@@ -169,7 +169,7 @@ e2.check(...)  # e2.check(mine)
 # e2.check(lambda x, w: torch.exp(torch.cos(torch.sin(x))) @ w)
 # ```
 #
-# All on one side of the product.
+# All other operations are before the product.
 # </details>
 #
 # ## Reflect
@@ -179,9 +179,9 @@ e2.check(...)  # e2.check(mine)
 #
 # <details><summary>What we think</summary>
 #
-# A large kernel needs more registers, so fewer copies of it run at once. Lesson 4 is about another reason: values that
-# two fusions both need.
+# A large kernel needs more registers, so fewer of its threads run at once. Lesson 4 is about another reason: values
+# that two fusions both need.
 #
-# Run it: `bench.run(wait=True)` compiles and measures. On a CPU it needs a C++ compiler and some seconds for each
-# fusion, so this lesson leaves it out.
+# Run the plan: `bench.run(wait=True)` compiles and measures. On a CPU a run needs a C++ compiler and some seconds for
+# each fusion, so this lesson leaves the run out.
 # </details>

@@ -3,12 +3,12 @@
 # %% [markdown]
 # # Rematerialization as a minimum cut
 #
-# Values cross from one fusion to another. Such a value is written to memory and read again. Or it does not cross: the
-# reading fusion recomputes it from another value that does. The cheapest set of crossing values is a minimum **cut**,
-# and a compiler finds it with an algorithm for maximum flow.
+# Values cross from one fusion to another. A value that crosses is written to memory and read again. Instead, the
+# reading fusion can recompute a value from other values that cross. The cheapest set of crossing values is a minimum
+# **cut**, and a compiler finds it with an algorithm for maximum flow.
 #
 # *Half an hour, no GPU. You know: what a fusion is, and that a matrix product stays outside (lesson 3). You will be
-# able to: say which values cross between two fusions and why, and change it.*
+# able to: say which values cross between two fusions and why, and change these values.*
 #
 # In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
 # Answers are checked by planning your choices and your programs, so anything that works is right.
@@ -49,12 +49,13 @@ lessons.trace(bench.plan_under({"remat.preset": "off"}))
 # ## Predict: what crosses?
 #
 # Thunder may choose *any* set of values that separates the arguments of the first fusion from the needs of the second.
-# Such a set is a **cut**; the second fusion recomputes everything behind it. Thunder takes a cut with the least cost:
+# Such a set is a **cut**; the second fusion recomputes all other values that it needs. Thunder takes a cut with the
+# least cost:
 #
 # - a variable that the first fusion makes costs the bytes of **one of its elements**, 4 for float32, whatever its
 #   shape,
-# - an argument of the first fusion costs that times the **weight** of arguments, 0.5 by default: it is in memory
-#   anyway, and only read.
+# - an argument of the first fusion costs the bytes of one element times the **weight** of arguments, 0.5 by default,
+#   because an argument is in memory anyway, and is only read.
 #
 # Predict the cost of the cut as written.
 
@@ -72,7 +73,7 @@ q1.reveal()
 # q1.lock(8)
 # ```
 #
-# Two variables of 4 bytes.
+# The cut has two variables, `a` and `b`, and each costs 4 bytes.
 # </details>
 #
 # Now look for a cheaper cut. What will the second fusion read?
@@ -107,7 +108,7 @@ q2.see(lambda: lessons.trace(bench.plan))
 # ## Act: turn the weight
 #
 # `remat.weight` is the weight of arguments. Any number from 0 to 1 is legal; `bench.plan_under({"remat.weight":
-# "0.3"})` plans with another one and changes nothing else. Find the point at which the cut moves.
+# "0.3"})` plans with another weight, and does not change the choices of `bench`. Find a weight at which the cut moves.
 
 # %%
 e1 = lesson.tipping_point(bench)
@@ -151,8 +152,8 @@ q3.reveal()
 # q3.lock("s")
 # ```
 #
-# The arguments cost 2 × 4 × 0.6, which is more than 4, though they are 32 times smaller. A cost that counted shapes
-# would have chosen them.
+# The arguments cost 2 × 4 × 0.6, which is more than 4, although they are 32 times smaller than `s`. With a cost that
+# counts all elements, the arguments would cross.
 # </details>
 #
 # ## Act: cut by hand
@@ -176,7 +177,7 @@ e2.check(...)
 # e2.check({"remat:program/sin": "save", "remat:program/cos": "save"})
 # ```
 #
-# A variable that must be saved belongs to every cut: both cross.
+# A variable that must be saved belongs to every cut, so both variables cross.
 # </details>
 #
 # ## Act: what may not be computed again
@@ -202,7 +203,8 @@ e3.check(...)  # e3.check(mine)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A variable that another statement reads from memory costs nothing more to hand over. Find such a reader.
+# A variable is in memory anyway if a statement outside of the fusions reads it. Thunder then never recomputes it. Add
+# such a reader.
 # </details>
 # <details><summary>Solution</summary>
 #
@@ -217,20 +219,22 @@ e3.check(...)  # e3.check(mine)
 # e3.check(mine)
 # ```
 #
-# The second matrix product also reads `a`, and it is outside of the fusions. Returning `a` from the program works too.
+# The second matrix product also reads `a`, and this product is outside of the fusions. You can also return `a` from the
+# program.
 # </details>
 #
 # ## Reflect
 #
-# - Thunder cuts between *pairs* of fusions, one after another. Take a chain of thirty fusions, each of which finds
-#   recomputation a little cheaper than reading. What may go wrong?
+# - Thunder cuts between *pairs* of fusions, one pair after another. Take a chain of thirty fusions, where for each pair
+#   recomputation is a little cheaper than reading. What may go wrong?
 # - Thunder counts bytes per element. Name two things that a better cost would count.
 #
 # <details><summary>What we think</summary>
 #
-# Every fusion then repeats everything before it. No two are equal, and compilation takes longer and longer. With weight
-# 0 this happens to a chain of residual additions (`wb.open("residual_chain", layers=8, executor="torchcompile")`, then
-# `remat.weight`, and look at the tab *Program → Fusions*).
+# Every fusion then repeats the operations of all earlier fusions. No two fusions are equal, and each takes longer to
+# compile than the one before. With weight 0 this happens to a chain of residual additions: open
+# `wb.open("residual_chain", layers=8, executor="torchcompile")`, choose `remat.weight`, and look at the tab *Program →
+# Fusions*.
 #
 # The size of the tensors, and the cost of recomputing a value: a sine costs more than an addition.
 # </details>

@@ -24,8 +24,8 @@ from workbench.lessons import aliasing as lesson
 # ## An example
 #
 # A write in place becomes two statements in the trace: one computes the new content, and `copy_` puts it into the old
-# memory. Before it stands a **fence**, `update_aliases`: from here on, a read of one of these names sees the new
-# content.
+# memory. A **fence**, `update_aliases`, says that the memory of its arguments may have been written. Later statements
+# read the results of the fence, which have the current content of this memory.
 
 
 # %%
@@ -67,7 +67,7 @@ q1.see(lambda: lessons.trace(views.plan))
 # q1.lock("r", "t")
 # ```
 #
-# Views share one memory. The arguments of the fences list every value that shares it.
+# Views share one memory. The arguments of the fences are the values that share this memory.
 # </details>
 #
 # ## Predict: a swap
@@ -95,11 +95,12 @@ q2.reveal()
 # q2.lock("what a held")
 # ```
 #
-# The program does what it says. But to a compiler a sum with zeros does nothing and can go. Then `t` is `a`.
+# The program does what it says. But a compiler may drop a sum with zeros, because the sum does not change the numbers.
+# Then `t` is `a`.
 # </details>
 #
-# The compiler behind `torch.compile` does drop it. If the whole swap is one region, `b` ends with its own old content.
-# The workbench therefore checks each copy:
+# The compiler behind `torch.compile` does drop this sum. If the whole swap is one region, `b` ends with its own old
+# content. The workbench therefore checks each copy:
 
 # %%
 bench = wb.open(swap, a, b, executor="torchcompile")
@@ -122,7 +123,7 @@ q3.see(lambda: lessons.trace(bench.plan))
 # q3.lock(1)
 # ```
 #
-# The first may run in the region. The second must run after it: it is the `copy_` below the region.
+# The first copy may run in the region. The second copy must run after the region: it is the `copy_` below the region.
 # </details>
 #
 # ## Act: which, and why?
@@ -141,7 +142,7 @@ e1.check(...)  # a site's id
 # e1.check("copies:swap/copy_.1")
 # ```
 #
-# The second of two equal statements in one place has `.1` behind its name.
+# If two statements of one function have the same name, the id of the second has `.1` after this name.
 # </details>
 #
 # ## Act: a swap that cannot be misread
@@ -178,8 +179,9 @@ e2.check(...)  # e2.check(mine)
 # e2.check(mine)
 # ```
 #
-# A number that is doubled and halved is the same number, to the last bit. Both copies need it, because each overwrites
-# the source of the other. The trick shows the point: `copies:…` on `out` is the better answer, and the workbench's own.
+# A number that is doubled and halved is the same number, to the last bit. Both copies need this trick, because each
+# overwrites the source of the other. Outside of an exercise, keep the clone: the workbench then runs one copy outside
+# of the region (option `out` at its site `copies:…`).
 # </details>
 #
 # ## Reflect
@@ -192,6 +194,7 @@ e2.check(...)  # e2.check(mine)
 #
 # Training continues, and weeks later it converges worse or not at all.
 #
-# The list of dropped operations grows with every release and is not documented. The list of operations that certainly
-# compute changes far less. In doubt, the copy stays out: slower, and right.
+# The list of operations that the compiler drops is not documented and may grow with every release. The list of
+# operations that certainly compute new values changes far less. In doubt, the copy stays outside of the region: the
+# program is slower, and right.
 # </details>

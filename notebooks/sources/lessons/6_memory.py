@@ -74,7 +74,8 @@ q2.reveal()
 # q2.lock("tanh")
 # ```
 #
-# exp starts from the result of tanh, the sine from the result of exp. tanh needs the product.
+# The result of exp is computed from that of tanh, and the result of the sine from that of exp. The result of tanh is
+# computed from the product.
 # </details>
 #
 # Now the other extreme: keep nothing at all.
@@ -99,14 +100,14 @@ q3.see(lambda: bench.effect(lesson.everything(bench)))
 # q3.lock("does not fall")
 # ```
 #
-# Saved bytes fall to nothing, and the peak keeps its height. It moves from the end of the forward to the start of the
-# backward.
+# Saved bytes fall to nothing, and the peak does not fall. The peak moves from the end of the forward to the start of
+# the backward.
 # </details>
 #
 # ## Act: meet a peak
 #
 # Each value has a site. `bench.effects(id)` shows the effect of each option on the whole plan, and
-# `lesson.everything(bench)` is the choice that recomputes all of them:
+# `lesson.everything(bench)` returns the choices that recompute all values. The ids of the sites are:
 
 # %%
 [site.id for site in bench.sites("saved") if ":" in site.id]
@@ -134,10 +135,11 @@ e1.check(...)  # e1.check(choices)
 # e1.check(choices)
 # ```
 #
-# Checkpoints: two values are kept, and the next layers are recomputed from them when the backward gets there.
+# The two kept values are called checkpoints. When the backward reaches the layers after a checkpoint, it recomputes
+# these layers from the checkpoint.
 # </details>
 #
-# ## Act: without the price
+# ## Act: without repeated products
 
 # %%
 e2 = lesson.lower_and_cheap(bench)
@@ -153,7 +155,7 @@ e2.check(...)
 # e2.check({id: option for id, option in lesson.everything(bench).items() if "/tanh" not in id})
 # ```
 #
-# Every layer keeps the result of tanh, and everything else is one or two cheap steps from there. This is called
+# Every layer keeps the result of tanh, and every other value is one or two cheap steps from this result. This is called
 # *selective* recomputation.
 # </details>
 #
@@ -166,9 +168,10 @@ e2.check(...)
 #
 # <details><summary>What we think</summary>
 #
-# With checkpoints it is in the recomputed values of a whole stretch of layers. With the selective choice it is in the
-# kept values.
+# With checkpoints, the recomputed values of several layers take the memory. With the selective choice, the kept values
+# take it.
 #
-# The selective one: it repeats nothing that takes time. If that is not enough, checkpoints can go lower. Open the app
-# on the bench (`bench` in a cell of its own), double-click arcs, and watch the curve in the place *Memory*.
+# The selective choice, because it repeats no matrix product. If its peak is too high, checkpoints can lower the peak
+# further. Open the app on the bench (`bench` in a cell of its own), double-click arcs, and watch the curve in the place
+# *Memory*.
 # </details>

@@ -3,10 +3,10 @@
 # %% [markdown]
 # # Collectives and overlap
 #
-# A model that does not fit on one GPU is shared. Each rank has a part of every weight, and gathers the complete weight
-# from the others when it is needed. Sending takes time. But a GPU can send and compute at once, so communication costs
-# nothing while there is something to compute. Two places in the trace decide that: where a collective is **issued**,
-# and where its result is **waited** for.
+# A model that does not fit on one GPU is shared among several GPUs, the ranks. Each rank has a part of every weight,
+# and gathers the complete weight from the other ranks when it needs this weight. Sending takes time. But a GPU can send
+# and compute at once, so communication costs nothing while there is something to compute. Two positions in the trace
+# decide how much communication is hidden: where a collective is **issued**, and where its result is **waited** for.
 #
 # *Half an hour, no GPU, and no other ranks: the plan is that of rank 0 of eight, and the streams are simulated. You
 # know: how to read a trace (lesson 1). You will be able to: say why communication is exposed, and hide it.*
@@ -40,8 +40,8 @@ bench = wb.open(Layers(), torch.randn(2048, 1024), ranks=8, parallel="fsdp")
 bench.machine.source
 
 # %% [markdown]
-# The forward gathers each weight: it issues an `all_gather`, and has a `wait` for the result. The backward shares out
-# each gradient: a `reduce_scatter`, and a `wait`.
+# The forward gathers each weight: it issues an `all_gather`, and has a `wait` for the result. The backward adds up each
+# gradient over the ranks, and gives each rank its part of the sum: it issues a `reduce_scatter`, and has a `wait`.
 #
 # ## Predict
 
@@ -62,7 +62,7 @@ q1.see(lambda: lessons.Text("\n".join(lessons.trace(bench.plan).splitlines()[:22
 # q1.lock("down")
 # ```
 #
-# The gathers are in the order of the parameters' names. All waits also stand before the first layer.
+# The gathers are in the order of the parameters' names. All waits are also before the first layer.
 # </details>
 #
 # You can change this with the following choices: `{"waits.wait": "late"}`, `{"waits.issue": "consumer"}`, both of them,
@@ -99,7 +99,7 @@ q2.see(
 # q2.lock("both", "gradients")
 # ```
 #
-# Order and waits must change together.
+# In the forward, the order of the gathers and the positions of the waits must change together.
 # </details>
 #
 # ## Act: hide it
@@ -118,7 +118,8 @@ e1.check(...)  # a dict of setting to option
 # e1.check({"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"})
 # ```
 #
-# The first gather and the last reduction stay exposed: before the one and after the other there is nothing to compute.
+# The first gather and the last reduction stay exposed, because there is nothing to compute before the first gather and
+# after the last reduction.
 # </details>
 #
 # ## Act: hide it with little memory
@@ -141,7 +142,7 @@ e2.check(...)
 # e2.check({"waits.issue": "in_flight(1)", "waits.wait": "late", "waits.gradients": "earliest"})
 # ```
 #
-# While a layer computes, only the weight of the next one is in flight.
+# While a layer computes, only the weight of the next layer is in flight.
 # </details>
 #
 # ## Reflect

@@ -4,9 +4,9 @@
 # # 1 · Compile time against depth
 #
 # **Reported** in nvFuser's issue 2916, *Cache misses for fusion definitions different by a few ops compiled one after
-# another*. Recomputing the residual stream saves memory. A patch of one line makes Thunder do it: the weight of a
-# fusion's own arguments becomes 0 instead of one half. Then every fusion differs from the one before, and compile time
-# explodes with depth: 0.32 s with one layer, **1393 s with 128**.
+# another*. To recompute the residual stream saves memory. A patch of one line makes Thunder recompute it: the weight of
+# a fusion's own arguments becomes 0 instead of one half. Then every fusion differs from the one before, and compile
+# time explodes with depth: 0.32 s with one layer, **1393 s with 128**.
 
 # %%
 from workbench.ui.html_pages.notebook_tables import LinePlot, Table
@@ -16,9 +16,9 @@ LinePlot({"reported, patched": reported_s}, title="Reported: seconds to compile 
 
 # %% [markdown]
 # This story shows the problem on the plan, solves it by a choice, and measures the result. The fusions for nvFuser are
-# **planned** for a GPU that is not attached. Compile times are **measured on the CPU**, with torch.compile in nvFuser's
-# place, on the same regions. About a minute and a half on two free cores, under 2 GB. JupyterLab draws the stored
-# pictures once the notebook is trusted (command *Trust Notebook*) or run.
+# **planned** for a GPU that is not attached. Compile times are **measured on the CPU**, with torch.compile instead of
+# nvFuser. The notebook takes about a minute and a half on two free cores, and less than 2 GB of memory. JupyterLab
+# draws the stored pictures after you trust the notebook (command *Trust Notebook*) or run it.
 #
 # ## Seen on the plan
 
@@ -62,9 +62,9 @@ small
 # %% [markdown]
 # ## The choice
 #
-# Two choices together stop it. **Cut every k**: every k-th addition is saved, so a recomputation never reaches further
-# back, and the fusions repeat with a period of k. **Sharing**: identical fusions are compiled once. Stock Thunder
-# builds a definition for each, and so compiles 65 fusions of 3 forms.
+# Two choices together stop this growth. **Cut every k**: every k-th addition is saved, so a recomputation never reaches
+# back further than to this addition, and the fusions repeat with a period of k. **Sharing**: identical fusions are
+# compiled once. Stock Thunder compiles each of its 65 fusions, although only 3 of them are unique.
 #
 # The effect of k at 32 layers:
 
@@ -82,7 +82,7 @@ Table(
 #
 # The number of compilations is predicted. The processor seconds of the first call are measured, in one process, with an
 # empty Inductor cache. Each point has its own matrix size, so that no point finds the kernels of another. A first
-# chain, which is not measured, takes Inductor's one-time work.
+# chain, which is not measured, does Inductor's one-time work.
 
 # %%
 import os
@@ -93,7 +93,7 @@ import torch
 
 
 def cpu_s():
-    """Processor seconds of this process and of the compilers that it started."""
+    """Return the processor seconds of this process and of the compilers that it started."""
     return sum(
         resource.getrusage(who).ru_utime + resource.getrusage(who).ru_stime
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -101,7 +101,7 @@ def cpu_s():
 
 
 def first_call(name, layers, size):
-    """Processor seconds of a chain's first call, and the compilations that its plan predicts."""
+    """Return the processor seconds of a chain's first call, and the number of compilations that its plan predicts."""
     chain = wb.open("residual_chain", layers=layers, size=size, device="cpu", executor="torchcompile")
     chain.choose(policies[name])
     function, args, _ = chain.program.build()
@@ -114,13 +114,13 @@ def first_call(name, layers, size):
 
 
 torch.set_num_threads(1)
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # an earlier run's kernels are not found
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # an empty cache, without the kernels of an earlier run
 measured = {"the patch (weight 0)": {}, "weight 0, cut every 1, shared": {}}
 policies["weight 0, cut every 1, shared"] = policies["weight 0, cut every 4, shared"] | {"remat.preset": "every=1"}
 predicted = {name: {} for name in measured}
 size = 10
 for name in measured:
-    first_call(name, 1, size)  # what is loaded and found out once in a process: in no figure
+    first_call(name, 1, size)  # does the one-time work of a process; not measured
     for layers in (1, 2, 4):
         size += 1
         measured[name][layers], predicted[name][layers] = first_call(name, layers, size)
@@ -139,9 +139,9 @@ Table(
 LinePlot(measured, title="Processor seconds of the first call, measured on the CPU", x="layers", y="s", log=True)
 
 # %% [markdown]
-# Deeper points need minutes each. [docs/benchmarks.md](../../docs/benchmarks.md) has 64 layers with gradients in cold
-# processes: 660 s with the patch, 34 s with a cut every 4 and sharing. `python -m pytest benchmarks/bench_depth.py -s`
-# measures that.
+# Points with more layers take minutes each. [docs/benchmarks.md](../../docs/benchmarks.md) has the times of 64 layers
+# with gradients in cold processes: 660 s with the patch, 34 s with a cut every 4 and sharing. `python -m pytest
+# benchmarks/bench_depth.py -s` measures these times.
 #
 # ## Take it away
 

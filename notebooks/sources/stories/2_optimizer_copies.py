@@ -17,9 +17,9 @@
 # adds a `set` only where it is needed.
 #
 # The fusions for nvFuser are **planned** for a GPU that is not attached: their definitions are built and counted, and
-# nothing runs. The same question for torch.compile's regions is **measured on the CPU**. About a minute and a half on
-# two free cores, under 2 GB. JupyterLab draws the stored pictures once the notebook is trusted (command *Trust
-# Notebook*) or run.
+# nothing runs. The same question for torch.compile's regions is **measured on the CPU**. The notebook takes about a
+# minute and a half on two free cores, and less than 2 GB of memory. JupyterLab draws the stored pictures after you
+# trust the notebook (command *Trust Notebook*) or run it.
 
 # %%
 import workbench as wb
@@ -32,9 +32,9 @@ print(adam)
 # %% [markdown]
 # ## Seen on the graph
 #
-# One step of the real `torch.optim.Adam`, as Dynamo captures it. Each in-place write is a `copy_` with an alias fence
-# before it. No fusion can contain a fence, so the step is cut into pieces. The fences were added after the issue was
-# written, and now matter more than the `set`s.
+# The graph is one step of the real `torch.optim.Adam`, as Dynamo captures it. Each in-place write is a `copy_` with a
+# fence before it. No fusion can contain a fence, so the fences cut the step into many fusions. The fences were added
+# after the issue was written, and now matter more than the `set`s.
 
 # %%
 adam
@@ -42,8 +42,8 @@ adam
 # %% [markdown]
 # ## The choices
 #
-# `copies.policy` decides where a `set` stands. `copies.fences` decides whether a fence stays where a single name
-# reaches the memory. An option that would change a result is refused with the reason, site by site.
+# `copies.policy` decides which copies get a `set`. `copies.fences` decides whether a fence is kept if no view shares the
+# memory of its arguments. An option that would change a result is refused with the reason, site by site.
 
 # %%
 policies = {
@@ -79,9 +79,9 @@ Table(
 # %% [markdown]
 # ## Why not always without a set
 #
-# nvFuser writes an output into an input's memory by an alias, with one alias for each value. If a value goes to two
-# places, the second update silently replaces the first. Fences hide that, because they put the two copies into two
-# fusions. Without fences the workbench requires the `set`:
+# nvFuser writes an output into an input's memory by an alias, with at most one alias for each value. If a value is
+# copied into two inputs, one of the two updates is silently lost. Fences prevent this, because they put the two copies
+# into two fusions. Without fences the workbench requires the `set`:
 
 # %%
 exhibit = wb.open("two_destinations", device="planned", executor="nvfuser")
@@ -93,9 +93,9 @@ for site in exhibit.sites("copies"):
 # %% [markdown]
 # ## Predicted, then measured
 #
-# nvFuser needs a GPU. torch.compile's regions have the same question on a CPU: do copies run **inside** one region, or
-# **outside**, where they cut the step into pieces? The number of regions is predicted. The step is measured, both
-# variants interleaved in one process.
+# nvFuser needs a GPU. For torch.compile's regions, the same question arises on a CPU: do copies run **inside** of one
+# region, or **outside**, where they cut the step into several regions? The number of regions is predicted. The step
+# times are measured; the steps of both variants are interleaved in one process.
 
 # %%
 from workbench.runs.process.request import RunOptions

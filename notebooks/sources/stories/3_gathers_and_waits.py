@@ -16,10 +16,10 @@
 # Moving only the waits made nothing faster. The thread found the reason: "the order of allgathers was not following the
 # order they were used".
 #
-# Today's Thunder (0.2.7) has that order again. This story shows it, corrects it, and trains with the result. The 7B
-# shapes are **planned** as rank 0 of 8, with times **simulated** at published rates. Figures **measured on the CPU**
-# are marked. About two minutes on two free cores, 2 GB. JupyterLab draws the stored pictures once the notebook is
-# trusted (command *Trust Notebook*) or run.
+# Today's Thunder (0.2.7) has that order again. This story shows the order, corrects it, and trains with the result. The
+# 7B shapes are **planned** as rank 0 of 8, with times **simulated** at published rates. Figures **measured on the CPU**
+# are marked. The notebook takes about two minutes on two free cores, and 2 GB of memory. JupyterLab draws the stored
+# pictures after you trust the notebook (command *Trust Notebook*) or run it.
 
 # %%
 import workbench as wb
@@ -103,7 +103,8 @@ Table(
 # is still sent late. The third row is the thread's fix. The fourth row does the same for the backward. The last row
 # keeps the time with a fraction of the bytes.
 #
-# Compute and communication give a lower bound for every order, so a search knows its distance from the best:
+# The times of compute and communication give a lower bound of the step for every order, so a search can say how far its
+# order is from the best:
 
 # %%
 bench.machine = "H100"
@@ -115,9 +116,10 @@ print(f"{100 * found.over_bound:.2f} % above what no order beats; proven: {bench
 # %% [markdown]
 # ## Trained on two ranks
 #
-# Two gloo processes compile the same choice for a small model and train some steps, beside unmodified Thunder's FSDP
-# and PyTorch's `DistributedDataParallel`. This is **measured on the CPU**, where the two ranks share cores and a
-# loopback socket. The times say nothing about NCCL; the run shows that the numbers are equal.
+# Two gloo processes compile a small model with the choices of the fourth row, and train some steps. Unmodified
+# Thunder's FSDP trains the same steps, and so does PyTorch's `DistributedDataParallel`. This is **measured on the
+# CPU**, where the two ranks share cores and a loopback socket. The times say nothing about NCCL; the run shows that the
+# numbers are equal.
 
 # %%
 from workbench.runs.process.request import RunOptions
@@ -160,7 +162,7 @@ h100 = {name: simulated["H100"][name] for name in names}
 
 
 def step_ms(name):
-    """Milliseconds of a simulated step on H100s."""
+    """Return the milliseconds of a simulated step on H100s."""
     return 1e3 * h100[name].simulation.step_s
 
 

@@ -13,8 +13,8 @@
 #   front, the fused variant is slower than the baseline.
 #
 # **Simulated** figures use an H100's published rates and the reported launch times; nothing runs. Figures **measured on
-# the CPU** are marked. Half a minute on two free cores, 1.5 GB. JupyterLab draws the stored pictures once the notebook
-# is trusted (command *Trust Notebook*) or run.
+# the CPU** are marked. The notebook takes half a minute on two free cores, and 1.5 GB of memory. JupyterLab draws the
+# stored pictures after you trust the notebook (command *Trust Notebook*) or run it.
 
 # %%
 import dataclasses
@@ -30,12 +30,12 @@ CHUNKS, TOKENS, FEATURES, OUT = 8, 8192, 8192, 3072  # q, k and v of one of 8 ra
 
 
 def whole(weight, *shards):
-    """Gather, then one product."""
+    """Gather all shards, then compute one product."""
     return torch.cat(shards) @ weight
 
 
 def chunked(weight, *shards):
-    """Each shard copied and multiplied by itself."""
+    """Copy each shard, and multiply each copy with the weight separately."""
     return torch.cat([shard.clone() @ weight for shard in shards])
 
 
@@ -53,7 +53,7 @@ benches["chunked"]
 
 # %%
 def launches(bench, launch_s):
-    """Kernels, milliseconds of the host and of the device, and of both beside each other, simulated."""
+    """Return the number of kernels, and the simulated milliseconds of the host, of the device, and of the step."""
     graph = bench.plan.graph
     cost = costs(graph, dataclasses.replace(H100, launch_s=launch_s), 1)
     top = graph.statements.parent < 0
@@ -84,8 +84,9 @@ Table(
 # ## The misleading benchmark
 #
 # The same two variants run on the CPU, with threads instead of streams: chunks are issued, and the call returns.
-# Without a sync, only issuing is timed. The workbench takes two numbers of every sample: until the call returns, and
-# until the work is done, with a sync before and after. The variants are interleaved in a random order for each turn.
+# Without a sync, only the issuing is timed. The workbench takes two times of every sample: until the call returns, and
+# until the work is done. A sync is before and after each sample. The variants are interleaved, in a random order in
+# each turn.
 
 # %%
 from workbench.programs.builtin.sequence_parallel import Deception
@@ -158,8 +159,8 @@ print(adam.export("fewer_launches.py").read_text())
 print("proven to compute what the stock plan computes:", adam.plan.proof.proven)
 
 # %% [markdown]
-# The third needs a GPU. There, `thunder-workbench run ... --cuda-graph` times the step as one CUDA graph beside the plain one, and every run says whether it is
-# launch-bound, with the gap before the first kernel and the bubbles after it. Without a GPU the workbench refuses that instead of guessing:
+# The third remedy, CUDA graphs, needs a GPU. There, `thunder-workbench run ... --cuda-graph` also times the step as one CUDA graph, and every run says whether its step is
+# launch-bound, with the gap before the first kernel and the gaps (bubbles) after it. Without a GPU the workbench refuses this option instead of guessing:
 
 # %%
 from workbench.runs.process.request import RunOptions

@@ -11,9 +11,10 @@
 # - put recomputation in **before fusion** (the author's preference, though its effect "is difficult to estimate" there) or **after**;
 # - whether matrix products are better **offloaded** to the CPU than computed again.
 #
-# Everything at 7B shapes is **planned** for a GPU that is not attached: predicted by arithmetic on the plan, and
-# nothing runs. The small model at the end is **measured on the CPU**. About two minutes on two free cores, 2 GB.
-# JupyterLab draws the stored pictures once the notebook is trusted (command *Trust Notebook*) or run.
+# All figures at 7B shapes are **planned** for a GPU that is not attached: arithmetic on the plan predicts them, and
+# nothing runs. The small model at the end is **measured on the CPU**. The notebook takes about two minutes on two free
+# cores, and 2 GB of memory. JupyterLab draws the stored pictures after you trust the notebook (command *Trust
+# Notebook*) or run it.
 
 # %%
 import workbench as wb
@@ -27,7 +28,7 @@ benches = {
 
 
 def full(figure, plans):
-    """A figure at 32 layers, on the line through 2 and 3: layers are alike."""
+    """Extrapolate a figure to 32 layers, on the line through 2 and 3 layers, because all layers are equal."""
     two, three = (figure(plans[layers]) for layers in (2, 3))
     return two + 30 * (three - two)
 
@@ -57,14 +58,14 @@ LinePlot(
 )
 
 # %% [markdown]
-# This is the reported growth. Peaks count parameters, inputs and gradients, and no optimizer, so the share differs from
-# the reported one. Even without an optimizer the 32 layers need more than 80 GB.
+# Saved bytes grow as reported. The peaks count parameters, inputs and gradients, but no optimizer, so the share differs
+# from the reported share. Even without an optimizer the 32 layers need more than 80 GB.
 #
 # ## The source of the growth
 #
-# Forward statements run down the left, the backward up the right, and each arc is a tensor kept from one side to the
-# other. Green is saved. A dashed arc is already recomputed by nvFuser's rematerialization. Statements inside a purple
-# box are one fusion.
+# Forward statements run down the left, backward statements run up the right, and each arc is a tensor that the backward
+# needs. A tensor with a green arc is saved. A tensor with a dashed arc is already recomputed by nvFuser's
+# rematerialization. Statements inside a purple box are one fusion.
 
 # %%
 bench = benches[2]
@@ -80,13 +81,13 @@ Table([{"saved": s.label, "MB": round(s.bytes / 1e6)} for s in sorted(kept, key=
 # %% [markdown]
 # ## Two ways to recompute, and offloading
 #
-# Elementwise work (norms, rotary embedding, SwiGLU) is cheap to repeat. Matrix products and attention are expensive;
-# they can be kept, offloaded, or repeated. `saved.stage` puts recomputation before or after fusion.
+# Elementwise work (norms, rotary embedding, SwiGLU) is cheap to repeat. Matrix products and attention are expensive to
+# repeat; their results can also be kept or offloaded. `saved.stage` puts recomputation before or after fusion.
 
 
 # %%
 def policies(bench):
-    """Choices by name, for as many layers as the bench has."""
+    """Return sets of choices by name, for all layers of the bench."""
     sites = [site for site in bench.sites("saved") if "layers." in site.id and site.bytes > 1e6]
     products = [site.id for site in sites if "linear" in site.id]
     cheap = [site.id for site in sites if "linear" not in site.id and "scaled_dot_product" not in site.id]
@@ -128,7 +129,7 @@ Table(
 
 # %% [markdown]
 # **Before fusion the saved bytes fall by two thirds, and the peak by a fifth.** The author lacked this estimate. At
-# that peak, recomputed values are alive beside saved ones. By statement:
+# the peak, recomputed values are alive together with saved values. By statement:
 
 # %%
 alive = planned["elementwise, before fusion"][3].alive_at_peak()
@@ -178,12 +179,13 @@ bench.undo()
 bench.undo()
 
 # %% [markdown]
-# The fit names what holds the peak, the cost of the next GiB less, and the cheapest step in each direction.
+# The fit names the largest values at the peak, the time that the next GiB less costs, and the best next choice for a
+# shorter step and for a lower peak.
 #
 # ## Offload a matrix product, or compute it again?
 #
-# One projection of the SwiGLU, with an H100's published peak (989 TFLOP/s in bf16), and with PCIe as the plan assumes
-# it:
+# The times of one projection of the SwiGLU, with an H100's published rate (989 TFLOP/s in bf16), and with the rate of
+# PCIe that the plan assumes:
 
 # %%
 from workbench.analysis.cost.machines import H100
@@ -203,8 +205,8 @@ Table(
 # ## Predicted, then measured
 #
 # The same choice on a small model on the CPU, with PyTorch's own operators. Nothing is fused there, so this checks the
-# memory arithmetic and the numbers, not nvFuser. Each run is a process of its own, compared with unmodified Thunder at
-# the same seed.
+# memory arithmetic and the numbers, not nvFuser. Each run is a process of its own. The run with the choices is compared
+# with unmodified Thunder at the same seed.
 
 # %%
 from workbench.runs.process.request import RunOptions
