@@ -1,7 +1,7 @@
-"""Build of widgets and extensions: `make extensions`. Needs Node and npm; users need neither.
+"""Build widgets and JupyterLab extensions (`make extensions`). The build needs Node and npm; users need neither.
 
-TypeScript and the bundler do the work, and ``built.json`` lists the sources of a bundle, so that a test detects an
-outdated one.
+TypeScript and the bundler build. ``built.json`` has digests of a bundle and of its sources, so that a test detects an
+outdated bundle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """One number for names and contents together."""
+    """Return one digest of the names and contents of all files."""
     found = hashlib.sha256()
     for name, content in sorted(files.items()):
         found.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -54,7 +54,7 @@ def installed(folder: Path) -> str:
     if npm is None:
         sys.exit("build.py: needs Node with npm on the PATH to build; using what is built needs neither")
     if not (folder / "node_modules").is_dir():
-        # Follow the lock file. `npm ci` refuses one without the other platforms' parts of the bundler.
+        # Install by the lock file. `npm ci` refuses a lock file that lacks packages for other platforms.
         subprocess.run([npm, "install", "--no-save"], cwd=folder, check=True)
     return npm
 
@@ -66,7 +66,7 @@ class Extension:
     Parameters
     ----------
     folder : Path
-        With ``package.json``, ``src`` and ``style``.
+        The extension's folder, with ``package.json``, ``src`` and ``style``.
     also : sequence of Path
         Sources that ``src`` imports from other folders of the repository.
     """
@@ -76,7 +76,7 @@ class Extension:
 
     @property
     def bundle(self) -> Path:
-        """Folder of the shipped build."""
+        """Folder of the bundle, which is committed and shipped."""
         return self.folder / "labextension"
 
     @property
@@ -99,7 +99,7 @@ class Extension:
         npm = installed(self.folder)
         shutil.rmtree(self.folder / "lib", ignore_errors=True)
         shutil.rmtree(self.bundle, ignore_errors=True)
-        # `jupyter-builder` comes with JupyterLab, into the environment that runs this.
+        # JupyterLab installs `jupyter-builder` into the environment of this Python.
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         subprocess.run([npm, "run", "build"], cwd=self.folder, check=True, env=os.environ | {"PATH": places})
         write_record(self.record_path, self.record())

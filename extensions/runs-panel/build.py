@@ -1,4 +1,4 @@
-"""Builds runs-panel: all that it is made of stands in its own folder."""
+"""Build the extension runs-panel. All of its sources are in its own folder."""
 
 from __future__ import annotations
 

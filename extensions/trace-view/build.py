@@ -1,4 +1,4 @@
-"""Builds trace-view, which imports the graph and the strip from the app's widgets; `building` does the work."""
+"""Build the extension trace-view. It imports the graph and the strip from the app's widgets."""
 
 from __future__ import annotations
 

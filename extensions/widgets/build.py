@@ -1,4 +1,4 @@
-"""Builds the app's widgets: checks types, and writes one ES module per widget to ``workbench/ui/frontend/built/``."""
+"""Build the app's widgets: check types, and write one ES module per widget to ``workbench/ui/frontend/built/``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ del sys.path[0]
 
 PAGE = ROOT / "workbench" / "ui" / "frontend"
 TOOLS = HERE.parent / "trace-view"
-"""The extension that has the compiler and the bundler among its packages."""
+"""Folder of the extension whose npm packages include the TypeScript compiler and the bundler."""
 
 
 class Widgets:
@@ -27,7 +27,7 @@ class Widgets:
 
     @staticmethod
     def sources() -> list[Path]:
-        """The widgets' modules, which import each other."""
+        """Return the paths of the widgets' modules, sorted."""
         return sorted(path for path in PAGE.rglob("*.js") if Widgets.bundle not in path.parents)
 
     def record(self) -> dict[str, str]:

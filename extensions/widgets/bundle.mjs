@@ -1,5 +1,5 @@
-// Bundles each widget's modules to one ES module without imports: `node bundle.mjs <folder of the sources> <folder to write>`.
-// Names and statements stay readable, and comments go: a notebook stores the module of each widget that it shows.
+// Bundles each widget's modules into one ES module without imports: `node bundle.mjs SOURCE_FOLDER BUNDLE_FOLDER`.
+// Names and statements stay readable. Comments are removed, because a notebook stores the module of each widget that it shows.
 
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -13,7 +13,7 @@ const panels = readdirSync(join(page, "panels")).filter((name) => name.endsWith(
 const widgets = { graph: "graph/graph_view.js", plot: "plot.js" };
 for (const name of panels) widgets[basename(name, ".js")] = `panels/${name}`;
 
-/** What is the same for all; `library` where other code imports what is built. */
+/** Returns the bundler's configuration for one widget. `library` is set if other code imports the bundle. */
 const config = (name, source, library) => ({
   name, mode: "production", target: ["web", "es2022"], devtool: false, context: page,
   entry: { [name]: join(page, source) },

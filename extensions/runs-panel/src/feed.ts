@@ -1,12 +1,13 @@
-// The runs as the server knows them (`workbench/server`): asked again and again, each time for what is new since. Of
-// all pages of a browser one asks and tells the others: a question is held until there is news, and browsers open six
-// connections to a server over HTTP/1.1, so that with as many pages that each hold one a further page does not load.
+// Polls the list of runs from the server (`workbench/server`). Each request asks for changes since the last version. The
+// server holds a request until there is a change, and a browser opens only six connections to a server over HTTP/1.1. With
+// six pages that each hold a request, a further page would not load. Therefore one page of a browser polls, and sends each
+// answer to the other pages.
 
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 import { Signal } from "@lumino/signaling";
 
-/** A run as `workbench/server/run_status.py` sends it; `samples` are pairs of seconds and bytes, those that are new. */
+/** A run as `workbench/server/run_status.py` sends it. `samples` has the new memory samples: pairs of seconds and bytes. */
 export interface Run {
   id: string;
   name: string;
@@ -37,29 +38,29 @@ interface Answer {
   unreadable?: Record<string, string>;
 }
 
-/** What the page that asks tells the others: an answer to who had seen a version, or why there is none. */
+/** Message from the polling page to the other pages: an answer to a request since a version, or the reason why there is none. */
 type News = { since: number; answer: Answer } | { trouble: string };
 
-const RETRY_MS = 2000; // after a server that does not answer
-const MISSING_MS = 60_000; // after one that has no such list
-const SAMPLES = 2400; // of memory, kept for the little curve: two minutes
+const RETRY_MS = 2000; // time until the next request if the server does not answer
+const MISSING_MS = 60_000; // time until the next request if the server has no list of runs
+const SAMPLES = 2400; // memory samples that the small curve shows: two minutes
 
-/** The name of a run where other programs' runs stand beside it. */
+/** Returns a run's name together with its program, for a list with runs of several programs. */
 export const titleOf = ({ program, name }: Run): string => (program && program !== name ? `${program}, ${name}` : name);
 
 export const isLive = (run: Run): boolean => run.state === "starting" || run.state === "running";
 
 export class Feed {
   readonly runs = new Map<string, Run>();
-  /** When the page heard of a run last, by its id: between events the page counts the seconds. */
+  /** Time at which the page last received a run, by the run's id. Between answers, the page counts the seconds itself. */
   readonly heard = new Map<string, number>();
   ids: string[] = [];
   unreadable: Record<string, string> = {};
-  /** Why there is no list; empty while there is one. */
+  /** Reason why there is no list of runs; empty if there is a list. */
   trouble = "Asking the server for runs…";
   /** Emitted with the runs that changed. */
   readonly changed = new Signal<Feed, Run[]>(this);
-  /** Emitted with a run that was live and is over. */
+  /** Emitted with a run that has just ended. */
   readonly ended = new Signal<Feed, Run>(this);
 
   private version = 0;
@@ -72,13 +73,13 @@ export class Feed {
     others.onmessage = ({ data }: MessageEvent<News>) => void this.hear(data).catch(() => undefined);
     for (;;) {
       if (document.hidden) await shown();
-      // Who has seen nothing yet is answered at once, and holds no connection.
+      // The server answers a first request at once, so it does not hold a connection.
       if (!this.version) await this.next(others);
       else await alone(name, async () => { while (!document.hidden) await this.next(others); });
     }
   }
 
-  /** Ask for what is new, and tell the other pages; no longer than this page is looked at. */
+  /** Requests the changes, and sends the answer to the other pages. Aborts the request when this page is hidden. */
   private async next(others: BroadcastChannel): Promise<void> {
     const since = this.version, left = new AbortController();
     const leave = () => document.hidden && left.abort();
@@ -101,7 +102,7 @@ export class Feed {
     }
   }
 
-  /** Take what another page was answered; where this one has seen less, ask for all of it: that is there already. */
+  /** Applies an answer that another page has received. If this page has an older version, it requests the changes itself; the server has them already and answers at once. */
   private async hear(news: News): Promise<void> {
     if ("trouble" in news) return this.despair(news.trouble);
     for (let { since, answer } = news; !this.take(since, answer) && this.version < answer.version; ) {
@@ -123,7 +124,7 @@ export class Feed {
     return (await this.ask<{ text: string }>(`log?id=${encodeURIComponent(id)}`)).text;
   }
 
-  /** Whether it was an answer to what this page had seen. */
+  /** Applies an answer. Returns false, and applies nothing, if the answer does not start from this page's version. */
   private take(since: number, { version, runs, ids, unreadable }: Answer): boolean {
     if (since !== this.version) return false;
     this.version = version;
@@ -159,12 +160,12 @@ class Missing extends Error {}
 
 const pause = (milliseconds: number) => new Promise((next) => setTimeout(next, milliseconds));
 
-/** Do something as the only page of this browser that does; where pages have no locks (HTTP from another machine), beside the others. */
+/** Calls `act` while no other page of this browser does. If pages have no locks (HTTP from another machine), calls `act` at once. */
 async function alone(name: string, act: () => Promise<void>): Promise<void> {
   await (navigator.locks ? navigator.locks.request(name, act) : act());
 }
 
-/** Until the page is looked at again: nobody reads what it would be told meanwhile. */
+/** Resolves when the page is visible again. */
 const shown = () =>
   new Promise<void>((next) => {
     const look = () => {

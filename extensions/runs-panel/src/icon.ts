@@ -1,4 +1,4 @@
-// The workbench's mark: a U of two columns with what is saved between them.
+// The workbench's icon: the two columns of the U, with saved tensors between them.
 
 import { LabIcon } from "@jupyterlab/ui-components";
 

@@ -1,4 +1,4 @@
-// What JupyterLab loads: the app in a tab, the runs in a side panel and the status bar, the launcher's card.
+// The plugins that JupyterLab loads: the app in a tab, the runs in a side panel and in the status bar, and a launcher card.
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette, Notification } from "@jupyterlab/apputils";

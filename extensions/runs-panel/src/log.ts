@@ -8,7 +8,7 @@ import { h } from "./words";
 
 const FOLLOW_MS = 1000;
 
-/** A tab with a run's log, read again while the run goes on. */
+/** Returns a tab with a run's log. While the run is live, the tab reads the log every `FOLLOW_MS` milliseconds. */
 export function logTab(feed: Feed, { id, name }: Run): MainAreaWidget {
   const content = new Widget(), text = h("pre", "wb-runs-log");
   content.node.append(text);
@@ -26,7 +26,7 @@ export function logTab(feed: Feed, { id, name }: Run): MainAreaWidget {
     } catch (error) {
       told = `The log cannot be read: ${error instanceof Error ? error.message : error}`;
     }
-    // What is selected or read stays where it is.
+    // Do not replace an unchanged text, so that the selection and the scroll position stay.
     if (told !== last) text.textContent = last = told;
   };
   const again = window.setInterval(() => {

@@ -10,7 +10,7 @@ const CODE = `import workbench as wb
 bench = wb.open("llama", layers=2, device="cpu")
 bench.show(tab=True)`;
 
-/** Make a notebook in a folder; returns its path. */
+/** Makes a notebook in a folder. Returns the notebook's path. */
 export async function createNotebook(contents: Contents.IManager, folder: string): Promise<string> {
   const { path } = await contents.newUntitled({ path: folder, type: "notebook" });
   const cell = (type: string, source: string) => ({ cell_type: type, metadata: {}, source });

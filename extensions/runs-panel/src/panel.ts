@@ -1,4 +1,4 @@
-// The side panel: what runs now with its readouts, and what has run, the latest first.
+// The side panel: live runs with their readouts, and finished runs, the latest first.
 
 import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
@@ -7,7 +7,7 @@ import { type Feed, type Run, isLive, titleOf } from "./feed";
 import { icon } from "./icon";
 import { h, humanBytes, humanSeconds } from "./words";
 
-const TICK_MS = 200; // how often the clocks of live runs move
+const TICK_MS = 200; // milliseconds between updates of the clocks of live runs
 
 export class RunsPanel extends Widget {
   private readonly rows = new Map<string, Row>();
@@ -59,7 +59,7 @@ export class RunsPanel extends Widget {
     if (live.length) this.ticking = window.setInterval(() => this.isVisible && live.forEach(({ id }) => this.rows.get(id)?.tick()), TICK_MS);
   }
 
-  /** Put the rows of these runs into a list in this order, moving only those that stand elsewhere. */
+  /** Puts the rows of these runs into a list, in this order. Moves only rows at a wrong position. */
   private place(list: HTMLElement, runs: Run[]): void {
     runs.forEach(({ id }, index) => {
       const node = this.rows.get(id)!.node;
@@ -69,7 +69,7 @@ export class RunsPanel extends Widget {
   }
 }
 
-/** One run. */
+/** The row of one run. */
 class Row {
   readonly node = h("article", "wb-run");
   private readonly name = h("strong", "wb-run-name");
@@ -163,7 +163,7 @@ class Row {
   }
 }
 
-/** The status bar's item: what runs now, in a few words. */
+/** The item in the status bar: the live run, or the number of runs. */
 export class RunsStatus extends Widget {
   constructor(private readonly feed: Feed, open: () => void) {
     super();

@@ -1,4 +1,4 @@
-// The places below the app's graph, and their tabs: the palette has an entry for each. `workbench/ui/app/places.py` has the same.
+// The places below the app's graph, and their tabs, as in `workbench/ui/app/places.py`. The command palette has an entry for each tab.
 
 export const PLACES: ReadonlyArray<readonly [string, string]> = [
   ["Memory", "Curve and peak"],

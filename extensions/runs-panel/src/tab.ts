@@ -1,4 +1,4 @@
-// The app in a tab: a further view of the widget that a notebook's cell shows, made by that notebook's own renderer.
+// The app in a tab: a second view of the widget that a notebook's cell shows, made by the renderer of this notebook.
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { MainAreaWidget } from "@jupyterlab/apputils";
@@ -6,15 +6,15 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Panel } from "@lumino/widgets";
 import { icon } from "./icon";
 
-/** What the app's button sends up from where it stands (`workbench/ui/frontend/panels/controls.js`); taken by `preventDefault`. */
+/** Event of the app's button *Open in a tab* (`workbench/ui/frontend/panels/controls.js`). The handler calls `preventDefault`. */
 const ASK = "thunder-workbench:open-tab";
-/** What the app's views are sent when a tab of theirs opened or closed. */
+/** Event to the app's views in the notebook after their tab was opened or closed. */
 const NEWS = "thunder-workbench:tab";
-/** What asks the app for a place below its graph. */
+/** Event to the app that opens a place or tab below the graph. */
 const PLACE = "thunder-workbench:place";
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 
-/** The app as a page shows it: the number of its widget, and the program's name. */
+/** An app that a notebook shows: the id of its widget's model, and the program's name. */
 interface Shown {
   app: string;
   name: string;
@@ -35,7 +35,7 @@ export class Tabs {
       event.preventDefault();
       void this.show(app, name, notebook);
     });
-    // What ipywidgets says of a kernel that restarts, of one that is shut down, too.
+    // ipywidgets sets this class when a kernel restarts. Set it also when a kernel is shut down.
     const watch = (panel: NotebookPanel) =>
       panel.sessionContext.kernelChanged.connect((_, { newValue }) => {
         if (!newValue) for (const shown of panel.node.querySelectorAll(".wb-app")) shown.classList.add("jupyter-widgets-disconnected");
@@ -44,13 +44,13 @@ export class Tabs {
     notebooks.widgetAdded.connect((_, panel) => watch(panel));
   }
 
-  /** The app whose tab is in front. */
+  /** Returns the app whose tab is in front; null if no such tab is in front. */
   private inFront(): { app: string; notebook: { node: HTMLElement } } | null {
     for (const [app, tab] of this.open) if (tab === this.shell.currentWidget) return { app, notebook: tab };
     return null;
   }
 
-  /** The app that the palette's entry would open: the active cell's, else the first of the notebook in front. */
+  /** Returns the app that the palette's entry opens: the app of the active cell, or else the first app of the notebook in front. */
   candidate(): Shown | null {
     const notebook = this.notebooks.currentWidget;
     if (!notebook) return null;
@@ -62,7 +62,7 @@ export class Tabs {
     return null;
   }
 
-  /** Open a place or tab below the graph: of the app in the tab in front, else of `candidate`, in its tab where it has one. */
+  /** Opens a place or tab below the graph. The app is that of the tab in front, or else `candidate()`. If this app has a tab, the tab comes to the front. */
   openPlace(name: string): void {
     const found = this.inFront() ?? this.candidate();
     if (!found) return;
@@ -86,7 +86,7 @@ export class Tabs {
     content.addClass("wb-tab");
     const tab = new MainAreaWidget({ content });
     tab.id = `thunder-workbench-${app}`;
-    // Two tabs of one program with equal sizes have different names.
+    // Tabs of several apps of the same program get different labels.
     const labels = new Set(Array.from(this.open.values(), ({ title }) => title.label)), plain = name || "Workbench";
     let label = plain;
     for (let number = 2; labels.has(label); number++) label = `${plain} (${number})`;
@@ -100,7 +100,7 @@ export class Tabs {
     const restarted = () => {
       if (["restarting", "autorestarting", "dead"].includes(notebook.sessionContext.kernelDisplayStatus)) content.addClass("wb-kernel-gone");
     };
-    // Shut down, or another in its place.
+    // The kernel was shut down or replaced.
     const changed = () => content.addClass("wb-kernel-gone");
     notebook.sessionContext.statusChanged.connect(restarted);
     notebook.sessionContext.kernelChanged.connect(changed);
@@ -122,7 +122,7 @@ export class Tabs {
   }
 }
 
-/** Have the app's views in the notebook know of the tab: there only the top of it is shown meanwhile. */
+/** Tells the app's views in the notebook whether the app has a tab. While it has one, these views show only buttons and figures. */
 function mark(notebook: NotebookPanel, app: string, open: boolean): void {
   for (const cell of notebook.content.widgets)
     for (const view of cell.node.querySelectorAll(`.wb-controls[data-app="${app}"]`))

@@ -1,4 +1,4 @@
-// Figures for people; `workbench/summary.py` writes them alike.
+// Formats bytes and seconds, as `workbench/summary.py` does; makes HTML elements.
 
 export function humanBytes(bytes: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -13,7 +13,7 @@ export function humanSeconds(seconds: number): string {
   return seconds >= 1e-3 ? `${(seconds * 1e3).toPrecision(3)} ms` : `${(seconds * 1e6).toPrecision(3)} µs`;
 }
 
-/** Make an element; what is no string is put in as it is. */
+/** Makes an element with a class and children. A string becomes a text node. */
 export function h<K extends keyof HTMLElementTagNameMap>(tag: K, cls = "", ...children: (Node | string)[]): HTMLElementTagNameMap[K] {
   const el = document.createElement(tag);
   el.className = cls;

@@ -1,4 +1,4 @@
-// One extension, output renderer and file viewer at once: whatever of JupyterLab's parts shows documents can load it.
+// The extension: an output renderer and a file viewer in one. Every program of JupyterLab's parts that shows documents can load it.
 
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Widget } from "@lumino/widgets";
@@ -18,7 +18,7 @@ class SavedPlan extends Widget implements IRenderMime.IRenderer {
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
-    // Asked again without a change, as after another theme: selection, zoom and scroll position stay.
+    // JupyterLab also calls this if nothing has changed, for example after a change of theme. Keep selection, zoom and scroll position.
     const data = model.data[MIME_TYPE], text = JSON.stringify(data) ?? "";
     if (text === this.shown) return;
     this.shown = text;

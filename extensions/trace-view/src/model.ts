@@ -1,8 +1,8 @@
-// A widget's model where there is no kernel: traits that stay as they were saved, but for what is selected.
+// A widget's model without a kernel. Traits keep their saved values, except for traits that the page itself sets, such as the selection.
 
 type Callback = (...given: unknown[]) => void;
 
-/** What a view asks of its model; the part of anywidget's interface that ours use. */
+/** The part of anywidget's model interface that the workbench's views use. */
 export interface Model {
   get(name: string): unknown;
   set(name: string, value: unknown): void;
@@ -12,7 +12,7 @@ export interface Model {
   save_changes(): void;
 }
 
-/** An ES module as anywidget mounts it; what `render` returns takes the view down. */
+/** A widget's ES module, as anywidget loads it. `render` returns a function that removes the view. */
 export interface Module {
   render(context: { model: Model; el: HTMLElement }): (() => void) | void;
 }
@@ -41,12 +41,12 @@ export class SavedModel implements Model {
     this.callbacks.get(event)?.delete(callback);
   }
 
-  /** Messages to Python ask for a change; a saved plan has nobody to make it. */
+  /** Ignores messages to Python: they request changes, and a saved plan cannot change. */
   send(): void {}
 
   save_changes(): void {}
 
-  /** What a message from Python would do. */
+  /** Calls the listeners of an event, as a message from Python would do. */
   emit(event: string, ...given: unknown[]): void {
     for (const callback of this.callbacks.get(event) ?? []) callback(...given);
   }

@@ -1,4 +1,4 @@
-// A saved plan as `bench.save` writes it (`workbench/bench/report/saved_plan.py`), checked before it is drawn.
+// Reads and checks a saved plan, which `bench.save` has written (`workbench/bench/report/saved_plan.py`).
 
 export const MIME_TYPE = "application/vnd.thunder-workbench.plan+json";
 export const FORMAT = "thunder-workbench plan";
@@ -32,7 +32,7 @@ export interface Plan {
   };
 }
 
-/** The plan in a document. Throws where it is none, or one of another version, and says so. */
+/** Returns the plan in a document. Throws an error if the document is not a saved plan, or has another format version. */
 export function planOf(data: unknown): Plan {
   const given = data as Record<string, unknown> | null;
   if (typeof given !== "object" || given === null || given.format !== FORMAT)
@@ -45,7 +45,7 @@ export function planOf(data: unknown): Plan {
   return given as unknown as Plan;
 }
 
-/** The graph as the canvas takes it: each column's bytes in a buffer, as a widget gets them from a kernel. */
+/** Returns the data of the graph view: each column's bytes are in a buffer, as a widget gets them from a kernel. */
 export function graphData(plan: Plan): object {
   const { graph } = plan.view;
   const columns = (table: Record<string, Column>) =>

@@ -1,4 +1,4 @@
-// A saved plan on a page: what it is of, its figures and choices, the graph, and what is selected in it.
+// The page of a saved plan: program, figures, choices, graph, and the selected site.
 
 import { h, panel } from "../../../workbench/ui/frontend/dom.js";
 import graphView from "../../../workbench/ui/frontend/graph/graph_view.js";
@@ -6,9 +6,9 @@ import strip from "../../../workbench/ui/frontend/panels/figure_strip.js";
 import { SavedModel } from "./model";
 import { graphData, type Plan, type Site } from "./plan";
 
-const HEIGHT = 620; // of the graph where the page scrolls, in pixels; `GraphView.height`
+const HEIGHT = 620; // height of the graph in pixels if the page scrolls; as `GraphView.height`
 
-/** Draw a plan into an empty element; the result takes it down again. */
+/** Draws a plan into an empty element. Returns a function that removes the views. */
 export function draw(plan: Plan, el: HTMLElement): () => void {
   const figures = h("div"), graph = h("div"), about = h("div", { "aria-live": "polite" });
   const model = new SavedModel({ data: graphData(plan), selected: "", height: HEIGHT, dark: false, read_only: true });
@@ -29,7 +29,7 @@ export function draw(plan: Plan, el: HTMLElement): () => void {
   return () => ends.forEach((end) => end?.());
 }
 
-/** What the plan is of, and that it is a saved one. */
+/** Returns the heading: the program with its device, executor and settings, and a note that the plan is saved. */
 function heading(plan: Plan): HTMLElement {
   const settings = Object.entries(plan.settings).map(([name, value]) => `${name}=${value}`);
   const versions = Object.entries(plan.versions).map(([name, version]) => `${name} ${version}`);
@@ -44,7 +44,7 @@ function heading(plan: Plan): HTMLElement {
   return row;
 }
 
-/** The choices that differ from unmodified Thunder; each leads to its place in the graph. */
+/** Returns a list of the choices that differ from unmodified Thunder. A click on a choice selects its site in the graph. */
 function choices(plan: Plan, select: (id: string) => void): HTMLElement {
   const made = Object.entries(plan.choices);
   const link = ([id, option]: [string, string]) =>
@@ -57,7 +57,7 @@ function choices(plan: Plan, select: (id: string) => void): HTMLElement {
   return box;
 }
 
-/** What the selected site had to choose from, and why not the rest. */
+/** Returns the options of the selected site, with the reason for each illegal option. */
 function selected(site: Site | undefined): HTMLElement[] {
   if (!site) return [h("div", { class: "wb-muted" }, "Click an arc or a mark to see what could be chosen there.")];
   const options = site.options.map((option) => {

@@ -1,4 +1,4 @@
-// The app's own modules, as this extension uses them; `extensions/widgets` checks their types.
+// Types of the app's modules that this extension imports. `extensions/widgets/build.py` checks the types inside these modules.
 
 declare module "*/frontend/dom.js" {
   export function h(tag: string, attributes?: Record<string, unknown>, ...children: unknown[]): HTMLElement;
