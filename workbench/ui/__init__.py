@@ -1,1 +1,1 @@
-"""The user interface: ipywidgets, anywidget and Bokeh. It reads plans and event logs, and computes nothing."""
+"""The user interface: ipywidgets, anywidget and Bokeh. It shows plans and event logs, and computes no figures."""

@@ -70,7 +70,7 @@ def test_differing_statements_come_first_if_there_are_many(
     steps = beside.compare(["stock", "kept 2"], [])["steps"]
     assert len(steps["rows"]) == 3
     assert not any(row["alike"] for row in steps["rows"])
-    assert re.search(r"\d+ that are alike are left out", steps["words"])
+    assert re.search(r"\d+ further statements are left out", steps["words"])
 
 
 def test_missing_plans_are_reported(mlp_bench: Workbench, tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_the_help_of_a_tab_is_opened_read_and_closed_by_keys(mount):
     assert not note.is_visible()
     button.focus()
     page.keyboard.press("Enter")
-    assert "A name leads to the fusion" in note.inner_text()
+    assert "Click a name to select the fusion" in note.inner_text()
     page.evaluate("model.set('content', {title: 'Fit', lines: ['State a peak.']})")
     assert note.inner_text().split("\n")[0] == "Fit"
     page.keyboard.press("Escape")

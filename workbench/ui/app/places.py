@@ -28,7 +28,7 @@ _OTHER_NAMES = {
 
 
 class Target(NamedTuple):
-    """What a name leads to: a place, and a tab of this place. Without a tab, it is the tab last open in the place."""
+    """The place and the tab that a name stands for. An empty `tab` is the tab that was last open in the place."""
 
     place: str
     tab: str = ""
@@ -49,7 +49,7 @@ def find(name: str) -> Target:
 
 
 class Tab(NamedTuple):
-    """A tab. `draw` shows the current plan in the tab, if the plan has changed and the tab is open."""
+    """A tab. The app calls `draw` to show the current plan, if the plan has changed and the tab is open."""
 
     widget: ipywidgets.Widget
     draw: Callable[[], None] | None = None

@@ -228,7 +228,7 @@ def _step_time(run: Run | None, measured: str, baseline: Baseline) -> list[dict[
 
 
 _LEAST_CHANGE = 5e-4
-"""Changes of a predicted step time below this share of it are not shown, because they come from rounding."""
+"""Changes of a predicted step time are not shown below this share of the baseline's time: they come from rounding."""
 
 
 def _predicted_step(step_s: float, base_s: float, baseline_name: str, machine: Machine) -> dict[str, Any]:

@@ -4,66 +4,70 @@ from __future__ import annotations
 
 from workbench.ui.widgets.panel import Panel, esm
 
-FUSION = "A fusion: its statements are compiled together, so that what only they read need not be written to memory."
+FUSION = "A fusion: its statements are compiled together. Values that only they read need not be written to memory."
 
 TABS: dict[str, tuple[str, ...]] = {
     "Curve and peak": (
-        "Memory over the statements of a step, forward then backward: predicted, and measured once it ran. On"
-        " the right is what is alive at the peak.",
-        "Click the curve, or a value of the list, to go to its statement in the graph. Only what is alive at "
-        "the peak can lower it.",
+        "Memory over the statements of a step, forward then backward: predicted and, after a run, measured. The list on"
+        " the right has the values that are alive at the peak.",
+        "Click the curve, or a value of the list, to go to its statement in the graph. A choice lowers the peak only "
+        "if it concerns values that are alive at the peak.",
     ),
     "Worth it": (
-        "Every further choice, ranked by what the whole plan would gain: peak, saved bytes and step time, predicted.",
-        "Click a heading to sort; search for a layer or a line. Choose takes one option; Choose all listed takes"
-        " the best listed option of each site. A name leads to its place in the graph.",
+        "Every further choice, ranked by its predicted effect on the whole plan: peak, saved bytes and step time.",
+        "Click a heading to sort the list; search for a layer or a line. Choose takes one option; Choose all listed "
+        "takes the best listed option of each site. Click a name to go to its site in the graph.",
     ),
     "Fit": (
-        "What to save, recompute and offload so that the peak is at most what you state, in the least predicted time.",
-        "Enter a peak and press Fit, or click the curve. Beside it is what was chosen, and why; Undo takes it back.",
+        "The choices to save, recompute or offload that keep the peak at or below a stated peak, and add the least "
+        "predicted time.",
+        "Enter a peak and press Fit, or click a point of the curve. The list beside the curve has the choices with "
+        "their reasons; Undo takes the choices back.",
     ),
     "Outline": (
-        "The program as it was written, module by module and line by line: what each keeps, has at the peak, "
-        "and takes.",
-        "Open a row by the arrow, sort by a heading, and choose for all that is in it by the buttons above. "
-        "Arrow keys walk.",
+        "The program's source, module by module and line by line: the bytes that each saves, its bytes at the peak, "
+        "and its time.",
+        "Click an arrow to open a row, and a heading to sort. The buttons above choose an option for all sites in the "
+        "selected row. The arrow keys go from row to row.",
     ),
     "Compile": (
-        "Where compile time goes, by stage and by fusion, while it happens and after.",
-        "A run fills it. Point at a bar for its part and seconds.",
+        "Compile time by stage and by fusion, during and after a compilation.",
+        "Start a run to fill this tab. Point at a bar to see its part and its seconds.",
     ),
     "Timeline": (
-        "One instrumented step, statement by statement; with ranks also the simulated one, with its collectives.",
-        "ctrl + wheel zooms, dragging moves, a bar leads to its statement. Medians lists all steps with "
-        "clocks; Write for Perfetto makes a file for ui.perfetto.dev.",
+        "One measured step, statement by statement. If ranks share the program, also a simulated step of ranks.",
+        "Zoom with ctrl and the wheel, drag to move, and click a bar to go to its statement. Medians lists the medians "
+        "over all steps with clocks. Write for Perfetto makes a file for ui.perfetto.dev.",
     ),
     "Fusions": (
-        "Every fusion once, with those of the same structure together: these need to be compiled only once.",
-        "A name leads to the fusion in the graph; there the inspector shows its code, and why it ends where it does. "
-        "Weigh other cuts: compilations, memory and time if the backward recomputes more, or less; "
-        "cancelled, it shows those weighed so far.",
+        "All fusions. Fusions of the same structure share a row, because they need to be compiled only once.",
+        "Click a name to select the fusion in the graph. The inspector then shows its code, and why the fusion ends "
+        "where it does. Weigh other cuts compares compilations, memory and time if the backward recomputes more or "
+        "less. If you cancel it, the table has the cuts that were compared so far.",
     ),
     "Passes": (
-        "The program after each step of its compilation, without steps that changed nothing.",
-        "Press a step, then Next change; side by side shows it beside the step before. A line leads to its "
-        "statement in the graph, and what is selected there is marked here.",
+        "The trace after each pass of the compilation. Passes that changed nothing are left out.",
+        "Press a pass, then Next change. Side by side shows the traces before and after the pass. Click a line to go "
+        "to its statement in the graph. A statement that is selected in the graph is marked here.",
     ),
     "Runs": (
-        "The runs of this program on disk. The peak is predicted; the rest is measured.",
-        "Pin a run to compare with it. Rename, delete, or write a note; tick runs and "
-        "plans to put them side by side, and write that as one page.",
+        "The runs of this program on disk. Each peak is labelled as predicted or measured; all other figures are "
+        "measured.",
+        "Pin a run to compare all figures with it. You can rename a run, delete it, or write a note. Tick runs and "
+        "plans to put them side by side, and write the comparison as one page.",
     ),
     "Sites": (
-        "Everything that can be chosen, with the choice, and what is in effect.",
-        "Search by layer, symbol or line; choose in the row. A name leads to its place in the graph.",
+        "All sites of the program, each with its choice and with the outcome in the plan.",
+        "Search by layer, symbol or line; choose in the row. Click a name to go to the site in the graph.",
     ),
     "Settings": (
-        "What holds for the whole program, by lever, and what a run measures.",
-        "What cannot be chosen here says why.",
+        "The settings of each lever for the whole program, and additional measurements of runs.",
+        "For an option that cannot be chosen, the menu gives the reason.",
     ),
     "Trace": (
-        "What Thunder will execute, as text, with your own line beside each statement.",
-        "Search it; a line leads to its statement in the graph, and what is selected there is marked here.",
+        "The trace that Thunder will execute, as text, with your source line beside each statement.",
+        "Search the text. Click a line to go to its statement in the graph. A statement that is selected in the graph "
+        "is marked here.",
     ),
 }
 """Note about each tab, by the tab's title: what it shows, and what the user can do there."""

@@ -153,7 +153,7 @@ class Preview(StatusLine):
             self._set_content(turn, {"what": label, **self._changes(choices)})
         except Exception:
             _LOGGER.exception("what %s would change could not be estimated", choices)
-            self._set_content(turn, {"what": label, "how": "this could not be estimated: choose it to see"})
+            self._set_content(turn, {"what": label, "how": "the effect could not be estimated: choose it to see"})
 
     def _changes(self, choices: dict[str, str]) -> dict[str, Any]:
         plan, pending = self._bench.plan, self._choosing.pending
@@ -180,8 +180,8 @@ class Preview(StatusLine):
     @staticmethod
     def _why_unknown(plan: Plan) -> str:
         if plan.census.count:
-            return "no estimate: fusions are made anew under it; select it and the inspector works it out"
-        return "no estimate: only a plan can tell; select it and the inspector works it out"
+            return "no estimate: this choice changes fusions; select the site, and the inspector computes the effect"
+        return "no estimate without a plan; select the site, and the inspector computes the effect"
 
 
 def _figure(name: str, change: int, about: str = "") -> dict[str, str]:

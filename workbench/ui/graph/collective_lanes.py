@@ -182,8 +182,9 @@ def _strip_number(id: str) -> str:
 def _next(graph: Graph, layout: GraphLayout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return, for each statement, the next computing statement on its side, and the node of this next statement.
 
-    A statement that computes is its own next statement. Views, collectives, arguments and returns do not compute. After
-    a side's last computing statement, this last statement is returned. Statements that are not drawn are skipped.
+    A statement that computes is its own next statement. Views, collectives, waits, arguments and returns do not
+    compute. After a side's last computing statement, this last statement is returned. Statements that are not drawn are
+    skipped.
     """
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)

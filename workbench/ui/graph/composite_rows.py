@@ -20,7 +20,7 @@ from workbench.ui.graph.site_anchors import GraphIndex, Mark
 def waits_key(graph: Graph, statement: int) -> str:
     """Return the key of the moment that begins with the wait `statement`.
 
-    If the key is unfolded, the moment's waits are shown one by one.
+    If the keys of unfolded groups include this key, the moment's waits are shown one by one.
     """
     return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
 
@@ -82,7 +82,7 @@ LEAST = 3
 
 
 def composite_key(graph: Graph, origin: int) -> str:
-    """Return the key of a composite. If this key is unfolded, the composite's statements are shown one by one."""
+    """Return a composite's key. If unfolded groups include this key, the statements are shown one by one."""
     return f"composite:{graph.origins[origin].id}"
 
 

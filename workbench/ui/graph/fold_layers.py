@@ -183,7 +183,7 @@ def fold_of(
     """Find runs of identical layers, and choose the layers to show.
 
     Layers are identical if they are equal in the captured program (`Graph.layer_differences`) and in the plan. Runs
-    whose stem is in `unfolded` are not folded. A single layer that is in `unfolded` is not folded with the others.
+    whose stem is in `unfolded` are not folded. A single layer that is in `unfolded` is not folded with other layers.
     """
     differences = graph.layer_differences
     members, statements = index.members, _statements_by_block(graph, index)

@@ -61,7 +61,7 @@ def compute(
     graph : Graph
         The graph to draw; a fusion is drawn as a box around its members.
     sites : sequence of Site
-        Sites with `values` become arcs.
+        Sites of the levers `saved` and `remat` with `values` become arcs. Sites of other levers become marks.
     unfolded : collection of str
         Keys of groups whose members are shown one by one: stems of layer scopes, such as ``layers``, for identical
         layers; `waits_key` for adjacent waits; `composite_key` for the statements of one program statement. A single
@@ -160,7 +160,7 @@ def _nodes(
     side = statements.side[rows]
     parent = statements.parent[rows]
     key = np.where(side == FORWARD, rows, -rows).astype(float)
-    # A fusion's heading stands directly above its uppermost member, in both columns.
+    # A fusion's heading is directly above its uppermost member, in both columns.
     upward = np.lexsort((key, index.block[rows]))
     fused = upward[parent[upward] >= 0]
     heads, first = np.unique(parent[fused], return_index=True)

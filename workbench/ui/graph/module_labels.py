@@ -32,7 +32,8 @@ class ModuleSpan:
     forward, backward : int
         Number of statements in each column, without hidden views.
     operations : tuple of str
-        Operations of the program in each column, the most frequent first: ``linear × 4, mul``.
+        Names of the statements in each column, the most frequent first: ``linear × 4, mul``. A composite has the name
+        of its statement in the program.
     saved_bytes : int
         Bytes of the module's values that are saved on the device for the backward.
     """

@@ -1,4 +1,4 @@
-"""What the graph's search can find: all statements, also those in folded layers and hidden views."""
+"""Index for the graph's search: all statements, including statements in folded layers and hidden views."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def search_index(graph: Graph, layout: GraphLayout, node_ids: Sequence[str]) -> 
     -------
     dict
         ``rows``: columns with an entry for each statement that can be shown, in the order of the screen. ``strings``:
-        the texts to which the columns ``name`` and ``full`` refer. ``origins``: scope, place and symbol of each
-        statement of the program, to which the column ``origin`` refers; -1 for what is before the first of these.
+        the texts to which the columns ``name`` and ``full`` refer. ``origins``: scope, source line and symbol of each
+        statement of the program. The column ``origin`` refers to them; it is -1 for a row without an origin.
     """
     statements = graph.statements
     index = GraphIndex.of(graph)
     rows = np.flatnonzero(index.shown)
-    # A fusion without an origin is where its first member is.
+    # A fusion without an origin gets the block of its first member.
     first = np.where(statements.origin >= 0, statements.origin + 1, np.append(index.block[1:], 0))
     side, block = statements.side[rows], np.where(index.headed, first, index.block)[rows]
     # The forward runs downwards on the screen, and the backward upwards.
@@ -75,7 +75,7 @@ def ids_of(graph: Graph, layout: GraphLayout, node_ids: Sequence[str]) -> list[s
     own = {int(row) for row in layout.nodes.statement if row >= 0}
     for row, id in enumerate(ids):
         if row not in own and id in taken:
-            # Two statements can make values of one name, such as a statement and its repetition in the backward.
+            # Two statements can make values with the same name: a statement, and its recomputation in the backward.
             ids[row] = f"s:{row}"
         taken.add(ids[row])
     return ids

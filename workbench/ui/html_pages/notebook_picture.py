@@ -94,7 +94,7 @@ class Head:
     parts : list of str
         SVG elements.
     y : float
-        Total height.
+        Total height in pixels.
     """
 
     def __init__(self, width: int) -> None:

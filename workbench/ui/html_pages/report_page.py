@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.runs.process.follow_run import Run
 
 _GRAPH = """<div id="wb-strip"></div>
-<h2>Graph</h2><p class="wb-muted">Forward on the left, backward on the right, what is saved as arcs.
+<h2>Graph</h2><p class="wb-muted">Forward on the left, backward on the right, saved tensors as arcs.
 Ctrl and wheel zoom, the wheel moves, a click selects.</p>
 <div id="wb-graph"></div><div id="wb-about" class="wb-about" aria-live="polite"></div>"""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -52,7 +52,7 @@ def bench_page(bench: Workbench, commands: Sequence[str]) -> str:
     place = f"on {config.device}, {bench.executor} executor"
     measured = "Nothing here is measured: no run had these choices."
     if run is not None:
-        measured = f"What is measured is of the run {escape(run.name or run.run_dir.name)}, with these choices."
+        measured = f"Measured figures are from the run {escape(run.name or run.run_dir.name)} with these choices."
     body = f"""
 <p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
 {measured}</p>
@@ -196,7 +196,7 @@ def _choices(bench: Workbench) -> str:
     rows = [
         (id, option, sites[id].default, "a setting of the lever" if sites[id].is_setting else sites[id].source)
         if id in sites
-        else (id, option, "", "no site of the plan as it is")
+        else (id, option, "", "the plan has no such site")
         for id, option in bench.choices.items()
     ]
     return _table(("site", "choice", "stock", "source"), rows)
@@ -204,7 +204,7 @@ def _choices(bench: Workbench) -> str:
 
 def _runs(bench: Workbench) -> str:
     if not bench.runs:
-        return '<p class="wb-muted">None was made in this session.</p>'
+        return '<p class="wb-muted">No run was made in this session.</p>'
     rows = []
     for row in map(run_row, bench.runs):
         choices = "; ".join(row["choices"]) or "none"
@@ -234,7 +234,7 @@ def _replay_section(bench: Workbench, commands: Sequence[str]) -> str:
     )
     return (
         f"{lines}<pre tabindex='0'>{escape(replay)}</pre>"
-        f"<p><a download='choices.py' href='{link}'>choices.py</a>, which holds:</p>"
+        f"<p>Content of <a download='choices.py' href='{link}'>choices.py</a>:</p>"
         f"<pre class='wb-config' tabindex='0'>{escape(text)}</pre>"
     )
 

@@ -155,9 +155,9 @@ class AlignedStatements:
                 (row, tuple(_step(row.values[i], texts[i], most, _mark(comparison, i, row.differs[i])) for i in of))
             )
         words = (
-            f"{len(rows)} statements of any plan, {len(comparison.differing_statements)} of which differ. A number is "
-            "where a statement stands in that plan; a bar is what is alive inside it, predicted, of "
-            f"{human_bytes(most)}, the most of all."
+            f"{len(rows)} statements, {len(comparison.differing_statements)} of which differ. A number is the position "
+            "of a statement in that plan. A bar is the predicted peak inside the statement, as a share of the largest "
+            f"such peak in all plans, {human_bytes(most)}."
         )
         return cls(("statement", "side", "line", *(comparison.columns[i].name for i in of)), tuple(rows), words)
 
@@ -168,7 +168,7 @@ class AlignedStatements:
         more = len(self.rows) - len(listed)
         return {
             "heads": list(self.heads),
-            "words": self.words + (f" {more} that are alike are left out here: a page has them." if more else ""),
+            "words": self.words + (f" {more} further statements are left out here; a page has them." if more else ""),
             "rows": [
                 {
                     "name": row.name,

@@ -18,7 +18,7 @@ _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A variant whose steps a run can time beside its own. The choices are None for unmodified `thunder.jit`."""
+    """A variant that a run can time besides its own plan. Its `choices` are None for unmodified `thunder.jit`."""
 
     label: str
     choices: Mapping[str, str] | None
