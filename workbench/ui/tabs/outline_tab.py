@@ -151,7 +151,7 @@ class OutlinePane(OutlineTab):
 
 
 OPEN_DEPTH = 2
-"""Modules at a smaller depth than this are open at first. ``outline_tab.js`` has the same constant."""
+"""Modules at a smaller depth than this are open at first. ``outline_tab.js`` uses the same number."""
 
 
 def parts_in_reach(parts: Sequence[OutlineNode], open_keys: Collection[str]) -> list[int]:

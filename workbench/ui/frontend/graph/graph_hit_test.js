@@ -17,7 +17,7 @@ export class Places {
   // Zooming out squeezes heights alone: the columns stay as wide as the view, so that what is written stays readable.
   get scaleX() { return Math.max(1, this.zoom); }
 
-  /** Columns in screen pixels before scrolling; the same shares as `drawing.Columns.fit`. Asked for with every arc. */
+  /** Columns in screen pixels before scrolling; the same shares as `layout_arrays.Columns.fit`. Cached, because each arc needs them. */
   columns() {
     const of = [this.scene, this.zoom, this.left, this.width];
     if (!this.placed || of.some((part, i) => part !== this.placed?.of[i])) this.placed = { of, columns: this.placeColumns() };

@@ -8,31 +8,31 @@
  *   height: number}} Section
  */
 
-export const HEAD = 30; // height of the sticky column headings, in pixels; `drawing.HEADER`
+export const HEAD = 30; // height of the sticky column headings, in pixels; `layout_arrays.HEADER`
 export const TURN = 14; // room below the last statement for the words where the forward ends, in pixels
 export const FOOT = 34; // height of the bar with legend and tools below the canvas, in pixels
-export const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
-export const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
-export const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
+export const ROW = 20; // height of a statement at zoom 1; `layout_arrays.ROW`
+export const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `layout_arrays.BLOCK_PAD`
+export const SECTION = 26; // height of a layer's heading at zoom 1; `layout_arrays.SECTION`
 export const FAR = 14; // least height of a layer's heading, in pixels: seen from farther it is as readable
 export const NAMED = 11; // least height of a module that is shown in place of its statements, in pixels
-export const NARROWEST = 330; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
+export const NARROWEST = 330; // a narrower view is scrolled sideways, in pixels; `layout_arrays.NARROWEST`
 export const SLIM = 420; // a view narrower than this has no overview, in pixels
-export const ROOMY = 640; // in a narrower view the program's column gives way first; `drawing.ROOMY`
-export const SHARE = 0.27, LEAST_SHARE = 0.16; // of the width: each column, and the program's in the narrowest view; as in `drawing`
+export const ROOMY = 640; // in a narrower view the program's column gives way first; `layout_arrays.ROOMY`
+export const SHARE = 0.27, LEAST_SHARE = 0.16; // shares of the width: of each column, and of the program's column in the narrowest view; as in `layout_arrays`
 export const MIN_ZOOM = 0.01;
 export const MAX_ZOOM = 3;
 export const LANE = 66; // width of the CPU's lane between the columns, in pixels
 export const BARS = 44; // width of a communication lane beside a column, in pixels
-export const BAR_STEP = 8; // from bar to bar
+export const BAR_STEP = 8; // distance between bars, in pixels
 export const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
 export const HIT = 6; // how far from an arc, in pixels, a click still means it
 
 export const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32, MOMENT = 64, COMPOSITE = 128;
-export const LOOP = "loop:"; // how the stem of repeats begins that no module names; `folding.LOOP`
+export const LOOP = "loop:"; // prefix of the stem of a loop's repeats; `fold_layers.LOOP`
 export const CROSS = 0, SIDE = 1;
 export const SAVED = 0, RECOMPUTED = 1, OFFLOADED = 2;
-export const CHANGED = 1, FIXED = 2; // a mark chosen otherwise than stock; one with nothing else legal
+export const CHANGED = 1, FIXED = 2; // states of a mark: the choice differs from stock; no other option is legal
 export const MONO = '"JetBrains Mono", "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
 export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
 

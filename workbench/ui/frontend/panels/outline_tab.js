@@ -88,7 +88,7 @@ function render({ model, el }) {
   const indent = model.get("beside") ? 8 : 16; // pixels
   const leave = model.get("beside") ? standBeside(model, el) : () => {};
 
-  const isOpen = (row) => opened.get(row.key) ?? (row.kind === "module" && row.depth < 2); // `outline.OPEN_DEPTH`
+  const isOpen = (row) => opened.get(row.key) ?? (row.kind === "module" && row.depth < 2); // `outline_tab.OPEN_DEPTH`
   const go = (row) => { active = row.key; asked = row.id; if (row.id) model.send({ type: "go", id: row.id }); draw(true); };
   const toggle = (row, open) => {
     opened.set(row.key, open);
