@@ -1,4 +1,4 @@
-"""Make the three configs that the examples train with, as one would in a notebook.
+"""Make the three configs with which the examples train. The calls are the same as in a notebook.
 
 ``python examples/make_configs.py [FOLDER]``
 """

@@ -1,4 +1,4 @@
-"""Improve a program's choices by trial, through the command line's JSON alone: propose, predict, measure, keep or drop.
+"""Search better choices for a program with the command line's JSON alone: propose, predict, measure, keep or drop.
 
 ``python examples/search_loop.py PROGRAM [--set layers=2] [--minutes 10] [--log FILE] [--out CONFIG.py]``
 """
@@ -30,7 +30,7 @@ def chosen(choices: dict[str, str]) -> list[str]:
 def proposal(
     sites: list[dict[str, Any]], kept: dict[str, str], seen: set[str], draw: random.Random
 ) -> dict[str, str] | None:
-    """Return untried choices that change one to three sites to another legal option; None if all were tried."""
+    """Return untried choices that change one to three sites to another legal option; None if there are none left."""
     free = [(s["id"], o) for s in sites for o in s["options"] if o != s["choice"] and o not in s["illegal"]]
     drawn = (draw.sample(free, min(len(free), draw.randint(1, 3))) for _ in range(100))
     rest = (turned for count in (1, 2, 3) for turned in itertools.combinations(free, count))
@@ -39,7 +39,7 @@ def proposal(
 
 
 def verdict(run: dict[str, Any], kept_bytes: int) -> tuple[bool, str]:
-    """Return whether the run's choices are better than the kept ones, and why. A peak counts as lower from 0.1 % on."""
+    """Return whether a run's choices replace the kept choices, and why. A lower peak is lower by more than 0.1 %."""
     if not run["ok"] or not run["accuracy"]["bitwise"]:
         return False, run["error"] or "other bits than unmodified Thunder's"
     kept = next(iter(run["against"].values()))["verdict"]

@@ -1,4 +1,4 @@
-"""Train a small model for some steps, as it is and with an exported config: the same losses, with less saved.
+"""Train a small model without and with an exported config. The losses are the same; the config saves fewer bytes.
 
 ``python examples/train.py [--config FILE] [--steps N]``
 """

@@ -1,4 +1,4 @@
-"""Fine-tune a small Llama in Hugging Face's `Trainer`, as it is and with an exported config: the same losses.
+"""Fine-tune a small Llama in Hugging Face's `Trainer`, without and with an exported config. The losses are the same.
 
 ``python examples/train_in_trainer.py [--config FILE] [--steps N]``
 """

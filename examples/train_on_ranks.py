@@ -1,4 +1,4 @@
-"""Train a small model that ranks share, with an exported order of collectives, and under PyTorch's own DDP.
+"""Train a small model on several ranks: with an exported order of collectives, and under PyTorch's own DDP.
 
 ``torchrun --nproc-per-node 2 examples/train_on_ranks.py [--config FILE] [--steps N]``
 """
