@@ -1,1 +1,1 @@
-"""One file per tab."""
+"""The tabs: one module for each tab, and modules that several tabs share."""
