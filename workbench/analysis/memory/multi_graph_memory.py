@@ -1,9 +1,9 @@
 """Predict the memory of a program of several graphs, from the plan of each part and from one recording of a step.
 
-A part is one graph of the program. The recording lists allocations, frees and runs of parts; see `RecordedStep`. It is
-made once, with fake tensors. The recording does not depend on the plans. The plan of a part determines only the
-storages inside of the part, and the storages that the part holds for its backward. Therefore, new choices need no new
-recording.
+A part is one graph of the program. The recording lists allocations, frees and runs of parts; see `RecordedStep`. The
+step is recorded once: on fake tensors, or on tensors with values if the program reads values. The recording does not
+depend on the plans. The plan of a part determines only the storages inside of the part, and the storages that the part
+holds for its backward. Therefore, new choices need no new recording.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class RecordedStep:
     opaque : tuple of str
         Names of parts that PyTorch runs without Thunder. The memory that their kernels use internally is not known.
     runs_between : bool
-        Whether operators run between the parts. The recording contains a tensor of these operators only if a part
-        receives the tensor.
+        Whether the step was recorded on tensors with values, because the program reads values between its parts. The
+        operators between the parts may then use memory that the recording does not contain.
     """
 
     baseline: tuple[StorageAllocated, ...]
@@ -116,7 +116,7 @@ class StepMemory:
         The part that runs at each event, as ``part2`` or ``part2 backward``; empty between parts.
     peak_bytes, baseline_bytes : int
     at_least : bool
-        Whether the figures are lower bounds, because opaque parts or operators between parts may use more memory.
+        Whether the figures are lower bounds: a part is opaque, or `RecordedStep.runs_between` is true.
     """
 
     live_bytes: NDArray[np.int64]
