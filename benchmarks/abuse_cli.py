@@ -431,7 +431,7 @@ MODES = {"script.sh": 0o750, "mine.py": 0o640}
 
 
 def furnish(folder: Path) -> None:
-    """Write the files that command lines must not change into a folder."""
+    """Write into a folder the files that command lines name. Commands must not change the files of `_state`."""
     for name, text in PRECIOUS.items():
         (folder / name).write_text(text)
         (folder / name).chmod(MODES.get(name, 0o644))
@@ -493,7 +493,7 @@ def _check(line: list[str], status: int, out: str, err: str) -> None:
     assert "a defect of the workbench" not in out + err, f"{out[-1000:]}{err[-1000:]}"
     assert status in (0, 1, 2, 130), f"status {status}"
     steering = [c for c in out + err if not c.isprintable() and c not in "\n\t"]
-    # The programs print nothing themselves. Their error messages have control characters, which must be replaced.
+    # The programs print nothing themselves. Some of their errors contain control characters, which must be replaced.
     assert not steering, f"control characters {steering[:5]!r} in {(out + err)[:500]!r}"
     if "--json" in line and "-h" not in line and "--help" not in line:
         document = json.loads(out)
@@ -588,7 +588,7 @@ def abuse_process(at: int, seed: int, folder: Path) -> int:
 def main() -> int:
     """Run the requested numbers of cases. Return the exit status."""
     options = argparse.ArgumentParser(description=__doc__)
-    # The alarm ends this process if a case hangs. On two busy cores, all cases take half of this time.
+    # The alarm ends this process if a case hangs. On two busy cores, all cases together take an hour.
     signal.alarm(2 * 3600)
     for name, count in (("configs", 2000), ("lines", 500), ("processes", 40), ("seed", 0)):
         options.add_argument(f"--{name}", type=int, default=count)

@@ -1,6 +1,6 @@
-"""Measure, for each program, which share of compile time is attributed to stages, and the error of the predicted peak.
+"""Measure, for each program, the share of compile time that is attributed to stages, and the predicted peak's error.
 
-`python -m pytest benchmarks/bench_attribution.py -s` prints the rows of `runs_attribution.csv`. With `-k torch-`, it
+`python -m pytest benchmarks/bench_attribution.py -s` prints the figures of `runs_attribution.csv`. With `-k torch-`, it
 takes one or two minutes. With `-k torchcompile-`, it takes much longer, because Inductor compiles all programs.
 """
 
@@ -18,7 +18,7 @@ import pytest
 from workbench.programs import describe, parallel_of
 
 UNSEEN = f"{Path(__file__).with_name('unseen.py')}:mixer"
-"""A model that no test uses."""
+"""A model that no test in `tests/` uses."""
 
 SETTINGS = {"residual_chain": ["--set", "grad=true"]}
 

@@ -1,4 +1,4 @@
-"""Test runs with a full disk, a gigabyte of output, and hundreds of kills, which take too long for `make test`."""
+"""Test runs with a full disk, a gigabyte of output, and 200 killed workers, which takes too long for `make test`."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def test_workers_killed_at_two_hundred_random_times(benchmark, tmp_path: Path) -
     phases = benchmark.pedantic(kill_at_random, args=(tmp_path, 200), kwargs={"together": 4}, rounds=1)
     benchmark.extra_info.update(phases)
     print(benchmark.extra_info)
-    # Some workers were killed before their first phase. In each long phase, some were killed too.
+    # Some workers must have been killed before their first phase, and some in each long phase.
     assert {"begin", "build", "compile", "time"} <= set(phases)

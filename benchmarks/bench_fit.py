@@ -3,14 +3,15 @@
 A budget is a limit on the peak. Budgets range from the least peak to the stock peak. For each budget, the benchmark
 records the plan's peak, the time that it adds to the step, the proven gap to the best plan, and CPU seconds. Gap and
 seconds are recorded for the first plan within 1 % of the bound, and for the final plan. For a few budgets, they are
-also recorded for `scipy.optimize.milp`, which gets the whole program at once. At the end, one table has all models.
+also recorded for `scipy.optimize.milp`, which gets the complete integer program at once. At the end, one table has all
+models.
 
 The exit status is 1 if one of these promises is broken:
 
 - A peak is within its budget.
 - A larger budget does not make the step longer.
 - No plan has both a lower peak and a shorter step than the plan of another budget.
-- If a plan's peak is over 1 % below its budget, no known plan with a peak between these two values is faster.
+- If a plan's peak is over 1 % below its budget, no known plan with a peak within 1 % of the budget is faster.
 - Everything is recomputed only if no other plan has a lower peak.
 
 ``python -m benchmarks.bench_fit [--budgets 50] [--layers 4] [--only NAME] [--json FILE]``
@@ -37,7 +38,10 @@ from workbench.bench import Workbench
 from workbench.bench.fit.fitter import Fitter
 
 CLOSE = 0.01
-"""A peak is close to its budget if it is at most this share of the budget below it."""
+"""A peak is close to its budget if the difference is at most this share of the budget.
+
+For the first plan, the search ends when the gap to the bound is at most this share.
+"""
 PLAIN_NODES = 10_000
 
 
@@ -79,7 +83,10 @@ def cpu_s() -> float:
 
 
 def plainly(chooser: Chooser, limit_bytes: int) -> float:
-    """Return the bound on added seconds that `scipy.optimize.milp` proves for a limit if it gets the whole program."""
+    """Return the lower bound on added seconds that `scipy.optimize.milp` proves for a limit.
+
+    The solver gets the complete integer program at once.
+    """
     under = chooser._relaxation.program_for(limit_bytes)
     for place in under.over.tolist():
         under.add_memory_row(place)

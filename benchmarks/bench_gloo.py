@@ -1,8 +1,9 @@
 """Train on 2 and 4 gloo ranks under all policies, with buckets, and under 200 random legal placements of collectives.
 
-The first test of `tests/levers/waits/test_gloo.py` does this for a sample and fewer parallel modes.
+The first test of `tests/levers/waits/test_gloo.py` trains under a sample of these orders, and in fewer parallel modes.
 
-`python -m pytest benchmarks/bench_gloo.py -s` prints the results. GLOO_POLICIES and GLOO_PLACEMENTS set other numbers.
+`python -m pytest benchmarks/bench_gloo.py -s` prints the results. GLOO_POLICIES and GLOO_PLACEMENTS set the numbers of
+policies and placements.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `python -m pytest benchmarks/bench_inside.py -s` prints the statements and steps whose prediction is wrong;
 docs/explanation/memory.md explains them. `-k NAME` runs one op. Each op runs forward and backward, with operands in row
-order, in column order, with gaps, with a row of stride 0, and in bfloat16. All ops take half an hour on two busy cores.
+order, in column order, with gaps, with one row that stride 0 repeats, and in bfloat16. All ops take half an hour on two
+busy cores.
 """
 
 from __future__ import annotations

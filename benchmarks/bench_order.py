@@ -2,9 +2,9 @@
 
 The peak memory in each order is predicted, and measured on the CPU. The models are those that the command names.
 Without names, they are `MODELS`: the built-in ``llama`` and ``torch_adam``, and models of ``tests/models/zoo.py``.
-Nothing is fused. Each model is planned twice: with the stock choices, and with every value recomputed that may legally
-be recomputed. Recomputation allows more orders. The exit status is 1 if a plan has a higher peak than in stock order,
-or if the results of the step are not bitwise equal in the two orders.
+Nothing is fused. Each model is planned twice: with the stock choices, and with every saved value recomputed that can
+legally be recomputed. Recomputation allows more orders. The exit status is 1 if a plan has a higher peak than in stock
+order, or if the results of the step are not bitwise equal in the two orders.
 
 ``python -m benchmarks.bench_order [NAME …] [--json FILE] | --planned | --adamw``
 """

@@ -1,7 +1,7 @@
 """Check that simulation and measurement rank orders of collectives equally, on gloo ranks with a slow link.
 
-`slow_link.py` slows the link. `python -m pytest benchmarks/bench_ranking.py -s` prints the table of
-`waits_ranking.csv`.
+Orders whose simulated steps differ by at most 5 % may be ranked differently. `slow_link.py` slows the link.
+`python -m pytest benchmarks/bench_ranking.py -s` prints the table of `waits_ranking.csv`.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ from workbench.runs.measure import interleaved_timing, memory_meter
 from workbench.runs.measure.accuracy import Stepper, first_step
 
 WITHIN = 0.02
-"""Largest allowed difference of a measured peak from its stated peak, as a share."""
+"""Largest share of the stated peak by which the measured peak may exceed the stated peak."""
 TOLERANCE = 1e-4
-"""Largest allowed error of an output or a gradient in float32: the norm of its difference from eager's, as a share."""
+"""Largest allowed error of a float32 output or gradient: the norm of its difference from eager's / eager's norm."""
 AS_EAGER = 2.0
 """A result is right if its distance from float64 is at most this multiple of eager's distance from float64.
 
@@ -118,7 +118,7 @@ def measure(name: str, config: str | None, budget: float, scale: int, connection
     budget : float
         PyTorch's `activation_memory_budget`, 0 to 1.
     scale : int
-        Factor of the width and of the sequence length. The number of tokens does not change.
+        Factor of the width and of the sequence length. Scales 1 and 4 have the same number of tokens.
     connection
         Pipe that receives the results.
     """

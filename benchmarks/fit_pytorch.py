@@ -4,11 +4,11 @@ For each model of `fit_measured`, `fit` makes plans with limits from the least p
 compiles their fusions. PyTorch compiles the same module with budgets from 0 to 1. Plans do not offload, because the
 measurement would leave out offloaded memory. Each measurement runs in a new process with one thread, and is ended after
 ``--limit`` seconds. A round measures each plan and each budget once, in random order, so that other load of the machine
-affects both sides equally. The compared figure is the median CPU time of a step over all rounds.
+affects `fit` and PyTorch equally. The compared figure is the median CPU time of a step over all rounds.
 
 Each row is written as soon as it is measured. The same command with the same folder measures only missing rows. A
-folder is for one executor and one scale. ``--scale`` multiplies the width and the sequence length, and keeps the number
-of tokens.
+folder is for one executor and one scale. ``--scale`` multiplies the width and the sequence length. Scales 1 and 4 have
+the same number of tokens.
 
 ``python -m benchmarks.fit_pytorch FOLDER [--executor torchcompile_aten] [--scale 1] [--budgets 8] [--rounds 3]
 [--limit 300] [--only NAME] [--plan-s 600] [--json FILE] [--plot FILE.svg]``
@@ -78,7 +78,10 @@ class Rows:
 
 
 def planned(name: str, budgets: int, folder: Path, limit_s: float, executor: str, scale: int) -> list[dict[str, Any]]:
-    """Fit a model to `budgets` limits and write the plans' configs. Return a row for each plan."""
+    """Make the stock plan of a model, and fit `budgets` - 1 limits below the stock peak. Return a row for each plan.
+
+    Each plan's config is written to `folder`.
+    """
     rows = Rows(folder / f"{name}.plans.jsonl")
     if rows.of(name="end"):
         return rows.of(name=name)

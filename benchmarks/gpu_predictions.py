@@ -151,7 +151,7 @@ def depth() -> Iterator[Row]:
 
 
 def sets() -> Iterator[Row]:
-    """Yield the numbers of `set` nodes and of fences of PyTorch's Adam under each policy."""
+    """Yield the numbers of `set` nodes, fences and compilations of PyTorch's Adam under each policy."""
     bench = planned("torch_adam", **optimizers.SETTINGS)
     for fences in optimizers.FENCES:
         for policy in optimizers.POLICIES:

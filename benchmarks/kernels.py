@@ -136,7 +136,7 @@ class Kernel:
 
     @staticmethod
     def told(printed: str) -> list[str]:
-        """Return the words after ``told`` in the line of a cell's output that begins with it."""
+        """Return the words after ``told`` in the first line of a cell's output that begins with ``told``."""
         return next(line.split()[1:] for line in printed.splitlines() if line.startswith("told "))
 
     def subshell(self) -> str:

@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.layer_cost [LAYERS MORE]`` (32 and 128 by default) opens programs with both numbers of layers,
 each in a new process, in which a timer samples the current stage. It prints, for each stage, the CPU seconds with
-either number of layers, and the CPU milliseconds for each layer. The last row is the time outside of all stages.
+either number of layers, and the CPU milliseconds for each layer. The last two rows are the time outside of all stages,
+and the total time.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ INTERVAL_S = 0.004
 """CPU seconds between two samples of the current stage."""
 
 STAGES = {
-    ("programs/resolving.py", "resolve"): "the module is made",
+    ("programs/resolving.py", "resolve"): "make the module",
     ("compiler/frontend/dynamo.py", "whole_graph"): "Dynamo",
-    ("compiler/frontend/fx_to_thunder.py", "_results"): "Thunder traces its graph",
+    ("compiler/frontend/fx_to_thunder.py", "_results"): "Thunder traces Dynamo's graph",
     ("compiler/trace/stable_ids.py", "tag_origins"): "origins",
-    ("compiler/layers/partition.py", "reduce"): "layers are left out",
-    ("compiler/pipeline/compilation.py", "record_claimed"): "their statements are written",
+    ("compiler/layers/partition.py", "reduce"): "leave out identical layers",
+    ("compiler/pipeline/compilation.py", "record_claimed"): "record claimed statements",
     ("compiler/pipeline/lever_context.py", "read_graph"): "the joint graph",
     ("compiler/fusion/fusion_passes.py", "partition"): "partition",
     ("compiler/fusion/executors.py", "_cut"): "cuts",
-    ("compiler/fusion/executors.py", "_make_callable"): "fusions are made callable",
+    ("compiler/fusion/executors.py", "_make_callable"): "make fusions callable",
     ("compiler/fastpath/final_claim.py", "claim_operators"): "the last pass",
-    ("compiler/pipeline/compilation.py", "execution_traces"): "the split, and values freed",
+    ("compiler/pipeline/compilation.py", "execution_traces"): "split, and free values",
     ("compiler/trace/validate.py", "validate"): "validation",
     ("compiler/memory/graph_builder.py", "read_execution"): "the graph",
     ("compiler/pipeline/compilation.py", "find_sites"): "sites",

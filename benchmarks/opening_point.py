@@ -1,7 +1,7 @@
-"""Make one measurement of `test_opening.py` in a new process: open a Hugging Face model with two layers.
+"""Make one measurement of `test_opening.py` in a new process: open a model with two layers.
 
-``python -m benchmarks.opening_point KIND WAY`` prints one JSON document. The model has random weights. Times are CPU
-seconds.
+``python -m benchmarks.opening_point KIND WAY`` prints one JSON document. KIND is `BUILT_IN` or a name in `KINDS`, and
+WAY is `SHIPPED` or a value of ``capture=``, such as ``dynamo``. The model has random weights. Times are CPU seconds.
 """
 
 from __future__ import annotations

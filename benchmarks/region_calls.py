@@ -1,8 +1,8 @@
 """Divide the CPU time of a step with fused regions into regions, PyTorch's ops between them, and the rest.
 
-The benchmark measures a model of `fit_measured` on one thread, under the stock plan of an executor with regions. Clocks
-at each statement give the times of regions and ops. Steps of the plan alternate with steps of the model under
-`torch.compile`, for comparison.
+A region is a fusion that torch.compile compiles. The benchmark measures a model of `fit_measured` on one thread, under
+the stock plan of an executor with regions. Clocks at each statement give the times of regions and ops. Steps of the
+plan alternate with steps of the model under `torch.compile`, for comparison.
 
 ``python -m benchmarks.region_calls [NAME] [--executor torchcompile_aten] [--scale 1] [--steps 60] [--json FILE]``
 """

@@ -101,7 +101,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "GPTNeoXForCausalLM": {},
     "FalconForCausalLM": {},
 }
-"""Configurations of Hugging Face models. The models are planned in bfloat16 and in training mode, with dropout."""
+"""Configurations of Hugging Face models. The models are planned in bfloat16 and in training mode."""
 
 
 def of_model(kind: str, layers: int) -> Callable[[], Any]:

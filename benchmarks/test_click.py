@@ -1,7 +1,8 @@
 """Measure the kernel's time from a click until the page gets the choice, and until the page gets the plan.
 
-Times are CPU seconds of the process. Each click changes another site. For comparison, the same choices are also planned
-without the caches of earlier plans. Assertions are about ratios, which do not depend on the machine's load.
+Times are CPU seconds of the process. In the first test, each click changes another site. For comparison, the same
+choices are also planned without the caches of earlier plans; the ratio of both times does not depend on the machine's
+load. In the second test, each click moves the same wait to a later statement.
 
 ``python -m pytest benchmarks/test_click.py -s``
 """

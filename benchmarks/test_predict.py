@@ -1,4 +1,4 @@
-"""Measure how long it takes to predict the figures of a toggle by arithmetic, and to make a new plan."""
+"""Measure the time to predict the figures of a toggle by arithmetic, and to trace the program with stock Thunder."""
 
 from __future__ import annotations
 

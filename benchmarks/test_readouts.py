@@ -1,4 +1,4 @@
-"""Measure what live readouts cost a compilation. Memory is sampled, and shown by the app, 20 times a second.
+"""Measure what live readouts cost a compilation. The app shows at least 20 samples of the memory a second.
 
 A turn has two runs in random order. The app shows one of them. The other has no observer and no memory samples. The
 figure is the CPU seconds that readouts take per elapsed second of compilation: in the kernel, and in all threads of the

@@ -2,7 +2,7 @@
 
 Each figure is measured in a new process with empty caches. CPU seconds include compiler processes. An unrelated
 function is compiled before the measurement, because Inductor first probes the compiler and precompiles headers, which
-takes about 20 CPU seconds. `separate` compiles each region separately, as Thunder does.
+takes about 20 CPU seconds. `separate` compiles each fusion separately, as Thunder does.
 """
 
 from __future__ import annotations

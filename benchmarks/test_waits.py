@@ -1,4 +1,4 @@
-"""Measure orders of collectives: the effect of policies on Llama-2-7B, and the time to apply one or to move a wait.
+"""Measure orders of collectives: the effect of policies on Llama-2-7B, and the time to apply a policy or move a wait.
 
 `python -m pytest benchmarks/test_waits.py -s` prints the rows of `waits_orders.csv`. WAITS_LAYERS sets the number of
 layers.
@@ -89,7 +89,7 @@ def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
         simulation[n] for n in ("stock", "waits late, not reordered", "consumer order, waits late")
     )
     assert table["stock"].order.inversions > 0
-    # In stock order, compute waits for most of the communication, so almost nothing overlaps.
+    # In stock order, compute waits for most of the communication, so little of it overlaps with compute.
     sent_s = sum(bar.end_s - bar.start_s for bar in stock.bars if bar.stream == COMMUNICATION)
     assert stock.exposed_communication_s > 0.75 * sent_s
     assert late.stall_s[0] == pytest.approx(stock.stall_s[0], rel=0.02)

@@ -1,4 +1,4 @@
-"""A model that no test uses. It has convolutions, attention over the positions of an image, and a gated cell."""
+"""A model that only a benchmark uses. It has convolutions, attention over an image's positions, and a gated cell."""
 
 from __future__ import annotations
 
