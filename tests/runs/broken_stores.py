@@ -1,4 +1,7 @@
-"""Damage folders of runs in many ways. Check that the workbench reads intact runs and changes no other file."""
+"""Damage one run of a folder of runs in many ways. Check that the workbench still reads the other runs.
+
+The workbench must not change the other runs or files outside of the folder, end other processes, or execute the data.
+"""
 
 from __future__ import annotations
 
@@ -101,13 +104,13 @@ EVENTS = (
     events.RankEnded(t_s=1.3, rank=0, compile_s=0.3),
     events.Finished(t_s=1.4),
 )
-"""One event of each type, except that `Finished` is the only event that ends a log."""
+"""At least one event of each type. `Finished` is the only event that ends a log."""
 
 assert {type(event) for event in EVENTS} >= set(events.TYPES.values()) - set(events.FINAL)
 
 
 class Built:
-    """A stand-in for a program. It has only the attributes that the place Experiments reads."""
+    """A stand-in for a program. It has only the attributes that `Experiments` and `request.prepare` read."""
 
     name = "mlp"
 
@@ -254,12 +257,13 @@ def make_run(root: Path, name: str, *, log: bool = True, ranks: int = 1, options
 
 
 def break_store(root: Path, draw: random.Random, bystander: int) -> None:
-    """Make a folder of runs: two intact runs, and one run that is damaged in one to three places."""
+    """Make a folder of runs: two intact runs, and one run that is damaged one to three times."""
     (root.parent / "thesis.tex").write_text("all of it\n")
     make_run(root, "whole-1")
     make_run(root, "whole-2")
     on_ranks = draw.random() < 0.2
-    # All processes exceed these limits. If the workbench mistook another process for the worker, it would kill it.
+    # All processes exceed these limits, so if the workbench mistook the bystander for the worker, the bystander would
+    # be killed.
     limits = RunOptions(timeout_s=0.0, memory_limit_bytes=1)
     run_dir = make_run(root, "broken", log=not on_ranks, ranks=2 if on_ranks else 1, options=limits)
     executed = EXECUTES.format(path=str(root.parent / "executed"))
@@ -287,7 +291,7 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
             with contextlib.suppress(ValueError, RecursionError):
                 draw.choice(WAYS)(path, draw)
     for log in run_dir.glob(f"rank*/{event_log.LOG_FILE}"):
-        # Make the log so old that its rank does not count as running. Then no thread follows it.
+        # Make the log so old that its rank does not count as running. Then no thread follows the rank.
         os.utime(log, (0, 0), follow_symlinks=False)
     if draw.random() < 0.1:
         run_dir.rename(root / draw.choice(["new\nline", "\x1b[31m", os.fsdecode(b"\xff\xfe"), "b" * 250]))
@@ -351,7 +355,7 @@ def was_run(folder: Path) -> bool:
 
 
 def use(run: Run, other: Run, target: Path) -> None:
-    """Read all results of a run in the ways of the command line and of the app's tabs."""
+    """Read the results of a run as the command line and the app's tabs do. Then cancel the run."""
     written = json.dumps(run.to_json(), allow_nan=False)
     assert isinstance(written, str)
     assert run.state in (*follow_run.FINAL_STATES, "starting", "compiling", "running")

@@ -51,7 +51,7 @@ BODIES: dict[str, str] = {
         "for fd in range(3, 64):\n        try:\n            if 'events' in os.readlink(f'/proc/self/fd/{{fd}}'): "
         "os.write(fd, {junk!r})\n        except OSError: pass\n    raise ValueError('written')"
     ),
-    "tells that it is done and is not": (
+    "reports that it is done and is not": (
         "open(sys.argv[1] + '/events.jsonl', 'ab').write(b'{{\"type\":\"finished\",\"t_s\":1.0}}\\n')\n"
         "    os._exit({status})"
     ),
@@ -72,7 +72,7 @@ BODIES: dict[str, str] = {
         "os.symlink({thesis!r}, sys.argv[1] + '/output.log'); print('x' * 1000, flush=True); os._exit({status})"
     ),
     "prints a lot": "sys.stdout.write({text!r} * 200000); sys.stdout.flush(); os._exit({status})",
-    "prints what is no text": "os.write(1, bytes(range(256)) * 4000); raise ValueError('printed')",
+    "prints bytes that are not text": "os.write(1, bytes(range(256)) * 4000); raise ValueError('printed')",
     "closes what it prints to": "sys.stdout.close(); sys.stderr.close(); return torch.tanh, (torch.ones(4),)",
     "sleeps": "time.sleep(600)",
     "computes for ever": "while True: pass",
@@ -84,7 +84,7 @@ BODIES: dict[str, str] = {
         "import threading\n    for _ in range(50): threading.Thread(target=time.sleep, args=(600,)).start()\n"
         "    raise ValueError('threads')"
     ),
-    "goes elsewhere": "os.chdir('/'); raise ValueError('elsewhere')",
+    "leaves its working folder": "os.chdir('/'); raise ValueError('elsewhere')",
     "creates files without permissions": "os.umask(0o777); return torch.tanh, (torch.ones(4),)",
     "has no room for files": (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room})); time.sleep(600)"
@@ -99,8 +99,8 @@ BODIES: dict[str, str] = {
     "breaks os.write": "os.write = None; return torch.tanh, (torch.ones(4),)",
     "breaks os._exit": "os._exit = lambda status: time.sleep(600); return torch.tanh, (torch.ones(4),)",
     "leaves by os._exit in an atexit handler": "import atexit; atexit.register(os._exit, {status}); sys.exit(0)",
-    "gives nothing": "return None",
-    "gives what is no program": "return {junk!r}, 3",
+    "returns nothing": "return None",
+    "returns something that is not a program": "return {junk!r}, 3",
 }
 
 ENDLESS = ("sleeps", "computes for ever", "stops itself", "ignores signals", "becomes another program")

@@ -143,8 +143,10 @@ def test_all_fields_of_a_dataclass_are_compared_and_differentiated() -> None:
 
 
 @pytest.mark.parametrize("random", [False, True])
-def test_the_interpreter_is_no_reference_for_a_program_in_parts(random: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thunder's interpreter refuses programs with graph breaks. For one program, this took 8 minutes."""
+def test_the_interpreter_is_not_a_reference_for_a_program_in_parts(
+    random: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thunder's interpreter refuses programs with graph breaks. For one program, the refusal took 8 minutes."""
     tried: list[str] = []
     compile_it = accuracy.compile_unmodified
 
@@ -199,7 +201,7 @@ def test_a_step_without_the_backward_of_its_plan_fails() -> None:
 
 
 @pytest.mark.parametrize(("shift", "ok"), [(0.0, True), (8.0, False)])
-def test_a_deviation_no_larger_than_that_of_eager_from_float64_is_not_an_error(shift: float, ok: bool) -> None:
+def test_a_result_as_near_to_float64_as_the_result_of_eager_is_right(shift: float, ok: bool) -> None:
     def build() -> Parts:
         x = torch.randn(64, generator=torch.Generator().manual_seed(1))
         return (lambda x: ((x + 1e4) - 1e4) * 1e3), (x,), {}
@@ -355,7 +357,7 @@ def test_a_program_that_thunder_refuses_is_compared_with_eager(monkeypatch: pyte
     assert checked.why == f"thunder.jit {words}; thunderfx {words}"
 
 
-def test_memory_that_runs_out_inside_thunder_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_runs_out_inside_thunder_is_not_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("compilation failed")
     error.__cause__ = MemoryError()
     raise_in_thunder(monkeypatch, error)
@@ -574,7 +576,7 @@ def test_offload_and_recompute_under_the_torch_executor_keep_the_bits_of_unmodif
     assert checked.words == "every bit equals unmodified Thunder's result"
 
 
-def test_a_region_counts_as_a_changed_kernel_and_its_tolerance_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fusion_counts_as_a_changed_kernel_and_its_tolerance_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *args: [a * (1 + 1e-6) for a in function(*args)])
     config = Config(program="product", executor="torchcompile", device="cpu")
     recorded, kernels = stepped(config.jit, product)

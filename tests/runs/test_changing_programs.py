@@ -1,4 +1,4 @@
-"""A run measures a program that must be compiled again for each call, but does not time the program's statements."""
+"""A run measures the peak of a program whose steps differ, but does not time the program's statements."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_program_without_repeated_steps_has_a_peak_and_no_statement_times(prog
 
 @pytest.mark.slow
 def test_the_reported_change_is_the_last_change_of_the_same_program() -> None:
-    """Dynamo may confuse the programs, which share a code object. Calls of the other program come before and after."""
+    """Dynamo shares data between equal code objects, so `dynamo_session` gives each compiled program a unique one."""
     x = torch.randn(2, 4)
     module, other = Counts(), Grows()
     counting, growing = (

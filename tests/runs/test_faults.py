@@ -1,4 +1,4 @@
-"""After a fault at any time, the run is failed, with one reason and all earlier events. No process or file is left."""
+"""After a fault at any time, a run has failed with one reason, and keeps all earlier events. No process is left."""
 
 from __future__ import annotations
 
@@ -76,10 +76,11 @@ def test_a_program_that_never_releases_the_interpreter_lock_is_ended_in_time(tmp
 
 
 def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
-    """Start workers in groups of `together`, and kill each at a random moment. Return the number of kills by phase.
+    """Start workers in groups of `together`, and kill each worker. Return the number of kills by phase.
 
-    The first group lives until all its runs time steps. The random moments are within 1.1 times the seconds that this
-    takes. Each worker compiles for at least 2 s, so that some workers are killed during compilation.
+    The workers of the first group are killed after all of them time steps. All other workers are killed at random
+    moments, within 1.1 times the seconds after which the first group timed steps. Each worker compiles for at least
+    2 s, so that some workers are killed during compilation.
     """
     draw = random.Random(0)
     phases: Counter[str] = Counter()

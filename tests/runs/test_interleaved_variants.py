@@ -1,4 +1,4 @@
-"""A run can interleave its steps with those of other variants, and record a snapshot of a step's allocations."""
+"""A run can interleave its steps with steps of other variants, and record a snapshot of a step's allocations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_each_variant_is_timed_interleaved_with_the_run(run: Run) -> None:
 
 
 class Seen:
-    """A record of a run's phases. For each phase, it has whether compiled fusions are cached (`kept`) or shared."""
+    """Records for each phase of a run whether compiled fusions are cached (`kept`), shared, or neither."""
 
     def __init__(self) -> None:
         self.phases: dict[str, str] = {}
@@ -160,8 +160,8 @@ def test_live_values_are_reported_for_prediction_and_measurement(run: Run) -> No
     assert sum(each["bytes"] for each in predicted) <= memory["predicted_peak_bytes"]
     in_all = memory["baseline_bytes"] + sum(each["bytes"] for each in measured)
     assert in_all == memory["measured_peak_bytes"]
-    # A value in both lists has the same size. Some values are in one list only, because the lists may name different
-    # values of a storage.
+    # A value that is in both lists has the same size in both. Some values are in one list only, because the lists may
+    # name different values of a storage.
     sizes = {each["value"]: each["bytes"] for each in predicted}
     both = [each for each in measured if each["value"] in sizes]
     assert len(both) > len(measured) / 2

@@ -1,4 +1,4 @@
-"""Training on ranks is compared with unmodified Thunder, or with another reference; `against` and `why` name it."""
+"""Training on ranks is compared with unmodified Thunder, or, for the reason in `why`, with another reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A separate program ends a run's processes and deletes its files. If the program cannot start, this process does."""
+"""A new process ends a run's processes and deletes the run's files. If none can start, the caller does both."""
 
 from __future__ import annotations
 

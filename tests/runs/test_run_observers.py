@@ -1,4 +1,4 @@
-"""In all cases, a run is followed to its end, and no other process or file is harmed. The worker is simulated."""
+"""A run is followed to its end even if its log, its observers or its follower fail. No other process is ended."""
 
 from __future__ import annotations
 

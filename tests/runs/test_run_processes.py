@@ -1,4 +1,4 @@
-"""Runs in separate processes report measurements. A run ends with one reason, and leaves no process or file."""
+"""Runs in separate processes report measurements. A failed run has one reason. No run leaves a process."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
 SLEEPS = "def make():\n    time.sleep(60)"
 
 
-def test_a_run_of_another_user_is_not_cancelled_and_its_log_does_not_say_so(
+def test_a_run_of_another_user_is_not_cancelled_and_its_log_has_no_cancelled_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = begin(tmp_path, SLEEPS)

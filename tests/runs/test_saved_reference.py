@@ -1,4 +1,4 @@
-"""The reference results of a program, a step of unmodified Thunder, are computed once and saved for later runs."""
+"""A step of unmodified Thunder, the reference of a program's runs, is computed once and saved for later runs."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_no_combination_of_choices_is_faster(bench: Workbench, hides: bool) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [28, 35, 53, 56])
 def test_no_rounding_puts_the_bound_above_the_time_of_the_choices(bench: Workbench, seed: int) -> None:
-    # With these times, the solver's own sum for the choices is larger than the prediction's by one bit.
+    # With these times, the solver's own sum for the choices exceeds the predicted sum in the last bit.
     chooser = chooser_of(bench, hides=False, seed=seed)
     for limit in np.linspace(chooser.least().peak_bytes, chooser.stock.peak_bytes, 8).astype(int).tolist():
         found = chooser.fit(limit)

@@ -63,7 +63,7 @@ def test_reserved_memory_of_the_plan_found_is_within_the_limit(seed: int) -> Non
     assert all("no plan of widening with reserved memory of" in message for message in refused)
 
 
-def test_a_limit_of_the_peak_limits_no_reserved_memory() -> None:
+def test_a_limit_on_the_peak_does_not_limit_reserved_memory() -> None:
     """Reserved memory may exceed peak memory: an offloaded storage returns into the copy stream's own memory pool."""
     bench = opened(1)
     limit = reserved_bytes(bench) * 95 // 100
@@ -75,7 +75,7 @@ def test_a_limit_of_the_peak_limits_no_reserved_memory() -> None:
 
 
 @pytest.mark.slow
-def test_the_refused_limit_is_below_what_can_be_reserved() -> None:
+def test_a_refusal_names_the_least_reserved_memory_and_a_fit_meets_it() -> None:
     bench = opened(0)
     with pytest.raises(PlanError) as refused:
         bench.fit(MIB, reserved=True)
@@ -84,7 +84,7 @@ def test_the_refused_limit_is_below_what_can_be_reserved() -> None:
     assert found.reserved_bytes == least
 
 
-def test_a_share_is_one_of_the_stock_plans_reserved_memory() -> None:
+def test_a_percentage_is_relative_to_the_reserved_memory_of_the_stock_plan() -> None:
     bench = opened(4)
     found = bench.fit("90%", reserved=True)
     assert found.limit_bytes == reserved_bytes_of_stock(bench) * 9 // 10

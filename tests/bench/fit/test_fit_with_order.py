@@ -1,4 +1,4 @@
-"""A fit that may also reorder statements and collectives keeps its limit. Reordering never makes its step longer."""
+"""A fit that may also reorder statements and collectives keeps its limit. Reordering never makes the step longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A saved plan is a single document with only the data that viewing needs. It is written completely or not at all."""
+"""A saved plan is a single document with a bench's current plan. The file is written completely or not at all."""
 
 from __future__ import annotations
 
