@@ -56,8 +56,8 @@ class Costs:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        # Read CPU seconds only at teardown, because a fixture may forbid to open files in other phases. For browser
-        # tests, read them in all phases, because the seconds of a tab are lost when the tab is closed.
+        # Read CPU seconds only at teardown, because a fixture may forbid opening files in other phases. For browser
+        # tests, read CPU seconds in all phases, because the seconds of a tab are lost when the tab is closed.
         if call.when == "teardown" or item.get_closest_marker("browser"):
             now_s = used_s()
             report.cpu_s = max(now_s - self._before_s, 0.0)

@@ -33,7 +33,7 @@ LONGEST = (
 def unit(nodeid: str) -> str:
     """Return the unit of a test: its file, or all browser tests.
 
-    One process runs a whole unit, so that module fixtures and JupyterLab are started only once.
+    One process runs a whole unit, so that each module fixture runs only once, and JupyterLab starts only once.
     """
     return BROWSER if nodeid.startswith(BROWSER) else nodeid.partition("::")[0]
 

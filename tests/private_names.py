@@ -1,4 +1,4 @@
-"""List the private names that versions of PyTorch lack, as a table for docs/upgrading.md.
+"""List the private names that the workbench uses and versions of PyTorch lack, as a table for docs/upgrading.md.
 
 ``python -m tests.private_names 2.11.0 2.13.0`` installs each version into a folder of its own, and then imports it with
 the other packages of this environment. A folder takes 5 GB, and is deleted before the next version is installed.

@@ -88,14 +88,14 @@ DEFERRED: dict[str, tuple[tuple[str, str], ...]] = {
         ("workbench.compiler.planner.plan", "workbench.summary"),
     ),
     "a config replays itself": (("workbench.core.config", "workbench.compiler.api"),),
-    "a record is read without PyTorch, but for the table of tensors": (
+    "a record is read without PyTorch, except for the accuracy of its tensors": (
         ("workbench.runs.process.record", "workbench.runs.measure.accuracy"),
     ),
 }
 """Imports inside functions that violate the order: for each reason, pairs of importing and imported module."""
 
 NAMED: dict[str, dict[str, str]] = {
-    "the fit knows its moves: what to save, where to cut, how to order": {
+    "a fit chooses what to save, where to cut and how to order": {
         "workbench.bench.fit.choice_ranking": "saved",
         "workbench.bench.fit.cut_search": "remat sharing saved",
         "workbench.bench.fit.fitter": "order saved waits",
@@ -252,7 +252,7 @@ def test_the_compiler_names_no_lever_and_no_executor(path: Path) -> None:
 
 
 def names_in(path: Path, names: str) -> set[str]:
-    """Return those names that a file has as a whole string, or as the beginning of an id. Docstrings do not count."""
+    """Return the names of which a file has a string: the name alone, or an id that begins with it. Skip docstrings."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]

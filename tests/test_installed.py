@@ -70,7 +70,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bin_dir(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The commands of a new environment, into which the wheel is installed with the extra ``[lab]``."""
+    """The folder of commands of a new environment, into which the wheel is installed with the extra ``[lab]``."""
     commands = new_environment(tmp_path_factory.mktemp("installed") / "environment")
     (wheel,) = dist.glob("*.whl")
     run(commands / "python", "-m", "pip", "install", "-q", "-c", CONSTRAINTS, f"{wheel}[lab]")

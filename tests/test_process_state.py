@@ -50,7 +50,7 @@ before, changed = state(), {}
 def compare(step):
     until = time.monotonic() + 30
     while (now := state()) != before and time.monotonic() < until:
-        time.sleep(0.1)  # a solver's process ends when it was idle for a while
+        time.sleep(0.1)  # a solver's process ends after it has been idle for a while
     for name in now:
         if now[name] != before[name]:
             changed.setdefault(step, {})[name] = [str(before[name])[-600:], str(now[name])[-600:]]

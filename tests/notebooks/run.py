@@ -200,7 +200,7 @@ def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[s
 
 
 def cleaned(notebook: NotebookNode) -> NotebookNode:
-    """Remove from a notebook, in place: widget views, which need a kernel; execution times; and a driver's message."""
+    """Remove from a notebook, in place: views of widgets, execution times, and messages about a missing driver."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:

@@ -1,4 +1,4 @@
-"""Each committed notebook matches its source, was run from top to bottom, and has no path or name of a machine."""
+"""Each committed notebook matches its source, was run from top to bottom, and has no path of a machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_notebook_has_the_cells_of_its_source_and_was_run_in_order(source: Pat
 
 
 @notebooks
-def test_outputs_name_no_machine_and_hold_no_error_or_warning(source: Path) -> None:
+def test_outputs_contain_no_path_of_a_machine_and_no_error_or_warning(source: Path) -> None:
     for cell in nbformat.read(notebook_of(source), as_version=4).cells:
         for output in cell.get("outputs", ()):
             assert output.output_type != "error"

@@ -1,4 +1,4 @@
-"""nvFuser may return a view in place of a clone. A replay detects this. PyTorch runs clones that must be copies."""
+"""nvFuser may return a view in place of a clone, and a replay detects this. In a plan, PyTorch makes needed copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For losses that nvFuser's `cross_entropy` does not support, such as sums, replays equal eager PyTorch."""
+"""Replays of losses equal eager PyTorch, also of losses that nvFuser's `cross_entropy` does not support."""
 
 from __future__ import annotations
 

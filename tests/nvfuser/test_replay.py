@@ -1,4 +1,4 @@
-"""Under all legal choices, the replay of a plan for nvFuser gives the results of eager PyTorch."""
+"""Under random legal choices and all copy policies, the replay of a plan for nvFuser equals eager PyTorch."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_every_copy_policy_is_right_with_and_without_fences(name: str, fences: s
 
 
 def unchecked(name: str) -> tuple[replays.ReplayResult, replays.Eager]:
-    """Replay a step whose copies are without `set` nodes, as nvFuser would run it if the workbench allowed that."""
+    """Replay a step whose copies have no `set` nodes, also where the workbench inserts one because it is needed."""
     bench, known = opened(name)
     before = bench._history.at
     bench.choose({"copies.fences": "drop"})
