@@ -34,7 +34,7 @@ from workbench.core.config import Config, load, parse
 from workbench.errors import WorkbenchError
 
 MOST_S = 20.0
-"""Limit of a case in CPU seconds. Most take milliseconds. A plan takes 1 s, and importing PyTorch a few seconds."""
+"""Limit of a case in CPU seconds. Most cases take milliseconds. A plan takes 1 s, importing PyTorch a few seconds."""
 CANARY = "canary"
 """Name of the file that the code in a config would write if it were executed."""
 EXECUTED = f"__import__('pathlib').Path({CANARY!r}).touch()"

@@ -52,7 +52,7 @@ def test_compile_time_is_attributed_and_the_peak_is_predicted(
     assert found["ok"], found["error"]
     predicted, measured = (found["memory"][f"{kind}_peak_bytes"] for kind in ("predicted", "measured"))
     attributed, off = found["compile_attributed"], predicted / measured - 1
-    compiled = f"compiled in {found['compile_s']:7.2f} s, {attributed:8.3%} told apart"
+    compiled = f"compiled in {found['compile_s']:7.2f} s, {attributed:8.3%} attributed"
     peak = f"peak {predicted:,} B predicted, {measured:,} B measured, {off:+.3%}"
     print(f"\n{executor:12} {program.rpartition(':')[2]:20} {compiled}; {peak}")
     benchmark.extra_info |= {"attributed": attributed, "predicted_bytes": predicted, "measured_bytes": measured}

@@ -1,7 +1,7 @@
 """Measure how long a press of Cancel takes, for a hundred runs of the app in a real kernel.
 
-The time starts with the message that JupyterLab sends. It ends when the run's processes and temporary files are gone
-and its log has the reason. The kernel is idle, or a cell keeps it busy. Several versions of ipykernel are tried,
+The time starts with the message that JupyterLab sends. The time ends when the run's process and temporary files are
+gone and the log has the reason. The kernel is idle, or a cell keeps it busy. Several versions of ipykernel are tried,
 because they route the messages of widgets differently. `WORKBENCH_CANCELS` sets the number of runs.
 """
 
@@ -101,7 +101,7 @@ def is_gone(run_dir: Path, pid: int) -> bool:
 
 
 def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str, index: int, busy: bool) -> float:
-    """Start a run and cancel it at a stage. Return the seconds until its processes and temporary files are gone."""
+    """Start a run and cancel it at a stage. Return the seconds from the cancel until `is_gone` is true."""
     bench = "plain" if stage == "running" else "fused"
     run_dir, go_on = notebook.runs / str(index), notebook.runs.parent / f"go-on-{index}"
     cell = notebook.start(START.format(bench=bench, folder=str(run_dir), busy=busy, go_on=str(go_on)))

@@ -153,7 +153,7 @@ def summed(rows: Rows, name: str, plans: Iterable[Mapping[str, Any]], budgets: i
 
 
 def beaten(points: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any], bool]]:
-    """Return tuples for the points of `fit` that a point of PyTorch beats: its peak is lower and its step is shorter.
+    """Return a tuple for each pair of points in which PyTorch's peak is lower and its step shorter than those of `fit`.
 
     A tuple has PyTorch's point, the point of `fit`, and whether the intervals of their step times are disjoint.
     """

@@ -34,7 +34,7 @@ _PREPARE = """
     const began = performance.now();
     const late = setTimeout(() => reject(new Error(`no answer to ${what} ${id}`)), %d);
     const done = () => {
-      // While a choice is planned, the message begins with its name.
+      // While a choice is planned, the message begins with "Planning ".
       if (what === "turn" && said.textContent.startsWith("Planning ")) return;
       clearTimeout(late);
       watch.disconnect();

@@ -120,7 +120,7 @@ def test_time_from_a_click_to_new_figures(benchmark: Any, name: str) -> None:
         f"\n{name}, {len(bench.plan.graph.statements)} statements: asked for on the page after {1e3 * asked[0]:.0f} ms "
         f"(p95 {1e3 * asked[1]:.0f}), planned and drawn after {1e3 * planned[0]:.0f} ms (p95 {1e3 * planned[1]:.0f}), "
         f"of which drawing {1e3 * drawn[0]:.0f} ms (p95 {1e3 * drawn[1]:.0f}); "
-        f"planned with nothing kept {1e3 * scratch_s:.0f} ms, {ratio:.1f} times as long"
+        f"planned without caches {1e3 * scratch_s:.0f} ms, {ratio:.1f} times as long"
     )
     assert ratio > 1
 

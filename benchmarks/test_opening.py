@@ -1,7 +1,7 @@
-"""Measure the time to open Hugging Face models with two layers, by Dynamo and by Thunder's interpreter.
+"""Measure the time to open models with two layers: a built-in Llama, and models of Hugging Face.
 
-Times are CPU seconds. A new process opens each model. The assertion is about a ratio, which does not depend on the
-machine's load.
+The built-in Llama is opened by Dynamo and by Thunder's interpreter. Times are CPU seconds. A new process opens each
+model. The assertion is about a ratio of times, which does not depend on the machine's load.
 
 ``python -m pytest benchmarks/test_opening.py -s`` (with the extra ``[models]``)
 """

@@ -37,7 +37,7 @@ def test_few_samples_give_their_range() -> None:
 
 
 def test_the_ratio_of_interleaved_samples_has_a_narrower_interval() -> None:
-    """Changes of the machine's speed affect both variants of a pair equally, so they cancel in the ratio."""
+    """Changes of the machine's speed affect both samples of a pair equally, so these changes cancel in the ratio."""
     draw = np.random.default_rng(2)
     speed = draw.lognormal(0.0, 0.5, 40)
     one, other = 1.1 * speed * draw.lognormal(0, 0.01, 40), speed * draw.lognormal(0, 0.01, 40)

@@ -50,7 +50,7 @@ def test_one_table_separates_predicted_from_measured_figures(mlp_bench: Workbenc
     assert predicted.differs == (False, True, True, True)
     measured = row(found.figures, "peak_bytes", "measured")
     assert measured.values == (None, None, None, 2048)
-    # Figures in the baseline's own column are not marked as different.
+    # The baseline has no measured figure, so no measured figure is marked as different.
     assert not any(measured.differs)
     assert row(found.figures, "step_s", "measured").values[3] == pytest.approx(1.05)
 

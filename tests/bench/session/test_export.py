@@ -1,4 +1,7 @@
-"""Exporting a config creates a file or replaces a config, completely or not at all. It replaces no other file."""
+"""Exporting a config creates a file or replaces a config, completely or not at all. Other files are not replaced.
+
+Only with `overwrite=True` does it replace another file that is not empty.
+"""
 
 import os
 import resource

@@ -89,7 +89,7 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capf
             cli.main(["sweep", *given, "--dask", cluster.scheduler_address, "--json"])
         killer.join()
     assert killed
-    # With the dead worker, the process that ran its point has ended.
+    # When a worker dies, the process that runs the worker's point must end too.
     assert not any(point.is_running() for point in killed)
     document = json.loads(capfd.readouterr().out)
     assert not ended.value.code, document
