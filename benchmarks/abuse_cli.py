@@ -3,8 +3,9 @@
 No case may print a traceback, hang, execute code of the config file, or destroy a file. This file has more than 600
 lines, because there are many kinds of errors.
 
-``python benchmarks/abuse_cli.py [--configs 2000] [--lines 500] [--processes 40] [--seed 0]`` prints the counts,
-and each fault with its case. With a fault, the exit status is 1. The tests run a few hundred of these cases.
+``python benchmarks/abuse_cli.py [--configs 2000] [--lines 500] [--processes 40] [--seed 0]`` prints the counts, and
+each fault with its case. With a fault, the exit status is 1. `tests/cli/test_abuse.py` runs about a hundred of these
+cases.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def test_broken_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = break_stores(tmp_path, STORES, SEED, lambda root: monkeypatch.setenv(run_store.ROOT_VARIABLE, str(root)))
     took_s = time.monotonic() - begun
     print(
-        f"{found.stores} stores, {found.readable} runs read, {found.unreadable} marked, "
+        f"{found.stores} stores, {found.readable} runs read, {found.unreadable} marked unreadable, "
         f"{len(found.faults)} faults, {took_s:.0f} s",
         *found.faults,
         sep="\n",

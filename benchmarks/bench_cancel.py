@@ -1,8 +1,8 @@
-"""Measure how long a press of Cancel takes, for a hundred runs of the app in a real kernel.
+"""Measure how long a press of Cancel takes, for a hundred runs in each of several cases, in a real kernel.
 
 The time starts with the message that JupyterLab sends. The time ends when the run's process and temporary files are
 gone and the log has the reason. The kernel is idle, or a cell keeps it busy. Several versions of ipykernel are tried,
-because they route the messages of widgets differently. `WORKBENCH_CANCELS` sets the number of runs.
+because they route the messages of widgets differently. `WORKBENCH_CANCELS` sets the number of runs in each case.
 """
 
 from __future__ import annotations

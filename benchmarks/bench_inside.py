@@ -276,5 +276,9 @@ def test_predicted_memory_equals_measured_memory(op: str) -> None:
         if off:
             wrong.append(name)
             print("", name, *off, sep="\n")
-    print(f"\n{op}: {total} statements, {len(wrong)} cases off", *refused, sep="\n    refused: " if refused else "")
+    print(
+        f"\n{op}: {total} statements, {len(wrong)} cases with a wrong prediction",
+        *refused,
+        sep="\n    refused: " if refused else "",
+    )
     assert not wrong

@@ -109,7 +109,7 @@ def planned(name: str, budgets: int, folder: Path, limit_s: float, executor: str
             row = {"name": name, "number": number, "stated_bytes": limit, "recomputed": len(point.options)}
             row |= {"predicted_bytes": plan.peak_bytes, "proven": bool(bench.plan.proof.proven)}
             rows.add({**row, "config": config})
-            print(f"{name}: under {limit / 1e6:.3f} MB {plan.peak_bytes / 1e6:.3f} MB", flush=True)
+            print(f"{name}: limit {limit / 1e6:.3f} MB, peak {plan.peak_bytes / 1e6:.3f} MB", flush=True)
     except (PlanTimeUp, PlanError) as error:
         print(f"{name}: no further plans: {str(error) or f'they took over {limit_s:.0f} s'}", flush=True)
     rows.add({"name": "end"})
@@ -246,7 +246,7 @@ def main() -> int:
         print(table(name, points))
         for their, our, clear in beaten(points):
             print(
-                f"PyTorch's point at {their['budget']:.2f} is below and left of ours at "
+                f"PyTorch's point at budget {their['budget']:.2f} has a lower peak and a shorter step than ours at "
                 f"{our['measured_bytes'] / 1e6:.3f} MB{'' if clear else ', within the noise'}"
             )
         wrong += sum(point["worst"] > TOLERANCE for point in points if point["side"] == OURS)

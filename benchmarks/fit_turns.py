@@ -113,10 +113,10 @@ def main() -> int:
         number, (low, middle, high) = worst
         below += middle > 1
         print(
-            f"ours at {our['measured_bytes'] / 1e6:.3f} MB takes {middle:.3f} ({low:.3f} to {high:.3f}) times the step "
-            f"of PyTorch's quickest point left of it, {number}"
+            f"our step at {our['measured_bytes'] / 1e6:.3f} MB takes {middle:.3f} ({low:.3f} to {high:.3f}) times as "
+            f"long as the shortest step of PyTorch with a lower peak, number {number}"
         )
-    print(f"{below} of our {len(ours)} points have one of PyTorch's {len(theirs)} below and left of them")
+    print(f"{below} of our {len(ours)} points have a higher peak and a longer step than one of PyTorch's {len(theirs)}")
     kept = options.folder / "turns.json"
     results = {**(json.loads(kept.read_text()) if kept.exists() else {}), options.name: points}
     kept.write_text(json.dumps(results, indent=1) + "\n")

@@ -1,7 +1,7 @@
 """Measure the planning time of programs of real size: Llama with the shapes of a 7B model, for a GPU with nvFuser.
 
 Times are CPU seconds. Each measurement runs in a new process. For comparison, unmodified ``thunder.jit`` traces the
-same program on the same machine. Assertions are about ratios, which do not depend on the machine's load.
+same program on the same machine. Times are compared as ratios, which do not depend on the machine's load.
 
 ``python -m pytest benchmarks/test_size.py -s``
 """
@@ -45,7 +45,7 @@ def test_opening_and_choosing_at_7b(benchmark: Any, layers: int, tmp_path: Path)
         f"\n{layers} layers, {ours['statements']} statements: thunder.jit {stock['open_s']:.1f} s; opened "
         f"{ours['open_s']:.1f} s ({ratios['open']:.1f} times as fast), from disk {again['open_s']:.2f} s "
         f"({ratios['from disk']:.0f} times), one choice {ours['choice_s']:.2f} s ({ratios['choice']:.0f} times), "
-        f"the first one after disk {again['choices_s'][0]:.2f} s, peak {ours['peak_rss_bytes'] / 1e9:.2f} GB\n"
+        f"the first after opening from disk {again['choices_s'][0]:.2f} s, peak {ours['peak_rss_bytes'] / 1e9:.2f} GB\n"
         f"{json.dumps(ours['opening'])} {json.dumps(ours['stages'])}"
     )
     if layers == 32:
@@ -64,7 +64,7 @@ def test_opening_and_choosing_in_other_large_programs(benchmark: Any, what: str,
     benchmark.extra_info.update(ours=ours, again=again)
     print(
         f"\n{what}, {layers} layers, {ours['statements']} statements: opened {ours['open_s']:.1f} s, from disk "
-        f"{again['open_s']:.2f} s, one choice {ours['choice_s']:.2f} s, the first one after disk "
+        f"{again['open_s']:.2f} s, one choice {ours['choice_s']:.2f} s, the first after opening from disk "
         f"{again['choices_s'][0]:.2f} s, peak {ours['peak_rss_bytes'] / 1e9:.2f} GB\n{json.dumps(ours['opening'])}"
     )
     assert again["open_s"] < ours["open_s"]

@@ -64,7 +64,9 @@ settings.load_profile(PROFILE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cpu", type=int, default=0, metavar="N", help="list N tests and N files with most CPU time")
+    parser.addoption(
+        "--cpu", type=int, default=0, metavar="N", help="list the N tests and the N files with the most CPU time"
+    )
     parser.addoption("--part", default="", metavar="K/N", help="run the tests of each N-th file, from the K-th file on")
 
 
