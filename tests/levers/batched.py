@@ -1,7 +1,8 @@
-"""Compile many fusion regions with one call of the C++ compiler, because its start takes most of a call's time.
+"""Compile many fusion regions with one call of the C++ compiler, because most of a call's time is the compiler's start.
 
 A region is a fusion of the torch.compile executor. Regions first run as the PyTorch functions they consist of. In these
-runs, Inductor lowers each region to C++ kernels, which are collected and not compiled. Then one call compiles them all.
+runs, Inductor lowers each region to C++ kernels, which are collected and not compiled. Then one call compiles all
+collected kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class NoCppError(Exception):
 
 
 class Kernel:
-    """A C++ kernel that Inductor wrote. A call before the kernel is compiled does nothing."""
+    """A C++ kernel that Inductor wrote.
+
+    A call before the kernel is compiled does nothing. If the C++ compiler refused the kernel, a call raises an error.
+    """
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -79,7 +83,8 @@ class Region:
 def _copy(arg: Any) -> Any:
     if not isinstance(arg, torch.Tensor):
         return arg
-    # Lowering depends on shape, strides, dtype and requires_grad, so the copy has the same. It shares no memory.
+    # Lowering depends on shape, strides, dtype and requires_grad, so the copy has those of `arg`. The copy shares no
+    # memory with `arg`, so in-place writes of the compiled code do not change `arg`.
     copy = torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype)
     copy = copy.zero_() if 0 in arg.stride() else copy.copy_(arg.detach())
     return copy.requires_grad_(arg.requires_grad)
@@ -88,8 +93,8 @@ def _copy(arg: Any) -> Any:
 def _like(layout: Any, result: Any, held: set[int]) -> Any:
     """Return a copy of a result with the strides that Inductor's code would give it.
 
-    Later regions are lowered for the strides of their inputs. A result that shares an argument's memory is returned
-    unchanged.
+    Later regions are lowered for the strides of their inputs. Three kinds of results are returned unchanged: an object
+    that is not a tensor, a tensor that shares an argument's memory, and a tensor whose layout has a stride of 0.
     """
     own = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in held
     if not own or 0 in layout.stride():
@@ -105,7 +110,8 @@ class Regions:
     compiled : bool
         Whether Inductor compiles the regions. If false, they run as PyTorch functions.
     one_by_one : bool
-        Whether each region is compiled when it first runs. If false, `together` compiles the regions of its block.
+        Whether each region is compiled when it first runs. If false, `together` compiles the regions that run in its
+        block.
     """
 
     def __init__(self, *, compiled: bool, one_by_one: bool) -> None:
@@ -137,7 +143,8 @@ class Regions:
     def together(self) -> Iterator[None]:
         """Collect the kernels of regions that run inside the block, and compile them with one call when the block ends.
 
-        Each region that first runs after the block is compiled separately.
+        If the C++ compiler refuses the call, each kernel is compiled by a separate call, and the refused kernels are
+        marked. Each region that first runs after the block is compiled separately.
         """
         kernels: list[Kernel] = []
 
@@ -172,8 +179,8 @@ def _build(kernels: list[Kernel]) -> None:
         includes.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         bodies.append(f"namespace n{i} {{\n{re.sub(r'\bkernel\(', f'kernel_{i}(', body)}\n}}")
-    # Inductor's function for a single kernel is used to compile all kernels, because it uses precompiled headers. It
-    # needs a function named `kernel`.
+    # Inductor's function for a single kernel is used to compile all kernels, because this function uses precompiled
+    # headers. It expects a kernel with the name `kernel`.
     bodies.append('extern "C" void kernel() {}')
     loaded = CppPythonBindingsCodeCache.load_pybinding([], "\n".join((*includes, *bodies)))
     library = ctypes.CDLL(loaded.__self__.__file__)
@@ -183,7 +190,7 @@ def _build(kernels: list[Kernel]) -> None:
 
 @contextlib.contextmanager
 def regions(*, compiled: bool, one_by_one: bool = False) -> Iterator[Regions]:
-    """Let the executor use `Regions` inside the block."""
+    """Let the torch.compile executors make their regions with a new `Regions` object inside the block."""
     made = Regions(compiled=compiled, one_by_one=one_by_one)
     executors.make_compiled = made.make
     try:

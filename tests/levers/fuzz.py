@@ -1,12 +1,14 @@
 """Run random programs under random choices of every lever; compare with unmodified Thunder and double precision.
 
-A case is one program with one set of choices. Two cases of a program have different plans, and no case has the plan
-without choices. ``python -m tests.levers.fuzz --out FILE`` starts the full run, or resumes it after the last seed in
-FILE. ``--replay MODE SEED CHOICES`` runs a single case.
+A case is one program with one set of choices, in one mode. Two cases of a program in a mode have different plans, and
+no case has the plan without choices. ``python -m tests.levers.fuzz --out FILE`` starts the full run. If FILE exists, it
+resumes the run: the seeds in FILE do not run again. ``--replay MODE SEED CHOICES`` runs a single case.
 
-The required accuracy depends on the plan. If unmodified Thunder runs the same kernels as the plan, results must be
-bitwise equal to those of unmodified Thunder. If the kernels differ, the distance from the results in double precision
-must be at most `Known.allowed`.
+The required accuracy depends on the kernels of the plan. If unmodified Thunder runs all of them, or if regions run
+uncompiled, results must be bitwise equal to those of unmodified Thunder. If the plan without choices runs all of them,
+results must be bitwise equal to those of this plan. In other cases, the distance from the results in double precision
+must be at most `Known.allowed`; if `Known.comparable` is false, results are compared with unmodified Thunder, within a
+tolerance.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
 MODES = (TORCH, REGIONS, INDUCTOR)
 EXECUTORS = {TORCH: "torch", REGIONS: "torchcompile", INDUCTOR: "torchcompile"}
 SETS = {TORCH: 24, REGIONS: 32, INDUCTOR: 16}
-"""Number of random sets of choices that are tried for each program, by mode."""
+"""Largest number of random sets of choices that are tried for each program, by mode."""
 IN_VAIN = 6
 """After this number of consecutive sets of choices without a new plan, no more sets are tried for the program."""
 INPUT_SEEDS = 8
@@ -75,7 +77,7 @@ class Unusable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A case whose results are wrong."""
+    """A case that has wrong results, raises an error, or has a plan that the proof refuses. `what` has the details."""
 
     mode: str
     seed: int
@@ -88,7 +90,7 @@ class Found:
 
 
 def drawn_program(mode: str, seed: int) -> RandomProgram:
-    """Return the program of a seed. It has at most 8 lines, or 6 if Inductor compiles its regions."""
+    """Return the program of a mode and a seed. It is short, and shorter if Inductor compiles its regions."""
     lines = 6 if mode == INDUCTOR else 8
     return drawn(Random(f"program {seed}"), draws=seed % 3 == 0, writes=seed % 2 == 0, most_lines=lines)
 
@@ -133,7 +135,8 @@ def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, St
 def tells(step: Step) -> bool:
     """Return whether an error in these results would be visible.
 
-    All results must be finite. The largest output and the largest gradient must be neither zero nor very large.
+    All floating-point results must be finite. The largest output and the largest gradient must be neither zero nor very
+    large.
     """
     by_kind: dict[str, list[float]] = {}
     for entry in step.values():
@@ -301,7 +304,7 @@ def other_bits(step: Step, expected: Step, against: str) -> str:
 
 
 def signature(plan: api.Plan) -> tuple[Any, ...]:
-    """Return a key. Two plans have equal keys if they execute the same statements."""
+    """Return a key. Two plans have equal keys if they execute the same statements and compile equally many fusions."""
     traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
     statements = tuple(
         (
@@ -342,7 +345,7 @@ def known(program: RandomProgram) -> Known | Unusable:
 
 
 def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tuple[Found, RandomProgram]]:
-    """Run the cases of a seed and count them in `counts`. Yield each case with wrong results, and its program."""
+    """Run the cases of a mode and a seed. Count them in `counts`. Yield each case that is wrong, and its program."""
     given = known(drawn_program(mode, seed))
     if isinstance(given, Unusable):
         counts[f"programs unusable: {given}"] += 1
@@ -388,7 +391,7 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
 
 
 def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> Iterator[dict[str, str]]:
-    """Yield random sets of choices. Skip a set whose plan equals the plan without choices or an earlier plan."""
+    """Yield random sets of choices. Skip refused sets, and sets whose plan equals the stock plan or an earlier plan."""
     bench, in_vain = subject.bench, 0
     seen = {signature(bench.stock_plan)}
     for i in range(sets):
@@ -452,7 +455,10 @@ def minimal(subject: Subject, found: Found) -> Found:
 
 
 def quick_compiler() -> None:
-    """Make Inductor compile in this process. If `ld.gold` is installed, link with it: this takes half the time."""
+    """Make Inductor compile in this process, and Dynamo assume static shapes.
+
+    If `ld.gold` is installed, link with it, because it takes half the time of the default linker.
+    """
     torch._inductor.config.compile_threads = 1
     torch._dynamo.config.automatic_dynamic_shapes = False
     if gold := shutil.which("ld.gold"):
@@ -470,7 +476,11 @@ def cpu_s() -> float:
 
 
 def full(path: Path, wanted: Mapping[str, int], sets: Mapping[str, int], begin: int) -> Counter[str]:
-    """Run seeds until each mode has the wanted number of cases. Return the counts of all modes."""
+    """Run seeds until each mode has the wanted number of cases. Return the counts, summed over the modes.
+
+    A JSON line for each mode and seed is appended to the file `path`. Seeds that the file already has are not run, but
+    their counts are included.
+    """
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {(line["mode"], line["seed"]): line for line in lines}
     total: dict[str, Counter[str]] = {mode: Counter() for mode in MODES}
@@ -515,10 +525,10 @@ def replay(mode: str, seed: int, choices: Mapping[str, str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.levers.fuzz", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("fuzz.jsonl"), help="a JSON line for each program; resumed")
-    parser.add_argument("--torch", type=int, default=4500, help="cases with the torch executor")
-    parser.add_argument("--regions", type=int, default=4500, help="cases with regions that run uncompiled")
-    parser.add_argument("--inductor", type=int, default=1000, help="cases with regions compiled by Inductor")
+    parser.add_argument("--out", type=Path, default=Path("fuzz.jsonl"), help="JSON lines of finished seeds")
+    parser.add_argument("--torch", type=int, default=4500, help="number of cases with the torch executor")
+    parser.add_argument("--regions", type=int, default=4500, help="number of cases with regions that run uncompiled")
+    parser.add_argument("--inductor", type=int, default=1000, help="number of cases with regions compiled by Inductor")
     parser.add_argument("--begin", type=int, default=0, help="first seed")
     parser.add_argument("--replay", nargs=3, metavar=("MODE", "SEED", "CHOICES"), help="one case, choices as JSON")
     asked = parser.parse_args()

@@ -43,7 +43,7 @@ class Reference:
     Attributes
     ----------
     expected : dict
-        Results by name of the reference: unmodified Thunder and, if `build_eager` is given, eager PyTorch.
+        Results of each reference: ``thunder.jit`` and, if `build_eager` is given, ``eager``.
     exhibit : str
         The tensors for which unmodified Thunder differs from eager PyTorch, as text; empty if none.
     """
@@ -106,7 +106,9 @@ def replayed(bench: Workbench) -> Any:
 def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = True) -> None:
     """Export the bench's choices, and run a step under the exported config.
 
-    Assert that its results equal the references, its traces the plan's traces, and its memory the predicted memory.
+    Assert that the traces equal the plan's traces, that the results equal those of the references, and that the step
+    needs the predicted memory. Results are compared only if the references agree. Memory is measured only with the
+    executor ``torch``, and only if `measure` is true.
     """
     plan = bench.plan
     config = replayed(bench)
@@ -135,7 +137,7 @@ def holds(bench: Workbench, build: Build, known: Reference, *, measure: bool = T
 
 
 def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes: int) -> None:
-    """Assert that a step's measured peak memory above its baseline equals the prediction, within 1 %.
+    """Assert that a step's measured peak memory above its baseline equals the prediction, within 1 % or `FLOOR_BYTES`.
 
     The measured peak memory may be higher for three reasons, each with its own limit. First, after the backward,
     autograd copies gradients that share memory or are not contiguous. Second, autograd adds cotangents of inputs that
@@ -221,7 +223,7 @@ def _without_gradient(split: Any) -> int:
 
 
 def state(bench: Workbench) -> tuple[Any, ...]:
-    """Return a copy of the choices, the plan's figures and its traces: all state that a choice may change."""
+    """Return the choices and the plan's traces, figures and sites: all state that a choice may change."""
     return _state(bench.choices, bench.plan)
 
 
@@ -251,7 +253,7 @@ def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
 
 
 def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
-    """Assert that the bench refuses options that its sites list as illegal, and that it gives the listed reason."""
+    """Assert that the bench refuses the first `most` illegal options, with the reasons that its sites list."""
     for id, option, reason in refused_choices(bench.sites())[:most]:
         assert reason
         before = bench.choices
@@ -261,7 +263,10 @@ def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
 
 
 def undoes(bench: Workbench, before: tuple[Any, ...]) -> None:
-    """Assert that undo restores the state before a choice, and redo the state after it. Compare both with new plans."""
+    """Assert that undo restores the state before a choice, and that redo restores the state after the choice.
+
+    Compare both states with plans that are made without a cache. At the end, the choice is undone.
+    """
     after = state(bench)
     assert planned_anew(bench) == after
     bench.undo()

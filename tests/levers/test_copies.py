@@ -212,7 +212,7 @@ WRITES = {
 }
 """Programs that write in place. Each has the list of its copies that stay out of regions."""
 COMPILED = (swapped_with_zeros, swapped_with_ones, swapped_with_cat, handed_on, shifted_in_place, returned_old)
-"""Programs for which Inductor's results are wrong if one region contains the whole program. Each has another cause."""
+"""Programs for which Inductor's results would be wrong without the workbench's rules. Each has another cause."""
 
 
 def four(seed: int) -> list[torch.Tensor]:
@@ -253,6 +253,6 @@ def test_default_regions_give_the_results_of_eager() -> None:
     assert not wrong
     assert len(found) == len(expected)
     assert all(torch.allclose(one, other) for one, other in zip(found, expected, strict=True) if one is not None)
-    # All results and inputs have storages of their own.
+    # No two results or inputs share a storage.
     storages = [t.untyped_storage().data_ptr() for t in (*found, *given) if t is not None]
     assert len(storages) == len(set(storages))

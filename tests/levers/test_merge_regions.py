@@ -1,4 +1,4 @@
-"""If two fusion regions are merged, the order of statements stays legal, and peak memory does not rise."""
+"""Merging fusion regions keeps a legal order of statements, and does not raise the peak memory of these programs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def test_a_region_moves_past_an_independent_matmul_to_its_reader() -> None:
 
 
 def narrow_to_wide(x: torch.Tensor, w: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
-    """Compute two regions. Only a row of sums is alive between them, so merging them would need far more memory."""
+    """Compute two regions. The first passes only a row of sums to the second.
+
+    If the regions were merged, the large product ``x @ w`` would stay alive during the matmuls between them.
+    """
     sums = torch.tanh(x @ w).sum(0, keepdim=True)
     other = back @ back @ back
     return torch.exp(sums).expand(WIDE, WIDE) * 2 + other
@@ -137,7 +140,7 @@ def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
 
 
 def test_no_region_moves_past_an_in_place_write() -> None:
-    """The first region cannot move past a copy that writes its input. It moves past a matmul, which writes no input."""
+    """A region does not move past a copy into its input. It moves past a matmul, which has no in-place write."""
     _, groups = of_primitives(
         lambda made: prims.sin(made["kept"]),
         lambda made: prims.copy_(made["x"], made["kept"], grad_enabled=False),
@@ -178,7 +181,10 @@ TWO_BLOCKS = tuple(drawn(*shape, seed=seed).requires_grad_() for seed, shape in 
 
 @pytest.mark.slow
 def test_merging_regions_never_raises_a_peak_under_recomputation() -> None:
-    """Values inside a region take no memory. Here they are much larger than live values, so a wrong count shows."""
+    """Values inside a region take no memory, and must not be counted as alive.
+
+    Here they are much larger than the values that are alive, so the test notices a wrong count.
+    """
     bench = workbench.open(two_blocks, *TWO_BLOCKS, device="cpu", executor=EXECUTOR)
     sites = [s for s in bench.plan.sites if s.lever == "saved" and s.values and s.default == "save"]
     open_ = [site.id for site in sites if "recompute" in site.options and "recompute" not in site.illegal]

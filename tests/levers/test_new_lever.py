@@ -23,9 +23,9 @@ from workbench.errors import ChoiceError, PlanError
 from workbench.ui.app.app import App
 
 TOY = '''
-"""Lever `toy`: tanh as Thunder makes it, handed on by a shallow copy, or, which no proof knows, negated twice.
+"""Lever `toy`: keep each tanh, pass it through a shallow copy, or negate it twice, which no rule of the proof allows.
 
-And when the forward frees what it no longer needs, which is planned from the split.
+The setting `toy.free` decides when the forward frees its values. A replanner applies this setting to the split traces.
 """
 
 from workbench.compiler.planner.planner import plan_of_edited_split
@@ -50,7 +50,7 @@ def _freed(trace, choices):
 
 
 class FromSplit:
-    """A plan with its forward's deletions moved: nothing is edited, partitioned or split for it."""
+    """Replanner that moves the deletions in the forward of an existing plan, without another fusion or split."""
 
     def __init__(self, *before):
         self.before = before
@@ -63,7 +63,7 @@ class FromSplit:
 
 @register
 class Toy(Lever):
-    """Keep each tanh, hand it on, or negate it twice."""
+    """Keep each tanh, hand it on by a shallow copy, or negate it twice."""
 
     name = "toy"
     title = "Toy"

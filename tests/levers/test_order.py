@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def branches(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Compute four wide values, then sum each. Summing each value at once would lower the peak memory."""
+    """Compute four wide values, then sum each. To sum each value right after it is made would lower the peak memory."""
     wide = [torch.outer(x * k, w) for k in (1.0, 2.0, 3.0, 4.0)]
     return torch.stack([torch.cos(one).sum() for one in wide]).sum()
 

@@ -1,6 +1,7 @@
-"""Calls may overlap under every lever: several forwards before a backward, a second backward, other shapes and strides.
+"""Calls may overlap under choices of `saved`, `remat`, `sharing` and `copies`, and may change shapes and strides.
 
-Each call gives the results of eager PyTorch and of unmodified Thunder, or raises an error with the reason.
+Calls overlap if several forwards run before a backward, or if a backward runs twice. Each call gives the results of
+eager PyTorch and of unmodified Thunder, or raises an error with the reason.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def other_requirements(call: Call) -> Outcome:
 
 
 def other_shapes(call: Call) -> Outcome:
-    """Call with other shapes before the backward of the first call. After it, call with the first shapes again."""
+    """Call with other shapes before the backward of the first call. At the end, call with the first shapes again."""
     first, w = argument(1), argument(3)
     larger, v = argument(2, 8, 8, transposed=True), argument(4, 8, 8)
     one, other = call(first, w), call(larger, v)
@@ -161,12 +162,12 @@ SEQUENCES = (
 
 
 def every(lever: str, option: str, bench: Any) -> dict[str, str]:
-    """Return choices that give an option to every site of a lever where it is legal."""
+    """Return choices that give an option to every site of a lever for which the option is legal, except settings."""
     return {s.id: option for s in bench.sites(lever) if "." not in s.id.partition(":")[0] and option not in s.illegal}
 
 
 def saved_mixed(bench: Any) -> dict[str, str]:
-    """Return choices that recompute every second storage, if that is legal, and offload all other storages."""
+    """Return choices for all storages that can be offloaded: recompute every second one if legal, offload the rest."""
     ids = list(every("saved", "offload", bench))
     again = every("saved", "recompute", bench)
     return {id: "recompute" if at % 2 and id in again else "offload" for at, id in enumerate(ids)}
@@ -222,7 +223,7 @@ def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
 
 @functools.cache
 def expected() -> dict[str, Outcome]:
-    """Return the results of eager PyTorch. Assert that unmodified Thunder gives the same results."""
+    """Return the results of eager PyTorch for each sequence. Assert that unmodified Thunder gives equal results."""
     stock = thunder.jit(branches, executors=[thunder.pytorch_executor])
     known = {sequence.__name__: outcome(sequence, branches) for sequence in SEQUENCES}
     for sequence in SEQUENCES:

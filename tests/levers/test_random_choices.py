@@ -1,9 +1,9 @@
-"""Test with random programs and choices that all options offered as legal give right results.
+"""For random programs and some built-in programs, random choices of legal options give right results.
 
 Each set of choices is written to a file, read back and run as `workbench.load(...).jit(fn)`. Outputs, gradients and
 in-place writes must equal those of eager PyTorch, and those of unmodified Thunder with the same random seed. If
 unmodified Thunder differs from eager PyTorch, the results are not compared; `test_reference_results.py` has such
-programs. `fuzz.py` runs far more cases, and compares results bitwise.
+programs. `fuzz.py` runs far more cases, and compares results bitwise if the kernels are the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.programs import resolve
 FULL = settings.default.max_examples > 100
 MANY = settings(
     max_examples=amount(2, 3, 150),
-    # Without shrinking, which would run Thunder hundreds of times. Programs have at most a dozen lines anyway.
+    # Do not shrink failing programs: shrinking would run Thunder hundreds of times, and the programs are short anyway.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
         HealthCheck.too_slow,
@@ -119,7 +119,7 @@ def builtin(name: str, executor: str) -> tuple[Workbench, proof.Reference]:
 
 @functools.cache
 def known_of(name: str) -> proof.Reference:
-    """Return the reference results of a built-in program. They are the same for all executors."""
+    """Return the reference results of a built-in program. They do not depend on the bench's executor."""
     build = resolve(name, device="cpu", settings=BUILTIN[name]).build
     return proof.reference(build, None if name in RANDOM else build)
 

@@ -60,7 +60,7 @@ def test_an_effect_equals_the_result_of_the_choice(executor: str) -> None:
             bench.undo()
 
 
-def test_recomputing_may_save_more_bytes_and_the_effect_says_so() -> None:
+def test_recomputing_may_raise_the_saved_bytes_and_the_effect_reports_this() -> None:
     def sum_of_two(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.sin(x @ w + y @ w).sum()
 

@@ -1,7 +1,7 @@
-"""Executor `torchcompile_aten` computes attention, `addmm` and `log_softmax` with the results of eager PyTorch.
+"""Executor `torchcompile_aten` gives the results of eager PyTorch for attention, `addmm` and `log_softmax`.
 
-Attention and `addmm` run PyTorch's kernels; `log_softmax` has a gradient of its own. The executor claims only calls
-whose gradients it computes correctly.
+Attention and `addmm` run PyTorch's kernels. For `log_softmax`, the executor has its own gradient. The executor claims
+only calls whose gradients it computes correctly.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_attention_runs_the_kernel_of_pytorch_and_gives_its_results(name: str) -
 
 
 def told(*shape: int) -> torch.Tensor:
-    """Return a tensor of booleans, some of whose bytes are 2 or 3: a view of random integers."""
+    """Return a tensor of booleans that is a view of random integers. Some of its bytes are 2 or 3."""
     numbers = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
     return numbers.view(torch.bool)
 
