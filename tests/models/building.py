@@ -1,4 +1,4 @@
-"""Tiny sizes for models, and functions that return a builder for each model of a family."""
+"""Tiny configurations of models, and functions that return the builder of one model."""
 
 from __future__ import annotations
 
@@ -79,7 +79,11 @@ def hugging_face(kind: str, task: str, config: dict[str, Any], configured: str =
 
 
 def text_model(kind: str, task: str = "ForCausalLM", configured: str = "", **config: Any) -> Callable[[], Parts]:
-    """Return a builder of a text model with labels. `kind` and `task` are the halves of the class name."""
+    """Return a builder of a text model with labels.
+
+    `kind` and `task` are the halves of the class name. If the configuration's class is not named after `kind`,
+    `configured` is the name of this class without ``Config``.
+    """
 
     def build() -> Parts:
         tokens = torch.randint(3, VOCABULARY, (2, 8))
@@ -89,7 +93,7 @@ def text_model(kind: str, task: str = "ForCausalLM", configured: str = "", **con
 
 
 def expert_model(kind: str, **config: Any) -> Callable[[], Parts]:
-    """Return a builder of a mixture of experts that uses only PyTorch's operators, and no kernels of libraries."""
+    """Return a builder of a mixture of experts. It computes all experts by batched products, not by grouped ones."""
     build = text_model(kind, **config)
 
     def plain() -> Parts:

@@ -1,4 +1,4 @@
-"""Models for detection and segmentation, in training with targets."""
+"""Models for detection and segmentation. All except SAM get targets and return a loss."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _masks(kind: str, task: str, side: int = 32, **config: Any) -> Builder:
 
 
 def _dense(kind: str, task: str, side: int = 32, **config: Any) -> Builder:
-    """Return a builder of a model whose target is a label or a depth for each pixel."""
+    """Return a builder of a model whose target is a label for each pixel."""
 
     def build() -> Parts:
         module = hugging_face(kind, task, config)

@@ -1,4 +1,4 @@
-"""Hand-written diffusion models, flows and autoencoders, and video models of libraries."""
+"""Diffusion models, autoencoders and flows, most of them hand-written, and video models of libraries."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _dit() -> Parts:
 
 
 class _Flux(nn.Module):
-    """A block of Flux: text and image attend jointly, with rotary positions by complex numbers."""
+    """A block of Flux: text and image attend jointly. Complex numbers rotate queries and keys by their positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def _flux() -> Parts:
 
 
 class _VAE(nn.Module):
-    """A variational autoencoder. If the caller gives no noise, it draws noise."""
+    """A variational autoencoder. If the caller gives no noise, the module draws noise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def _vae_of_distributions() -> Parts:
 
 
 class _Coupling(nn.Module):
-    """A normalizing flow of affine couplings (RealNVP), which returns a log-likelihood."""
+    """A normalizing flow of affine couplings (RealNVP), which returns the mean negative log-likelihood."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ def _coupling() -> Parts:
 
 
 class _Field(nn.Module):
-    """A neural radiance field. It encodes positions, and adds colours along rays."""
+    """The loss of a neural radiance field, which encodes positions and sums colors along rays."""
 
     def __init__(self) -> None:
         super().__init__()

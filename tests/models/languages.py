@@ -1,4 +1,4 @@
-"""Text models that are not plain decoders or encoders, such as hybrids, mixtures of experts, and adapters."""
+"""Further text models, hybrids with recurrent layers, mixtures of experts, adapters, and quantized models."""
 
 from __future__ import annotations
 

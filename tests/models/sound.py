@@ -1,4 +1,4 @@
-"""Models of speech and audio: recognizers with labels, synthesizers and codecs."""
+"""Models of speech and audio, such as recognizers, synthesizers and codecs."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class _Heat(nn.Module):
 
 
 class _HeatByTransforms(_Heat):
-    """The loss of `_Heat`. Transforms of `torch.func` compute its derivatives."""
+    """The heat equation's residual as in `_Heat`, with derivatives by the transforms of `torch.func`."""
 
     def forward(self, places: torch.Tensor) -> torch.Tensor:
         def u(place: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class _HeatByTransforms(_Heat):
 
 
 class _Mechanics(nn.Module):
-    """A Hamiltonian network, whose prediction is the gradient of an energy."""
+    """The loss of a Hamiltonian network, which predicts motion by the gradient of an energy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class _Pairs(nn.Module):
 
 
 class _PairsWithoutOwn(_Pairs):
-    """The loss of SimCLR with two masks. One drops each image's score with itself; one puts positive pairs first."""
+    """The loss of SimCLR with two masks: one drops each image's score with itself, the other selects positive pairs."""
 
     def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         z = functional.normalize(self.encoder(torch.cat([first, second])), dim=-1)
@@ -158,7 +158,7 @@ class _Follower(nn.Module):
 
 
 class _Mined(nn.Module):
-    """A triplet loss. The mean is only over triplets with a positive loss."""
+    """A triplet loss: the mean over the triplets whose loss is positive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -402,7 +402,7 @@ class _Adversaries:
 
 
 class _CriticLoss(nn.Module):
-    """A module that returns the losses of generator and critic, without optimizers."""
+    """A module that returns the sum of the generator's and the critic's hinge losses, without optimizers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -448,7 +448,7 @@ class _Clipped(nn.Module):
 
 
 class _Policy(nn.Module):
-    """An actor and a critic on an episode. A Python loop sums the rewards to returns."""
+    """The loss of an actor and a critic for an episode. A Python loop computes discounted returns from the rewards."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models for time series, graphs, point clouds, tables, and sequences of unequal length."""
+"""Models for time series, graphs, point clouds and tables, and recurrent models."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ class _GIN(nn.Module):
 
 
 class _Continuous(nn.Module):
-    """Continuous-filter convolutions (SchNet). It predicts energies and, as their negative gradients, forces."""
+    """The loss of continuous-filter convolutions (SchNet), which predict an energy.
+
+    With `forces`, the loss compares the energy's negative gradient with the expected forces.
+    """
 
     def __init__(self, *, forces: bool) -> None:
         super().__init__()
@@ -316,7 +319,7 @@ def _translator() -> Parts:
 
 
 class _Clicks(nn.Module):
-    """A recommender (DLRM). It multiplies the features of dense inputs and of embedding bags in pairs."""
+    """The loss of a recommender (DLRM), which multiplies the features of dense inputs and embedding bags in pairs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ KIND_OF = {name: kind for kind, models in zoo.KINDS.items() for name in models}
 """Kind of each model."""
 
 _ADVICE = "## Inputs to give, and models that cannot be opened"
-"""First line of the page's last part, which is written by hand. `main` keeps this part."""
+"""First line of the page's last section, which is written by hand. `page` keeps this section."""
 
 
 def row(name: str, *, fusions: bool = False) -> dict[str, Any]:
@@ -97,7 +97,10 @@ def row(name: str, *, fusions: bool = False) -> dict[str, Any]:
 
 
 def _fusion_count(program: Any, args: Any, kwargs: Any) -> int | str:
-    """Return the number of fusions of a plan for a GPU. It is ``-`` if the program needs values, which no plan has."""
+    """Return the number of fusions of a plan for a GPU. Return ``-`` if the program is refused.
+
+    For example, a program is refused if it reads values, because the tensors of a plan have no values.
+    """
     try:
         bench = workbench.open(program, *args, device="planned", executor="nvfuser", **kwargs)
     except ProgramError:
@@ -151,7 +154,7 @@ def is_right(found: dict[str, Any]) -> bool:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """Return the generated part of the page as Markdown."""
+    """Return the page as Markdown: the generated text, then the section that is written by hand."""
     right, opened = sum(map(is_right, rows)), sum("capture" in found for found in rows)
     versions = ", ".join(f"{package} {version}" for package, version in installed_versions().items())
     what = _WHAT.format(versions=versions, rows=len(rows), opened=opened, right=right)

@@ -1,4 +1,4 @@
-"""Each model of the zoo can be opened, gives right results under choices, and has the predicted peak memory."""
+"""Selected models of the zoo open, give right results under choices, and need the predicted peak memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ IN_SUITE = (
     *("t5", "mamba2", "whisper", "lora"),
     *("gcn", "pointnet", "byol", "neural_ode", "step_sgd", "step_accumulating"),
 )
-"""The models for `make long`, which differ much from each other. `tests.models.table` tries the whole zoo."""
+"""Models that `make long` tries. They differ much from each other. `tests.models.table` tries the whole zoo."""
 IN_TEST = "convnext"
-"""The only model that `make test` tries, because unmodified Thunder takes long for language models."""
+"""The only model that `make test` compiles and runs, because unmodified Thunder takes long for language models."""
 CHOICES = 5
 
 

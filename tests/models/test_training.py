@@ -25,7 +25,7 @@ ACCUMULATED = 3
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Return a config for a Granite model. It recomputes each saved tensor for which that is legal."""
+    """Return a config for a Granite model. The config recomputes each saved storage for which that is legal."""
     module = granite()
     bench = workbench.open(module, **batch(0))
     free = [site for site in bench.sites("saved") if "recompute" in site.options and site.choice != "recompute"]

@@ -1,4 +1,4 @@
-"""Models that branch on values of their inputs open, and two steps equal eager PyTorch's."""
+"""Models that branch on values of their inputs open, and take two steps with the results of eager PyTorch."""
 
 from __future__ import annotations
 

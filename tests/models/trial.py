@@ -47,14 +47,14 @@ class Outcome:
     predicted_bytes, measured_bytes : int
         Predicted and measured peak memory under the choices.
     at_least : bool
-        Whether the predicted peak is a lower bound, because a part is opaque.
+        Whether the predicted peak is a lower bound, because a part is opaque or the parts change from call to call.
     replayed : bool
         Whether the exported config gives the same plan.
     accurate : bool
-        Whether the first step equals the step of unmodified Thunder and of eager PyTorch, and is as close to double
+        Whether all tensors of the first step are within their tolerances of the references, and are as close to double
         precision as eager PyTorch.
     against : str
-        The references of the comparison.
+        The references of the first step; see `workbench.runs.measure.accuracy.Accuracy`.
     compared : int
         Number of compared tensors.
     worst : str
@@ -106,7 +106,7 @@ def _train(stepper: accuracy.Stepper) -> list[dict[str, RecordedTensor]]:
     recorded = []
     for step in range(STEPS):
         torch.manual_seed(step)
-        np.random.seed(step)  # noqa: NPY002  # models of speech draw their masks from it
+        np.random.seed(step)  # noqa: NPY002  # models of speech draw their masks from NumPy's generator
         if optimizer is not None:
             stepper.clear_grads()
         outputs = stepper.step()
@@ -171,7 +171,7 @@ def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, An
     replayed = texts[0] == texts[1] and again.choices == bench.choices
     stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=config.capture)
-    stepper.step()  # some models change their configuration in the first call, so this call captures them again
+    stepper.step()  # some models change their configuration in the first call, so the second call captures them again
     # If the parts change from call to call, only the peak of each part is known: the largest is a lower bound.
     memory = bench.memory if isinstance(bench, PartsBench) else None
     one_part = bench.largest_peak_bytes if isinstance(bench, PartsBench) else bench.plan.peak_bytes

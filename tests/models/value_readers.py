@@ -1,4 +1,4 @@
-"""Text models that branch on values of their inputs, or compute between their graphs. They open in parts."""
+"""Text models that branch on values of their inputs, so that a capture may need several graphs."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ _HYBRID: Kind = {
 }
 
 _EXPERTS: Kind = {
-    # A mixture of experts that runs in cycles. Only the last cycle has gradients.
+    # This model has no experts. It runs its layers in cycles, and only the last inner cycles have gradients.
     "hrm": text_model("HrmText", **SIZES, use_cache=False, head_dim=8),
     "llama4": text_model("Llama4", configured="Llama4Text", **GROUPED, head_dim=8, num_local_experts=4),
     "mixtral": expert_model("Mixtral", **GROUPED, num_local_experts=4),
