@@ -135,7 +135,7 @@ def test_any_config_is_a_module_that_runs(config: Config) -> None:
 @pytest.mark.drawn
 @settings(max_examples=amount(15, 40, 400))
 @given(text=st.text(max_size=200) | st.text("wbConfig=.(){}[]'\"\\\n ,*:#f1-", max_size=60))
-def test_a_text_that_is_no_config_is_refused_in_one_line(text: str) -> None:
+def test_a_text_that_is_not_a_config_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse(text)
     assert "\n" not in str(error.value)
@@ -185,7 +185,7 @@ def test_if_the_disk_is_full_the_old_file_stays(tmp_path: Path, monkeypatch: pyt
     assert [other.name for other in tmp_path.iterdir()] == ["choices.py"]
 
 
-def test_an_unwritable_place_is_refused(tmp_path: Path) -> None:
+def test_writing_into_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot write .*gone/choices\.py: no such file or directory"):
         CONFIG.write(tmp_path / "gone" / "choices.py")
 

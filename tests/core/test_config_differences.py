@@ -36,7 +36,7 @@ def test_an_unchanged_config_gives_no_warning(config: Config) -> None:
     jitted = config.jit(f)
     assert said(lambda: wb.open(f, torch.ones(3), config=config)) == []
     assert said(lambda: jitted(torch.ones(3))) == []
-    # Inputs of another size, and inputs that require gradients, do not make it another program.
+    # Inputs of another size, or inputs that require gradients, do not change the program's fingerprint.
     assert said(lambda: jitted(torch.ones(5, requires_grad=True))) == []
     assert said(lambda: wb.open(f, torch.ones(5, requires_grad=True), config=config)) == []
 

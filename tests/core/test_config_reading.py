@@ -1,4 +1,4 @@
-"""Reading a config takes little time and memory and prints nothing, whatever the file contains. Messages are short."""
+"""Whatever a file contains, reading it as a config is fast, and an error message is short and printable."""
 
 import os
 import time
@@ -106,7 +106,7 @@ def test_no_file_takes_long_to_read(name: str) -> None:
         parse(BOMBS[name])
     except ConfigError as error:
         refused_or_read = str(error)
-    # Reading each file takes less than 1 s. If time grew with the square of the size, a file would take hours.
+    # Reading a file takes less than 1 s. If the time grew with the square of the file's size, it would take hours.
     assert time.thread_time() - begun_s < 60
     assert len(refused_or_read) < 700
     assert bool(refused_or_read) != (name in ("choices", "texts side by side"))

@@ -1,6 +1,9 @@
 # ruff: noqa
 # mypy: ignore-errors
-"""A script for `test_pickling.py`. Its functions use many kinds of objects. It pickles each into a folder."""
+"""A script for `test_pickling.py`. It pickles functions that use many kinds of objects, each into a file of a folder.
+
+It prints JSON: for each function its result, or the message with which pickling refuses the function.
+"""
 
 import contextvars, functools, io, logging, os, pathlib, sys, threading, weakref
 import thunder, torch

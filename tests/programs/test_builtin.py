@@ -1,4 +1,4 @@
-"""All built-in programs run, and unmodified Thunder gives the results of eager PyTorch for each."""
+"""Built-in programs run. If they draw no random numbers, unmodified Thunder and eager PyTorch give equal results."""
 
 import importlib
 import pkgutil
@@ -25,7 +25,7 @@ SMALL = {
 NAMES = [info.name for info in describe()]
 
 SAME = {"ddp_llama"}
-"""Programs that are not tested here, because they differ from another program only in the parallel mode."""
+"""Programs that are not compared with eager PyTorch, because another program differs only in the parallel mode."""
 
 CASES: list[tuple[str, dict[str, Any]]] = [(name, SMALL.get(name, {})) for name in NAMES if name not in SAME] + [
     ("residual_chain", {"layers": 2, "grad": True}),
@@ -111,7 +111,7 @@ def test_large_planned_programs_take_no_memory() -> None:
 
 
 def write_in_place(program: Program) -> list[torch.Tensor]:
-    """Run a program. Return the inputs that it writes in place, after the run."""
+    """Run a program. Return the inputs whose values the run has changed."""
     before = [tensor.clone() for tensor in tensors(program.args)]
     program.callable(*program.args, **program.kwargs)
     return [now for was, now in zip(before, tensors(program.args), strict=True) if not torch.equal(was, now)]

@@ -1,4 +1,4 @@
-"""Programs in several threads, with different modes: each runs under its own modes, which are restored afterwards."""
+"""Programs that run in several threads have their own modes. Afterwards, the process has its former modes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import workbench
 from workbench.programs import modes
 
 WAIT_S = 30.0
-"""Timeout for a step of these tests. No step takes that long unless it hangs."""
+"""Timeout of a wait for another thread. No wait takes that long unless a thread hangs."""
 
 SOON_S = 0.2
-"""A thread that has not continued after these seconds is waiting."""
+"""A thread that has not continued after this time is taken to be waiting."""
 
 X = torch.ones(2, 4)
 

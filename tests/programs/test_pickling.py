@@ -1,4 +1,4 @@
-"""Programs with objects of a notebook or script are sent to another process, or refused with a name and a remedy."""
+"""A program's objects of a notebook or script are sent to another process, or refused with name and remedy."""
 
 from __future__ import annotations
 
@@ -156,5 +156,5 @@ def test_for_inputs_that_share_memory_a_run_measures_the_predicted_peak(tmp_path
     assert run.state == "done"
     measured = run.memory["measured_peak_bytes"]
     assert measured is not None
-    # The measured peak also has the result of the step and the state of the random generator: a few bytes.
+    # The measured peak also includes a few bytes for the result of the step and the state of the random generator.
     assert 0 <= measured - bench.plan.peak_bytes < 64

@@ -1,4 +1,4 @@
-"""Objects and names of programs can be opened. All other objects and names are refused with the reason."""
+"""`resolve` makes programs from objects and names, and refuses all other objects and names with the reason."""
 
 import json
 import os
