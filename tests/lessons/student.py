@@ -1,4 +1,4 @@
-"""A simulated student, who runs a lesson in a real kernel, and can then give answers or run the folded solutions."""
+"""A simulated student, who runs a lesson in a Jupyter kernel, and can then give answers or run the folded solutions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Student:
     Attributes
     ----------
     asked : dict of str to str
-        The code that asks each question or exercise, by its variable's name.
+        The code that makes each question or exercise, by the name of its variable.
     solutions : list of str
         Code of the lesson's folded solutions, in order.
     """

@@ -15,7 +15,7 @@ from tests.notebooks.source import NOTEBOOKS, SOURCES, notebook_of, read
 from workbench.lessons.notebook_text import plain
 
 CPU_S = 35
-"""Limit in CPU seconds without imports, because kernels are forked from a process that has imported all modules."""
+"""Limit of CPU seconds for a lesson, without imports: kernels are forked from a process that imported all modules."""
 PEAK_BYTES = 2e9
 
 WRONG = {

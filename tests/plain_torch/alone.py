@@ -1,6 +1,7 @@
-"""Train a step with an exported file in a process that cannot import Thunder and the workbench; print JSON.
+"""Run a training step of a model without choices, and one with the choices of an exported file. Print JSON.
 
-Arguments: folder of this file's modules, name of the model, exported file, backend or `eager`.
+This process cannot import Thunder and the workbench. Arguments: the folder of this file, the name of the model, the
+exported file, and the backend of `torch.compile` or ``eager``.
 """
 
 import importlib.util
@@ -37,7 +38,7 @@ def loss_of(out: Any) -> torch.Tensor:
 
 
 def compiled_step(call: Callable[..., Any], model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[int, list[Any]]:
-    """Return the bytes that the compiled forward makes and saves, and the gradients."""
+    """Return the bytes of the storages that the compiled forward makes and saves, and the gradients."""
     given = [*model.parameters(), *model.buffers(), *inputs.values()]
     seen = {StorageWeakRef(tensor.untyped_storage()) for tensor in given}
     counted = 0
@@ -73,7 +74,7 @@ class _Made(TorchDispatchMode):
 
 
 def eager_step(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[int, list[Any]]:
-    """Return the bytes of the tensors that are alive after an eager forward, and the gradients."""
+    """Return the bytes of the storages that an eager forward makes and that are alive after it, and the gradients."""
     model.zero_grad()
     torch.manual_seed(1)
     with _Made() as made:

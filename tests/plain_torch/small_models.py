@@ -79,7 +79,7 @@ MODELS: dict[str, Callable[[], Made]] = {"gpt2": gpt2, "llama": llama, "mixtral"
 
 
 def make(name: str) -> Made:
-    """Return a model in training mode and the keyword arguments of a step. Both are the same in all processes."""
+    """Return a model in training mode and the keyword arguments of a step. Their values are equal in all processes."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     return model.train(), inputs

@@ -27,7 +27,7 @@ def run_alone(model: str, file: Path, backend: str) -> dict[str, Any]:
 
 
 def open_with_random_choices(model: str, seed: int) -> wb.Workbench:
-    """Open a model, and choose to recompute a random half of the tensors that PyTorch can be told about."""
+    """Open a model, and choose to recompute a random half of the saved storages for which that is legal."""
     module, inputs = make(model)
     bench = wb.open(module, kwargs=inputs)
     legal = [s.id for s in bench.sites("saved") if s.id.startswith("saved:") and "recompute" not in s.illegal]
@@ -54,7 +54,7 @@ def test_gradients_are_equal_and_the_saved_bytes_are_as_predicted(model: str, tm
             assert measured == (stock.saved_bytes, found.saved_bytes)
             assert alone["told"] == list(found.unapplied)
         else:
-            # Without Inductor's decompositions, a dropout is one operator, which draws.
+            # Without Inductor's decompositions, a dropout is one operator that draws random numbers, so it stays saved.
             assert all("draws random" in told for told in alone["told"] if told not in found.unapplied)
 
 

@@ -37,7 +37,7 @@ def _fresh_dynamo() -> Iterator[None]:
 
 
 def trained(function: Callable[..., torch.Tensor], choices: dict[Key, str] | None) -> tuple[torch.Tensor, list[str]]:
-    """Return the gradient of a step, and the texts of warnings. Without choices, PyTorch runs the module unchanged."""
+    """Return the gradient of a step, and the texts of warnings. If `choices` is None, the module runs unchanged."""
     torch.manual_seed(0)
     module = Function(function)
     if choices is not None:
