@@ -1,4 +1,4 @@
-"""However a command ends, it reports the reason by its exit status and one line or document, without a traceback."""
+"""A command that fails, crashes or is stopped reports this by its exit status and at most one line or document."""
 
 import contextlib
 import json
@@ -49,7 +49,7 @@ def outcome(body: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def under_way(body: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a command, wait until it sleeps, and yield its process."""
+    """Start a command, wait until its work begins, and yield its process. At the end, kill the process."""
     with start(f"open('begun', 'w').close()\n    {body}", folder, *arguments, start_new_session=True) as running:
         try:
             while not (folder / "begun").exists():

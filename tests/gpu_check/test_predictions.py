@@ -36,8 +36,8 @@ def test_written_times_of_launches_are_those_of_todays_rates() -> None:
     }
     today = {(subject, figure): value for _, subject, figure, value in gpu_predictions.launch_times()}
     assert today == pytest.approx(written)
-    # For small sizes, the host takes longer than the device (launch-bound). Without synchronization, the ranking names
-    # the slower variant as the fastest.
+    # For the two small widths, the host takes longer than the device (launch-bound). Without synchronization, the
+    # slower variant of the ranking appears faster.
     assert [written[f"mlp, width {width}", "launch bound"] for width in launches.WIDTHS] == [1, 1, 0, 0]
     assert written[launches.RANKING, "flips"] == 1
 

@@ -48,7 +48,7 @@ def test_the_rehearsal_runs_all_parts_without_a_fault(tmp_path: Path) -> None:
     assert max(at for step, at in begun.items() if step in first) <= min(
         at for step, at in begun.items() if step not in first
     )
-    # The rehearsal also reports those figures for a GPU that need only a plan.
+    # Some figures for a GPU need only a plan, so the rehearsal reports them, too.
     depth = {line["step"]: line["figures"] for line in result["parts"]["depth"]["steps"]}
     assert depth["8 layers, weight 0, cut every 4, shared"]["unique"] is not None
     page = (folder / suite.PAGE_FILE).read_text()

@@ -1,11 +1,11 @@
-"""The page on GPU checks is generated from stored results, so all its figures are measured."""
+"""The page on GPU checks and the durations of parts are generated from the stored results of checks."""
 
 from __future__ import annotations
 
 from benchmarks import gpu_page
 
 
-def test_the_page_and_the_transfer_times_come_from_the_stored_checks() -> None:
+def test_the_page_and_the_durations_of_parts_come_from_the_stored_checks() -> None:
     assert gpu_page.text() == gpu_page.PAGE.read_text(), "the page is outdated: run python -m benchmarks.gpu_page"
     assert gpu_page.elsewhere() == gpu_page.ELSEWHERE.read_text()
 

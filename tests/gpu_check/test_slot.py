@@ -1,6 +1,6 @@
-"""A slot is a part of the GPU check for a limited time on a GPU. It runs the most useful open steps first.
+"""A slot is a part of the GPU check for a limited time on a GPU. It runs the unanswered steps, most valuable first.
 
-It begins no step for which the time is too short, and it reports how the time was spent.
+A step begins only if its time limit ends within the slot. The result says how the time was spent.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_predictions_that_need_choices_have_them_written_down() -> None:
     assert len(fitted) == 1
 
 
-def test_a_step_knows_the_results_of_its_own_question_only() -> None:
+def test_a_step_gets_the_results_of_its_own_question_only() -> None:
     known: dict[str, Any] = {"4: 8 layers, stock": {"compile_s": 1.0}, "14: b": {}, "5: a": {}}
     seen = questions._of_question(ON_A_GPU, "4: exponent", dict, known)
     assert seen == {"8 layers, stock": {"compile_s": 1.0}}

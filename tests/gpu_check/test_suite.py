@@ -1,4 +1,4 @@
-"""The GPU check runs each step once, even if the check's processes die. It reports and records failures."""
+"""The GPU check does not repeat finished steps, even if the check's processes die. It reports and records failures."""
 
 from __future__ import annotations
 
