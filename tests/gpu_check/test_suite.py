@@ -76,7 +76,7 @@ def test_a_step_that_kills_its_process_is_reported_and_other_steps_run(tmp_path:
     assert lines["g"]["figures"]["wrong"] == "not as it has to be"
     assert suite.count_wrong(found) == 5
 
-    # Failed steps stay recorded and do not run again unless `retry` requests it.
+    # Failed and wrong steps stay recorded, and run again only with `retry`.
     checked(tmp_path)
     assert len(began(tmp_path)) == 7
     told(tmp_path, [(name, "0") for name, _ in plan])

@@ -18,7 +18,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Callable[[], None]:
-    """Run with one thread, so that a reduction adds in the same order each time. The programs here are tiny."""
+    """Run with one thread, so that a reduction adds in the same order each time. The tiny programs need no more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

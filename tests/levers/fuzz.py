@@ -1,4 +1,4 @@
-"""Run random programs under random choices of every lever; compare with unmodified Thunder and double precision.
+"""Run random programs under random choices; compare their results with unmodified Thunder and double precision.
 
 A case is one program with one set of choices, in one mode. Two cases of a program in a mode have different plans, and
 no case has the plan without choices. ``python -m tests.levers.fuzz --out FILE`` starts the full run. If FILE exists, it

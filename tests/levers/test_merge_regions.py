@@ -47,7 +47,7 @@ def fusions(plan: Plan) -> int:
 
 
 def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
-    """Return the plan with the regions as Thunder's partition gives them, without merging any."""
+    """Return the plan without merging: it has the regions of Thunder's partition."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executors, "merge_regions", apart)
         return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)

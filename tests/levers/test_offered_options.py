@@ -1,4 +1,4 @@
-"""Each option that a lever offers as legal gives a proven plan. Random programs found the faults tested here."""
+"""Options that a lever offers as legal give proven plans, for programs in which random tests once found faults."""
 
 from __future__ import annotations
 

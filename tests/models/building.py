@@ -93,7 +93,7 @@ def text_model(kind: str, task: str = "ForCausalLM", configured: str = "", **con
 
 
 def expert_model(kind: str, **config: Any) -> Callable[[], Parts]:
-    """Return a builder of a mixture of experts. It computes all experts by batched products, not by grouped ones."""
+    """Return a builder of a mixture of experts with batched matrix products, not the library's grouped operator."""
     build = text_model(kind, **config)
 
     def plain() -> Parts:

@@ -122,7 +122,7 @@ class _WithLoss(nn.Module):
 
 
 def _of_torchvision(make: Callable[[Any], nn.Module], *, masks: bool = False) -> Builder:
-    """Return a builder of a detector with a tiny backbone. Its inputs are two images with different targets."""
+    """Return a builder of a detector with a tiny backbone. The detector gets two images with different targets."""
 
     def build() -> Parts:
         import torchvision

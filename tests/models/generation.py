@@ -34,7 +34,7 @@ class _Block(nn.Module):
 
 
 class _UNet(nn.Module):
-    """The UNet of a diffusion model. It has attention in the middle, and returns the loss of predicted noise."""
+    """The UNet of a diffusion model, with attention in the middle. It returns the error of predicted noise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ def _field() -> Parts:
 
 
 def _clip_of(kind: str, task: str, labels: Any, **config: Any) -> Builder:
-    """Return a builder of a video model. Its inputs are two videos of four frames each."""
+    """Return a builder of a video model. The model gets two videos of four frames each."""
 
     def build() -> Parts:
         module = hugging_face(

@@ -375,7 +375,7 @@ STEPS: Kind = {
 class _Adversaries:
     """A training step of a GAN, which updates first the critic and then the generator.
 
-    If `shared`, both updates use the same generated samples.
+    If `shared`, both updates use the same generated samples. If `penalty`, the critic's loss has a gradient penalty.
     """
 
     def __init__(self, *, penalty: bool = False, shared: bool = True) -> None:

@@ -216,7 +216,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Try the models without a row, and write the page."""
+    """Try the models that have no row or are named by ``--again``, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=Path("models.jsonl"), help="where rows are kept")
     parser.add_argument("--again", nargs="*", default=[], metavar="NAME", help="models to try anew")

@@ -174,7 +174,7 @@ def test_other_threads_may_call_modules_during_a_call() -> None:
     assert (failed, told) == ([], [])
 
 
-def test_arithmetic_on_sizes_does_not_shift_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arithmetic_on_sizes_does_not_shift_the_ordinals_of_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     tagged: list[list[str]] = []
     divide = compiled.min_cut_rematerialization_partition
 

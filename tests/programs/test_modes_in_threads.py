@@ -1,4 +1,4 @@
-"""Programs that run in several threads have their own modes. Afterwards, the process has its former modes."""
+"""Programs that run in several threads each have their own modes. Afterwards, the process has its former modes."""
 
 from __future__ import annotations
 

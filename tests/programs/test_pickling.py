@@ -1,4 +1,4 @@
-"""A program's objects of a notebook or script are sent to another process, or refused with name and remedy."""
+"""Objects of a notebook or script that a program uses are sent to another process, or refused with name and remedy."""
 
 from __future__ import annotations
 

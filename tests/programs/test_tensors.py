@@ -112,7 +112,7 @@ def test_an_object_that_contains_itself_is_walked_once() -> None:
 def test_tensors_that_a_program_holds_are_moved_to_the_planned_device_and_counted(program: Any) -> None:
     placed, x = placement.place_objects((program, torch.ones(2, 3)), "meta")
     assert {tensor.device.type for tensor in find_tensors((placed, x)).tensors.values()} == {"meta"}
-    assert {t.device.type for t in find_tensors(program).tensors.values()} == {"cpu"}, "the user's tensors are copied"
+    assert {t.device.type for t in find_tensors(program).tensors.values()} == {"cpu"}, "the user's tensors do not move"
     bench = workbench.open(program, torch.ones(2, 3), device="planned", executor="torch")
     own_bytes = sum(allocated_bytes(4 * tensor.numel(), "cuda") for tensor in find_tensors(program).tensors.values())
     assert bench.plan.baseline_bytes == own_bytes + allocated_bytes(4 * 6, "cuda")
@@ -156,7 +156,7 @@ def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
     expected = ["[0].weight", "[0].bias", "[1].param_groups[1].lr", "[1].state[[0].weight].momentum_buffer"]
     assert list(find_tensors([linear, optimizer]).tensors) == expected
     own = ["param_groups[0].params[0]", "param_groups[1].params[0]"]
-    assert set(own) <= find_tensors(optimizer).tensors.keys(), "the optimizer gives the names"
+    assert set(own) <= find_tensors(optimizer).tensors.keys(), "without the module, paths begin at the optimizer"
 
 
 class Unread(nn.Module):
