@@ -203,7 +203,7 @@ def test_if_all_first_steps_are_done_a_resumed_check_does_not_search_for_them(
     found = suite.run_check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
     assert {part["state"] for part in found.values()} == {"done"}
     assert len((tmp_path / trials.TURNS).read_text().splitlines()) == before + 2
-    # If failed steps are repeated, the steps marked `first` again run before the other steps.
+    # With `retry`, the check again searches all parts for steps marked `first`.
     plans = {name: [(f"{name} a", "wrong", True), *plan[1:]] for name, plan in plans.items()}
     Log(tmp_path, "one").path.write_text("")
     (tmp_path / suite.RESULT_FILE).unlink()
@@ -242,7 +242,7 @@ def test_each_part_has_first_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     first = {name: [step.id for step in its if step.first] for name, its in steps.items()}
     assert all(first.values())
     assert first["main"] == ["plan", "run, float32", "cancel", "run, recomputed"]
-    # The three parts that are left out here are short: all their steps are marked `first`.
+    # In the three parts that are left out here, all steps are marked `first`.
     rest = {name for name, its in steps.items() if len(first[name]) < len(its)}
     assert rest == steps.keys() - {"environment", "tests", "ranks"}
 

@@ -16,7 +16,7 @@ from workbench.compiler.memory import offload
 
 SETS = 4
 SEED = 3002
-"""Seed of a program that has several cases in each mode. The full run has thousands of other programs."""
+"""Seed whose programs have cases in each mode. The full run tries many other seeds."""
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from tests.strategies import Input, RandomProgram
 MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 
 EXHIBITS = {
-    # The backward needs the mean, but the program writes into it before the backward. Eager PyTorch detects the write
-    # by the tensor's version counter. Thunder does not detect it.
+    # Thunder saves the mean for the gradient of the variance, and runs the write into the mean before it computes this
+    # gradient. Eager PyTorch is right, because its backward computes the mean again.
     "what the backward reads is written in place": RandomProgram(
         (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
     ),

@@ -156,5 +156,5 @@ def test_for_inputs_that_share_memory_a_run_measures_the_predicted_peak(tmp_path
     assert run.state == "done"
     measured = run.memory["measured_peak_bytes"]
     assert measured is not None
-    # The measured peak also includes a few bytes for the result of the step and the state of the random generator.
+    # The measured peak also includes two tensors of 8 and 4 bytes, which PyTorch makes for the number in an addition.
     assert 0 <= measured - bench.plan.peak_bytes < 64
