@@ -91,9 +91,9 @@ BOMBS = {
     "many values": IN + "choices=[" + "1," * (N // 16) + "])",
     "open quotes": "'\n" * (N // 2),
     "open long quotes": "'''" + '"' * N,
-    "quotes in turns": "'\"" * (N // 2),
+    "alternating quotes": "'\"" * (N // 2),
     "escapes": IN + "fingerprint='" + "\\d" * (N // 2) + ")",
-    "lines put together": "\\\n" * (N // 2),
+    "continued lines": "\\\n" * (N // 2),
     "one long line with letters of two bytes": "é," * 70_000,
 }
 

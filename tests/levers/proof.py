@@ -157,7 +157,7 @@ def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes
 
 
 def _handed_back(bench: Workbench) -> int:
-    """Return twice the bytes of the inputs that the program returns: for their cotangents, and for autograd's sums."""
+    """Return twice the bytes of returned inputs that need gradients: for their cotangents, and for autograd's sums."""
     values = bench.plan.graph.values
     flags = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.REQUIRES_GRAD
     return 2 * int(values.bytes[(values.flags & flags) == flags].sum())

@@ -212,7 +212,7 @@ WRITES = {
 }
 """Programs that write in place. Each has the list of its copies that stay out of regions."""
 COMPILED = (swapped_with_zeros, swapped_with_ones, swapped_with_cat, handed_on, shifted_in_place, returned_old)
-"""Programs for which Inductor's results would be wrong without the workbench's rules. Each has another cause."""
+"""Programs for which plain ``torch.compile`` gives wrong results. Each has another cause."""
 
 
 def four(seed: int) -> list[torch.Tensor]:

@@ -127,7 +127,10 @@ def test_a_single_pytorch_function_that_writes_can_leave_its_region() -> None:
 def normalized_after_an_update(
     x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Update `mean` before two batch norms. Inductor gets the update wrong if its region contains a batch norm too."""
+    """Copy `var` into `mean`, and compute two batch norms, which overwrite `var`.
+
+    If one region contains the copy and both batch norms, Inductor may copy the new content of `var`.
+    """
     kept = mean.exp() * w
     mean.copy_(var)
     F.batch_norm(x, mean, var, training=True)

@@ -17,7 +17,7 @@ MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
 EXHIBITS = {
     # Thunder saves the mean for the gradient of the variance, and runs the write into the mean before it computes this
     # gradient. Eager PyTorch is right, because its backward computes the mean again.
-    "what the backward reads is written in place": RandomProgram(
+    "a value that the gradient reads is written in place": RandomProgram(
         (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
     ),
     # The scalar and the matrix have different data types. Thunder does not sum the scalar's gradient, so the gradient

@@ -87,7 +87,7 @@ CLAIMED: dict[str, Made] = {
     "strides": (turned, heads()),
     "bfloat16": (causal, heads(dtype=torch.bfloat16)),
     "a mask for all": (masked(visible(6, 6)), heads()),
-    "a mask for each of the batch": (masked(visible(2, 1, 6, 6)), heads()),
+    "a mask for each batch element": (masked(visible(2, 1, 6, 6)), heads()),
     "a mask that leaves a query no key": (masked(torch.arange(6)[:, None] > torch.arange(6)), heads()),
     "a mask of keys": (masked(visible(1, 1, 1, 6)), heads()),
     "a mask of queries, expanded": (masked(visible(2, 1, 6, 1).expand(2, 1, 6, 6)), heads()),
