@@ -129,7 +129,7 @@ def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, St
             raise Unusable(f"PyTorch refuses: {type(error).__name__}") from error
         if tells(eager) and tells(double):
             return tried, eager, double
-    raise Unusable("no inputs that tell")
+    raise Unusable("no inputs that would show errors")
 
 
 def tells(step: Step) -> bool:
@@ -289,7 +289,7 @@ class Subject:
         if plan is not self.bench.stock_plan and ran <= self.base_kernels:
             return "bitwise with regions", other_bits(step, self.base, "the plan without choices")
         if not known.comparable:
-            return "tolerance against unmodified Thunder, which is not right itself", known.other(step)
+            return "tolerance against unmodified Thunder, which is far from double precision", known.other(step)
         return "tolerance against double precision", known.far(step)
 
 
@@ -352,7 +352,7 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
         return
     counts["programs"] += 1
     if not given.comparable:
-        counts["programs that unmodified Thunder gets wrong, or that are nothing but rounding"] += 1
+        counts["programs for which unmodified Thunder is far from double precision"] += 1
     with regions(compiled=mode == INDUCTOR) as made:
         try:
             subject = Subject(mode, given)
@@ -413,7 +413,7 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
             yield {**bench.choices, **choices}
             continue
         if (found := signature(bench.plan)) in seen:
-            counts["sets that change nothing, or as another did"] += 1
+            counts["sets with an earlier plan or the stock plan"] += 1
             continue
         seen.add(found)
         in_vain = 0

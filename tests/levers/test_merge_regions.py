@@ -246,4 +246,4 @@ def test_random_programs_keep_a_legal_order_of_statements(no_compiler: None, pro
         for group in after:
             for bsym in group:
                 made -= {out.name for out in bsym.flat_proxy_outs}
-                assert not made & {arg.name for arg in bsym.flat_proxy_args}, "read before it is made"
+                assert not made & {arg.name for arg in bsym.flat_proxy_args}, "a value is read before it is made"
