@@ -1,4 +1,4 @@
-"""Fixtures: benches for programs on ranks (on a planned GPU and on a CPU), and results of training on two ranks."""
+"""Fixtures: benches for programs on ranks and for a program without ranks, and results of training on two ranks."""
 
 import importlib.util
 import sys
@@ -54,7 +54,10 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
-    """Run the cases on two ranks. Return a dict for each: by case, the distance from eager PyTorch or a traceback."""
+    """Run the cases on two ranks. Return a dict for each rank: by case, the distance from eager PyTorch or a traceback.
+
+    The Hypothesis profile `ci` runs only the cases in `IN_TEST`.
+    """
     folder = tmp_path_factory.mktemp("ranks")
     names = list(programs.CASES)
     names = amount(list(programs.IN_TEST), names, names)

@@ -30,7 +30,7 @@ def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: f
         start_new_session=True,
     )
     try:
-        assert started.wait(timeout_s) == 0, "a rank failed; what it printed says why"
+        assert started.wait(timeout_s) == 0, "a rank failed; its output has the reason"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
@@ -41,7 +41,7 @@ def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: f
 def be_ranks(count: int, be: Callable[[int], None]) -> None:
     """Fork one child process for each rank, and call `be` in it. If a rank fails, end all ranks.
 
-    Assert that this process has only one thread, because a fork copies only one.
+    Assert that this process has only one thread, because a fork copies only the calling thread.
     """
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: only one of them would be in the ranks"
@@ -63,7 +63,7 @@ def _fork(rank: int, be: Callable[[int], None]) -> int:
     try:
         be(rank)
         status = 0
-    except BaseException:  # noqa: BLE001 - the process ends here, whatever it is
+    except BaseException:  # noqa: BLE001 - after any exception, the process ends here
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -128,7 +128,7 @@ IN_TEST = (
     "ddp, tied, by Dynamo",
     "tensor, by Dynamo",
 )
-"""Cases for `make test`, which cover each parallel mode and each kind of choice. `make long` runs all cases."""
+"""Cases that run under the Hypothesis profile `ci`. They cover each parallel mode. `make long` runs all cases."""
 
 
 def inputs(module: type[nn.Module], rank: int) -> list[Tensor]:
@@ -207,8 +207,7 @@ def error(case: Case, rank: int) -> float:
 
 def main() -> None:
     """Run the cases on all ranks. For each case, each rank writes the result of `error`, or a traceback."""
-    # Import these once, before the ranks are forked. Without this import, each rank would import them in its first
-    # case.
+    # Import these modules before the ranks are forked. Otherwise, each rank would import them in its first case.
     from tests.levers.waits import forked
     from workbench.compiler import api  # noqa: F401
 

@@ -124,7 +124,7 @@ class Reordered:
         )
 
     def placement(self, draw: random.Random) -> dict[str, str]:
-        """Return choices that give each collective and each wait a random legal place."""
+        """Return choices that give each collective and each wait a random legal position."""
         self.order({})
         choices = {}
         for schedule in self.outcome.communication.values():
@@ -143,7 +143,7 @@ def compared(
     *,
     exact: bool = False,
 ) -> dict[str, Any]:
-    """Compare the results of one order with the references. If `exact`, Thunder's results must be bitwise equal."""
+    """Compare the results of one order with the references. If `exact`, they must be bitwise equal to Thunder's."""
     errors = [
         error
         for against, expected in references.items()
@@ -195,7 +195,7 @@ def leave() -> None:
 def trained(kinds: Sequence[fake_process_group.Parallel], *drawn: int) -> list[dict[str, Any]]:
     """Train under each parallel mode and order, on the ranks of this process group. Return the comparisons.
 
-    Unmodified Thunder has no ZeRO-3, so the reference for ZeRO-3 is its ZeRO-2.
+    Unmodified Thunder ignores its flag for ZeRO-3, so the reference for ZeRO-3 is Thunder's ZeRO-2.
     """
     rank, count = dist.get_rank(), dist.get_world_size()
     build_own = functools.partial(build, rank)

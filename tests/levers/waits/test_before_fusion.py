@@ -1,4 +1,4 @@
-"""If lever `waits` is applied before fusion, waits split fusions. An exported config compiles to the planned traces."""
+"""If lever `waits` acts before fusion, waits split fusions. An exported config compiles to the planned traces."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def test_waits_before_fusion_split_fusions_and_the_effect_counts_the_new_fusions
 
 
 def test_a_late_wait_before_fusion_comes_right_before_its_reader(planned: wb.Workbench) -> None:
-    """A wait that is placed before fusion splits the fusion. Waits placed after fusion stand in a row before it."""
+    """A late wait that is placed before fusion splits the fusion that reads its result.
+
+    Late waits that are placed after fusion come before the fusion, one after the other.
+    """
     late = {"waits.wait": "late"}
     most = [in_a_row(planned._planner.plan(choices)) for choices in (late, late | BEFORE)]
     assert most == [2, 1]
@@ -73,7 +76,7 @@ def test_every_joint_order_keeps_all_dependencies(planned: wb.Workbench, issue: 
     assert compute == sorted(compute)
 
 
-def test_if_waits_are_placed_before_fusion_a_place_by_hand_still_applies(planned: wb.Workbench) -> None:
+def test_if_waits_are_placed_before_fusion_a_position_by_hand_still_applies(planned: wb.Workbench) -> None:
     id = "waits:lm_head_weight>all_gather!wait"
     choices = {**ORDER, **BEFORE}
     moved = planned._planner.plan({**choices, id: "early"})

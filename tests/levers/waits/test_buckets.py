@@ -1,4 +1,4 @@
-"""A bucket sends several collectives as one, and gives the same results. Training with buckets equals eager PyTorch."""
+"""A bucket sends several collectives as one, with the results of single collectives. Training equals eager PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For layers as wide as in Llama-2-7B, the search finds an order of collectives whose step is close to the bound."""
+"""For layers of Llama-2-7B's width, the search finds an order of collectives with a step close to the lower bound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def wide() -> wb.Workbench:
-    """A model of two layers as wide as in Llama-2-7B. Its kernels and collectives take as long as in Llama-2-7B."""
+    """Return a bench for two layers of Llama-2-7B's width. A kernel or collective takes as long as in Llama-2-7B."""
     sizes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "batch": 2, "sequence": 4096}
     return wb.open(
         "fsdp_llama",
@@ -88,7 +88,7 @@ def test_the_search_finds_an_order_close_to_the_bound_and_as_fast_as_every_prese
         simulated = overlap(wide, preset)
         assert simulated.lower_bound_s == pytest.approx(found.lower_bound_s)
         assert found.best.step_s <= simulated.simulation.step_s * (1 + CLOSE)
-    # The gap to the bound is in the start and the end of a step. With two layers, these are a larger part of the step
+    # The gap to the bound arises at the start and the end of a step. With two layers, it is a larger share of the step
     # than with 32 layers, for which benchmarks/test_waits.py measures the gap.
     assert 0 <= found.over_bound < 0.03
 
@@ -130,7 +130,7 @@ def test_the_search_refuses_unknown_machines_and_buckets_and_programs_without_co
 
 
 def test_the_search_chooses_buckets_if_asked_to(planned: wb.Workbench) -> None:
-    """In small layers, a collective takes only its latency. Buckets leave fewer collectives, which is faster."""
+    """In small layers, a collective takes little more than its latency, so fewer collectives take less time."""
     alone, together = planned.search_waits(), planned.search_waits(buckets=("none", "layer"))
     assert together.best.step_s < alone.best.step_s
     assert together.choices["waits.bucket"] == "layer"

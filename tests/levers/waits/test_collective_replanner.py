@@ -92,7 +92,7 @@ def assert_same(quick: Plan, anew: Plan) -> None:
 
 
 @pytest.mark.parametrize("choices", POLICIES, ids=str)
-def test_the_quick_replan_of_a_policy_equals_the_full_replan(planned: wb.Workbench, choices: dict[str, str]) -> None:
+def test_a_quick_replan_of_a_policy_equals_a_full_replan(planned: wb.Workbench, choices: dict[str, str]) -> None:
     quick = api.plan(planned._captured, choices)
     assert quick.unordered is planned.stock_plan
     assert_same(quick, api.replan(planned._captured, choices)[0])
@@ -100,7 +100,7 @@ def test_the_quick_replan_of_a_policy_equals_the_full_replan(planned: wb.Workben
 
 @given(data=st.data())
 @settings(max_examples=4, phases=[Phase.generate])
-def test_the_quick_replan_of_places_by_hand_equals_the_full_replan(planned: wb.Workbench, data: st.DataObject) -> None:
+def test_a_quick_replan_of_positions_by_hand_equals_a_full_replan(planned: wb.Workbench, data: st.DataObject) -> None:
     outcome = planned._captured.planned.bases[()].outcome.value
     choices = {}
     for schedule in outcome.communication.values():

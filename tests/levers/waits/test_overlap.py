@@ -129,7 +129,7 @@ def test_half_precision_runs_at_its_own_rate() -> None:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> tuple[Graph, StatementSeconds]:
-    """Draw a chain of matmuls and random durations. Each matmul reads a gather, issued at any place before its wait."""
+    """Draw a chain of matmuls and random durations. A matmul reads a gather that is issued anywhere before its wait."""
     count = draw(st.integers(1, 6))
     slots = [draw(st.integers(0, i)) for i in range(count)]
     lines: list[tuple[str, str, str]] = []

@@ -97,7 +97,7 @@ def test_a_bar_runs_from_issue_to_wait_down_in_the_forward_and_up_in_the_backwar
 
 
 def test_dragging_the_end_of_a_bar_to_a_node_moves_the_wait_before_its_statement(planned: wb.Workbench) -> None:
-    """The site's range has the legal places. A drag to a place outside the range is refused with a message."""
+    """The site's range has the legal positions. A drag to a position outside the range is refused with a message."""
     id = "waits:lm_head_weight>all_gather!wait"
     said: list[tuple[str | None, bool]] = []
     app = App(planned)

@@ -129,7 +129,7 @@ def test_any_legal_placement_by_hand_gives_a_valid_trace(planned: wb.Workbench, 
     validate(*edited)
 
 
-def test_a_place_outside_the_legal_range_is_refused_with_the_bound(planned: wb.Workbench) -> None:
+def test_a_position_outside_the_legal_range_is_refused_with_the_bound(planned: wb.Workbench) -> None:
     site = planned.site("waits:transformer_wte_weight>all_gather!wait")
     earliest, latest = re.fullmatch(r"at\(STATEMENT\) from (at\(.+\)) to (at\(.+\))", site.range).groups()
     before = planned.choices
