@@ -1,4 +1,4 @@
-"""Run a script on several ranks of this machine with `torchrun`, for tests and benchmarks."""
+"""Run a script on several ranks of this machine with `torchrun`, for benchmarks."""
 
 from __future__ import annotations
 
