@@ -9,6 +9,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 
@@ -25,6 +26,7 @@ sys.path.insert(0, folder)
 import torch  # noqa: E402
 from small_models import make  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
@@ -57,6 +59,22 @@ def compiled_step(call: Callable[..., Any], model: torch.nn.Module, inputs: dict
         loss = loss_of(call(**inputs))
     loss.backward()
     return counted, gradients(model)
+
+
+def measured_peak(call: Callable[..., Any], model: torch.nn.Module, inputs: dict[str, Any]) -> int:
+    """Return the peak memory of a step after the first, from the allocator's events; the step keeps its outputs."""
+    given = (tensor.untyped_storage() for tensor in (*model.parameters(), *model.buffers(), *inputs.values()))
+    baseline = {storage._cdata: storage.nbytes() for storage in given}
+    model.zero_grad()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as measured:
+        out = call(**inputs)
+        loss_of(out).backward()
+    profiler: Any = measured.profiler
+    events = [
+        (each.start_ns(), each.nbytes()) for each in profiler.kineto_results.events() if each.name() == "[memory]"
+    ]
+    events.sort(key=lambda event: event[0])
+    return sum(baseline.values()) + max(accumulate((nbytes for _, nbytes in events), initial=0))
 
 
 class _Made(TorchDispatchMode):
@@ -92,15 +110,20 @@ assert spec.loader is not None
 choices = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(choices)
 model, inputs = make(model_name)
+peaks: list[int] = []
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     if backend == "eager":
         before, expected = eager_step(model, inputs)
         after, found = eager_step(choices.checkpoint(model), inputs)
     else:
-        before, expected = compiled_step(torch.compile(model, backend=backend), model, inputs)
+        plain = torch.compile(model, backend=backend)
+        before, expected = compiled_step(plain, model, inputs)
+        peaks.append(measured_peak(plain, model, inputs))
         torch._dynamo.reset()
-        after, found = compiled_step(choices.compile(model, backend=backend), model, inputs)
+        chosen = choices.compile(model, backend=backend)
+        after, found = compiled_step(chosen, model, inputs)
+        peaks.append(measured_peak(chosen, model, inputs))
 print(
     json.dumps(
         {
@@ -108,6 +131,7 @@ print(
             "largest_difference": max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True)),
             "before_bytes": before,
             "after_bytes": after,
+            "peak_bytes": peaks,
             "told": [str(w.message) for w in told if "is not applied" in str(w.message)],
             "torch": torch.__version__,
             "modules": [name for name in ("thunder", "workbench") if name in sys.modules],

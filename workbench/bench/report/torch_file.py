@@ -87,11 +87,12 @@ def _predicted_lines(bench: Workbench) -> list[str]:
     try:
         with_choices, without = bench.torch_prediction(), bench.torch_prediction(stock=True)
     except PlanError as error:
-        return ["", f"What torch.compile saves is not predicted: {_docstring(str(error))}"]
+        return ["", f"The memory of torch.compile is not predicted: {_docstring(str(error))}"]
     return [
         "",
-        "Predicted: the forward of torch.compile saves",
-        f"{with_choices.saved_bytes:,} bytes with these choices, {without.saved_bytes:,} bytes without.",
+        "Predicted for torch.compile (Inductor), with these choices and without:",
+        f"peak {with_choices.peak_bytes:,} and {without.peak_bytes:,} bytes,",
+        f"saved for the backward {with_choices.saved_bytes:,} and {without.saved_bytes:,} bytes.",
         *(_docstring(told) for told in with_choices.unapplied),
     ]
 

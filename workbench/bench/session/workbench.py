@@ -771,10 +771,10 @@ class Workbench:
         return api.torch_choices(self._captured, self.choices)
 
     def torch_prediction(self, *, stock: bool = False) -> TorchPrediction:
-        """Predict what plain `torch.compile` saves for the backward under the choices that it can follow.
+        """Predict the memory of a step under plain `torch.compile` (Inductor) with the choices that it can follow.
 
-        `plan` predicts what Thunder saves. PyTorch's compiler divides the program by its own rule, so it may save other
-        tensors, also without choices. Nothing is run.
+        `plan` predicts the memory under Thunder. PyTorch's compiler may save other tensors, also without choices. The
+        program is not run.
 
         Parameters
         ----------

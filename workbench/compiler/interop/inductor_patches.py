@@ -1,4 +1,4 @@
-"""Pass the workbench's options to Inductor. Thunder itself passes no options."""
+"""Pass the workbench's options to Inductor, and read the code that it generates. Thunder itself passes no options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.interop.thread_patches import ThreadPatches, wrap_function
+from workbench.compiler.interop.thread_patches import PatchTarget, ThreadPatches, wrap_function
+from workbench.interop.torch_private import GraphLowering
 
 _INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
 """Options that disable constant folding. In PyTorch 2.10, constant folding replaces ``x + zeros`` by ``x``, so that the
@@ -38,3 +39,19 @@ def inductor_options(*, compiles: bool = True) -> contextlib.AbstractContextMana
         If false, `torch.compile` returns the function uncompiled.
     """
     return _inductor("compiled" if compiles else _AS_IT_IS)
+
+
+def _observe_code(stock: Any, patches: ThreadPatches) -> Any:
+    def observe(text: str) -> None:
+        if stock is not None:
+            stock(text)
+        if patches.value is not None:
+            patches.value(text)
+
+    return observe
+
+
+generated_code = ThreadPatches(
+    "code that Inductor generates", lambda: [PatchTarget(GraphLowering, "save_output_code", _observe_code)]
+)
+"""In the context ``generated_code(observe)``, Inductor calls `observe` with the code that it generates."""

@@ -1,0 +1,259 @@
+"""Predict the memory of a step under plain `torch.compile`: run the code that Inductor generates, on fake tensors.
+
+Inductor writes a Python function for the forward and one for the backward. The functions allocate buffers, reuse and
+free them, and call kernels. Here the kernels are not compiled, and the functions allocate fake tensors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from workbench.analysis.memory.allocator import storage_bytes
+from workbench.compiler.interop.inductor_patches import generated_code
+from workbench.compiler.memory.fake_execution import Allocations, fake_execution
+from workbench.compiler.memory.grad_accumulation import accumulation_order, obeys_layout_contract
+from workbench.compiler.memory.kernel_workspace import allocates_inside, peak_inside_bytes
+from workbench.interop.torch_private import (
+    FakeTensorMode,
+    TracingContext,
+    compile_fx_inner,
+    tree_flatten,
+    tree_unflatten,
+)
+
+_KERNELS = "async_compile = AsyncCompile()"
+"""The line of generated code that makes the compiler of kernels."""
+
+
+class NotRunError(BaseException):
+    """Ends Inductor's compilation when the code is generated, and each call of such code.
+
+    It is not an `Exception`, because PyTorch would handle that.
+    """
+
+
+class InductorCode:
+    """The code that Inductor generates for a forward and its backward.
+
+    Attributes
+    ----------
+    texts : list of str
+        Code of the forward, and then of the backward.
+    mutated : int
+        Number of the forward's first outputs that are new values of inputs.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.mutated = 0
+
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+        """Generate the code of a graph.
+
+        This method takes the place of Inductor's `compile_fx_inner`. The result cannot run.
+        """
+
+        def keep(text: str) -> None:
+            self.texts.append(text)
+            raise NotRunError
+
+        self.mutated = TracingContext.get().fw_metadata.num_mutated_inp_runtime_indices
+        try:
+            with generated_code(keep):
+                compile_fx_inner(graph, inputs, **options)
+        except NotRunError:
+            pass
+
+        def call(_: Any) -> Any:
+            raise NotRunError
+
+        call._boxed_call = True  # type: ignore[attr-defined]  # it takes its arguments as a list, as Inductor's result
+        return call
+
+
+@dataclasses.dataclass(frozen=True)
+class DividedGraph:
+    """Inputs and outputs of the forward and of the backward that a joint graph is divided into.
+
+    Attributes
+    ----------
+    given : list
+        Inputs of the forward, as fake tensors.
+    returned : list of str
+        Name of each output of the forward. Those that are saved for the backward come last.
+    outputs : int
+        Number of outputs that are not saved for the backward.
+    received : list of tuple of str and object
+        Name and value of each input of the backward. A saved value has the name that it has in `returned`; all others
+        are gradients of outputs.
+    """
+
+    given: list[Any]
+    returned: list[str]
+    outputs: int
+    received: list[tuple[str, Any]]
+
+    @classmethod
+    def read(cls, forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, outputs: int) -> DividedGraph:
+        """Read the inputs and outputs of two graphs. `outputs` is the number of outputs that are not saved."""
+        given, received = (
+            [(node.name, node.meta["val"]) for node in graph.graph.find_nodes(op="placeholder")]
+            for graph in (forward, backward)
+        )
+        (leaves,) = forward.graph.find_nodes(op="output")[0].args
+        returned = [leaf.name if isinstance(leaf, torch.fx.Node) else "" for leaf in leaves]
+        return cls([value for _, value in given], returned, outputs, received)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepMemory:
+    """Memory of a step that runs the generated code.
+
+    Attributes
+    ----------
+    peak_bytes : int
+        Most bytes that the step allocates at once, in addition to parameters, buffers and inputs.
+    saved : dict of str to int
+        Maps the name of each saved tensor to the bytes of its storage. Storages of parameters, buffers and inputs are
+        not included. Of tensors that share a storage, only the first is included.
+    """
+
+    peak_bytes: int
+    saved: dict[str, int]
+
+
+def predict_step(code: InductorCode, divided: DividedGraph) -> StepMemory:
+    """Run the generated forward and backward on fake tensors, and count what they allocate.
+
+    The caller holds the outputs until the backward ends. Autograd holds the gradients of the outputs.
+    """
+    memory = _WrapperMemory()
+    forward_call, backward_call = (_load(text) for text in code.texts)
+    with fake_execution(FakeTensorMode()):
+        given = list(_copies(divided.given))
+        for tensor in given:
+            if isinstance(tensor, torch.Tensor):
+                memory.see(tensor)
+        before, memory.peak_bytes = memory.live_bytes, memory.live_bytes
+        with memory:
+            outputs = list(forward_call(list(given)))
+            saved = dict(zip(divided.returned[divided.outputs :], outputs[divided.outputs :], strict=True))
+            saved_bytes = _storages(saved, given)
+            # PyTorch copies the new values of inputs into the inputs, and then frees them.
+            returned_to_caller = outputs[code.mutated : divided.outputs]
+            del outputs
+            gradients = {name: _empty(value) for name, value in divided.received if name not in saved}
+            arguments = [gradients[name] if name in gradients else saved[name] for name, _ in divided.received]
+            saved.clear()
+            made = list(backward_call(arguments))
+            del gradients
+            _accumulate(made, given)
+    del returned_to_caller
+    return StepMemory(memory.peak_bytes - before, saved_bytes)
+
+
+def _accumulate(gradients: list[Any], leaves: Sequence[Any]) -> None:
+    """Copy each gradient that has another layout than its leaf, as autograd does. `gradients` is emptied."""
+    kept = []
+    # The forward may also take states of random generators, which have no gradient.
+    for at in accumulation_order(min(len(gradients), len(leaves))):
+        gradient, leaf = gradients[at], leaves[at]
+        gradients[at] = None
+        if isinstance(gradient, torch.Tensor) and not obeys_layout_contract(
+            gradient.stride(), gradient.shape, leaf.stride()
+        ):
+            gradient = torch.empty_strided(leaf.shape, leaf.stride(), dtype=gradient.dtype).copy_(gradient)
+        kept.append(gradient)
+
+
+def _storages(saved: Mapping[str, Any], given: Iterable[Any]) -> dict[str, int]:
+    seen = {value.untyped_storage()._cdata for value in given if isinstance(value, torch.Tensor)}
+    found = {}
+    for name, value in saved.items():
+        if isinstance(value, torch.Tensor) and (key := value.untyped_storage()._cdata) not in seen:
+            seen.add(key)
+            found[name] = storage_bytes(value)
+    return found
+
+
+class _WrapperMemory(Allocations):
+    """Counts allocations. For kernels on a CPU that allocate memory inside, a run on zeros shows how much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inside: dict[Any, int | None] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator on fake tensors, and count what it allocates."""
+        before, flops = self.live_bytes, self.flops
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        leaves, tree = tree_flatten((args, kwargs or {}))
+        tensors = {f"t{at}": leaf for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+        name = func._overloadpacket.__name__.strip("_")
+        if tensors and allocates_inside(name, list(tensors.values()), self.flops - flops):
+            key = (func, *(_traits(leaf) for leaf in leaves))
+            if key not in self._inside:
+
+                def run(**given: torch.Tensor) -> Any:
+                    filled = [given.get(f"t{at}", leaf) for at, leaf in enumerate(leaves)]
+                    positional, named = tree_unflatten(filled, tree)
+                    return func(*positional, **named)
+
+                text = f"made = run({', '.join(f'{name}={name}' for name in tensors)})"
+                self._inside[key] = peak_inside_bytes(text, {"run": run}, tensors)
+            self.peak_bytes = max(self.peak_bytes, before + (self._inside[key] or 0))
+        return out
+
+
+def _traits(leaf: Any) -> Any:
+    """Return what determines the memory that a kernel allocates for an argument."""
+    return (leaf.shape, leaf.stride(), leaf.dtype) if isinstance(leaf, torch.Tensor) else repr(leaf)
+
+
+class _NoKernels:
+    """Takes the place of Inductor's `AsyncCompile`: its kernels do nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: lambda *_, **__: None
+
+
+def _load(text: str) -> Callable[[list[Any]], Any]:
+    """Return the function `call` of generated code. Its kernels do nothing, and it allocates tensors by PyTorch."""
+    namespace: dict[str, Any] = {"__name__": "generated", "no_kernels": _NoKernels()}
+    exec(compile(text.replace(_KERNELS, "async_compile = no_kernels"), "<generated by Inductor>", "exec"), namespace)
+    namespace.update(
+        empty_strided_cpu=lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype),
+        reinterpret_tensor=lambda tensor, shape, strides, offset: torch.as_strided(
+            tensor, shape, strides, tensor.storage_offset() + offset
+        ),
+        assert_size_stride=lambda *_: None,
+        assert_alignment=lambda *_: None,
+    )
+    call: Callable[[list[Any]], Any] = namespace["call"]
+    return call
+
+
+def _copies(values: Iterable[Any]) -> Iterator[Any]:
+    """Return new tensors like `values`. Tensors that share a storage get copies that share a storage."""
+    storages: dict[int, torch.Tensor] = {}
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            yield value
+            continue
+        storage = value.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8)
+        typed = storages[storage._cdata].view(value.dtype)
+        yield torch.as_strided(typed, value.shape, value.stride(), value.storage_offset())
+
+
+def _empty(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
