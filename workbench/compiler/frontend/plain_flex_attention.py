@@ -1,7 +1,9 @@
 """Decompose `flex_attention` into operators whose gradients Thunder knows.
 
 If a call has no block mask, PyTorch makes a mask of one block with `torch.vmap`. Dynamo's graph then contains the nodes
-of `torch.vmap`, and Thunder cannot trace them. Only the attention reads the mask, so these nodes can be erased.
+of `torch.vmap`, and Thunder cannot trace them. These nodes make only two tensors of the mask, and these two tensors
+equal two other tensors that the attention receives. The attention can read the other two tensors instead, so the nodes
+can be erased.
 """
 
 from __future__ import annotations
@@ -91,14 +93,17 @@ def record_attention(
     Raises
     ------
     NotImplementedError
-        If the program reads a result other than the output. Also if the score or mask function does not compute each
-        element separately, or if the call has a score or mask function under autocast.
+        If the program reads a result other than the output. Also if an operator of the score or mask function is not
+        elementwise, or if the call has a score or mask function under autocast.
     """
     # A checkpointed region unpacks the other results, even if no code reads them.
     if any(user.users and not (_name(user) == "getitem" and user.args[1] == 0) for user in node.users):
-        raise NotImplementedError("another result of flex_attention than its output is read")
+        raise NotImplementedError("the program reads a result of flex_attention other than its output")
     if torch.is_autocast_enabled(query.device.type) and not _is_plain(score, blocks):
-        raise NotImplementedError("flex_attention with functions computes in other data types under autocast")
+        raise NotImplementedError(
+            "under autocast, a flex_attention with a score or mask function cannot be traced: PyTorch computes it in "
+            "other data types than Thunder would"
+        )
     if _is_plain(score, blocks):
         grouped = query.shape[1] != key.shape[1]
         operands = {"scale": scale, "enable_gqa": grouped}
@@ -170,7 +175,7 @@ def _output(function: Any) -> tuple[fx.Node, list[fx.Node]]:
 
 
 def _refuse_others(graph: fx.Graph) -> None:
-    """Refuse a score or mask function if one of its operators cannot compute all elements at once.
+    """Refuse a score or mask function if one of its operators is not elementwise.
 
     The function is written for one element. Thunder's trace applies its operators to all elements together.
 
@@ -185,7 +190,10 @@ def _refuse_others(graph: fx.Graph) -> None:
         numbers = all(_dimensions(each) == 0 for each in node.all_input_nodes)
         plain = numbers and _name(node).removeprefix("__").removesuffix("__") in _BY_ELEMENT
         if not (plain or _reads_element(node)) or _dimensions(node):
-            raise NotImplementedError(f"Thunder does not know flex_attention with {_name(node)} of its elements")
+            raise NotImplementedError(
+                f"the score or mask function of flex_attention calls {_name(node)}, which Thunder cannot apply to all "
+                "elements at once"
+            )
 
 
 def _reads_element(node: fx.Node) -> bool:

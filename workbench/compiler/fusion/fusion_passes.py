@@ -58,7 +58,7 @@ def own_names(trace: TraceCtx) -> TraceCtx:
 
 
 class Regions:
-    """The passes over the fusions of one plan.
+    """The passes over the fusions of one plan. A region is the group of statements from which a fusion is made.
 
     Parameters
     ----------
@@ -163,8 +163,8 @@ class Regions:
     def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
         here = _select(map(variableify, (*fusion.args, *fusion.output)), redundant)
         left, more = self._run_on_fusion(fusion, "cse", here, _remove_repeats)
-        # Outside of this fusion, use a replacement only if this fusion outputs it, because another fusion may compute a
-        # value of the same name.
+        # Outside of this fusion, a replacement is valid only if this fusion outputs it: otherwise its name may denote a
+        # value of another fusion.
         given = {out.name for out in left.output}
         redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
@@ -178,8 +178,8 @@ class Regions:
     ) -> tuple[BoundSymbol, dict[Any, Any]]:
         """Run a pass on a fusion. Return the new fusion, and the replacements of values that it no longer computes.
 
-        If several fusions differ only in names, the pass changes all of them or none, and the new fusions also differ
-        only in names. Therefore the results are cached with the common structure.
+        If several fusions differ only in names, and their replacements too, the pass changes all of the fusions or
+        none, and the new fusions also differ only in names. Therefore the results are cached with the common structure.
         """
         if self._kept is None:
             return make(fusion, replacements, {})
@@ -217,7 +217,8 @@ class Parts:
     inputs : tuple of int
         Indices of these inputs among the region's inputs.
     members : tuple of (tuple of int)
-        Path to each statement in the region: the index of a statement of the region, then the indices of subsymbols.
+        For each statement of the fusion, its path in the region: the index of a statement of the region, then the
+        indices of subsymbols.
     """
 
     inputs: tuple[int, ...]
@@ -227,7 +228,11 @@ class Parts:
     def from_fusion(
         cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
     ) -> Parts | None:
-        """Return the parts of a region. None if the fusion has other outputs, or a statement that the region lacks."""
+        """Return which inputs and statements of a region its fusion has.
+
+        Return None if the fusion's outputs differ from `outputs`, or if the fusion has a statement that the region
+        lacks.
+        """
         paths: dict[int, tuple[int, ...]] = {}
 
         def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:
@@ -447,7 +452,7 @@ class _Replacements(dict[Any, Any]):
 def _append_unless_cast(
     bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replacements, originals: dict[str, Any]
 ) -> None:
-    """Append a statement to `left`, except a cast back to the type that a value had before earlier casts."""
+    """Append a statement to `left`. Leave out a cast to the type that its value has, or had before earlier casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
         concerned = replaced.concerns(bsym)

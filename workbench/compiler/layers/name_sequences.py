@@ -1,7 +1,8 @@
 """Names and positions of the statements that `expand_trace` adds for missing layers.
 
-The place of the missing layers in a trace is the gap. Thunder's names of values, such as ``t12``, contain a number.
-Thunder counts these numbers up while it records a trace, so each further layer increases all later numbers.
+Missing layers are layers that were left out when the trace was recorded. Their position in the trace is the gap.
+Thunder's names of values, such as ``t12``, contain a number. Thunder counts these numbers up while it records a trace,
+so each further layer increases all later numbers.
 """
 
 from __future__ import annotations
@@ -46,29 +47,31 @@ class Numbering:
                 phases.append([(one, other)])
         return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
 
-    def shift(self, number: int, gap: int, extra: int = 0) -> int:
-        """Return the number that replaces `number` if `gap` layers are added. The offset `extra` is added, too."""
-        return number + extra + gap * sum(step for begun, step in self.steps if number >= begun)
+    def shift(self, number: int, missing: int, extra: int = 0) -> int:
+        """Return the number that replaces `number` if `missing` layers are added. The offset `extra` is added, too."""
+        return number + extra + missing * sum(step for begun, step in self.steps if number >= begun)
 
-    def total_shift(self, gap: int) -> int:
-        """Return the increase of the largest number if `gap` layers are added."""
-        return gap * sum(step for _, step in self.steps)
+    def total_shift(self, missing: int) -> int:
+        """Return the increase of the largest number if `missing` layers are added."""
+        return missing * sum(step for _, step in self.steps)
 
-    def numbers_between(self, first: int, last: int, gap: int, extra: int = 0) -> range:
+    def numbers_between(self, first: int, last: int, missing: int, extra: int = 0) -> range:
         """Return the numbers of a value in the missing layers, in the order of the layers.
 
         Parameters
         ----------
         first, last : int
             Numbers of the value in the layer before the gap and in the layer after the gap.
-        gap : int
+        missing : int
             Number of missing layers.
         extra : int, optional
             Offset of all numbers.
         """
-        low, step = self.shift(min(first, last), gap, extra), abs(first - last)
+        low, step = self.shift(min(first, last), missing, extra), abs(first - last)
+        if first < last:
+            return range(low + step, low + (missing + 1) * step, step)
         # The backward visits the layers from last to first, so its numbers decrease from layer to layer.
-        return range(low + step, low + (gap + 1) * step, step) if first < last else range(low + gap * step, low, -step)
+        return range(low + missing * step, low, -step)
 
 
 def number_of(name: str) -> tuple[str, int]:
@@ -103,7 +106,7 @@ def insertions(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
     Raises
     ------
     LayerMismatch
-        If other statements are between a sequence of statements of one layer and that of the other layer.
+        If a sequence of statements of one layer and the corresponding sequence of the other layer are not adjacent.
     """
     found: dict[int, tuple[bool, Rows]] = {}
     if not len(here):
@@ -115,5 +118,5 @@ def insertions(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:
         elif other[-1] + 1 == one[0]:
             found[int(other[-1])] = True, one
         else:
-            raise LayerMismatch("statements of layers are mixed with those of others")
+            raise LayerMismatch("other statements lie between the statements of two layers")
     return found
