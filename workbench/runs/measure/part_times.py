@@ -1,4 +1,4 @@
-"""Measure how long each part of a program in parts takes, and which share of a step is planned."""
+"""Measure how long each part of a program in parts takes, and which share of a step's time the planned parts take."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Record:
 
     def _all_of[T: Event](self, kind: type[T]) -> list[T]:
         with self._lock:
-            # Use the list of this type. A search through all records would be slow, because each step has a record.
+            # Use the list of this type. A search through all events would be slow, because each step has an event.
             return list(self._of_type.get(kind, ()))  # type: ignore[arg-type]  # the list has only events of this type
 
     def _last_of[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
@@ -74,7 +74,7 @@ class Record:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All records so far, oldest first."""
+        """All events so far, oldest first."""
         with self._lock:
             return tuple(self._events)
 
@@ -201,7 +201,10 @@ class Record:
 
     @property
     def times(self) -> dict[str, float] | None:
-        """Step times: ``step_s``, its 95 % interval ``low_s`` to ``high_s``, ``host_s``, ``device_s``, ``noise``."""
+        """The fields ``step_s``, ``low_s``, ``high_s``, ``host_s``, ``device_s`` and ``noise`` of the step times.
+
+        See `workbench.runs.log.events.StepTimes`. The property is None if no steps were timed.
+        """
         times = self._last_of(events.StepTimes)
         if times is None:
             return None
@@ -241,12 +244,12 @@ class Record:
 
     @property
     def coverage(self) -> dict[str, float | None] | None:
-        """Planned shares, from 0 to 1, of the ``step`` and of the ``peak`` of a program in parts.
+        """Shares, from 0 to 1, that the planned parts have of the ``step`` and of the ``peak`` of a program in parts.
 
-        The share of the step is the time measured in planned parts, divided by the step time. The share of the peak is
-        the predicted peak memory divided by the measured peak memory, because a prediction lacks the memory of opaque
-        parts. The property is None if the run did not time parts, for example because the program is one graph. The
-        share of the peak is None if the peak memory was not measured or not predicted.
+        The share of the step is the time measured in planned parts, divided by the step time. A prediction lacks the
+        memory of opaque parts. The share of the peak is therefore the predicted peak memory divided by the measured
+        peak memory, at most 1. The property is None if the run did not time parts, for example because the program is
+        one graph. The share of the peak is None if the peak memory was not measured or not predicted.
         """
         times = self.part_times
         if times is None:
@@ -324,7 +327,7 @@ class Record:
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """Outcome of each rank of a shared run.
+        """Outcome of each rank of a run with several ranks.
 
         Each dict has the rank's number ``rank``, the ``reason`` of its failure (empty if it did not fail), and its
         figures ``compile_s``, ``step_s`` and ``measured_peak_bytes``. Each figure of the run is the largest of the
