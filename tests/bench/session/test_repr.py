@@ -60,7 +60,7 @@ def test_sites_are_a_tuple_shown_as_a_table(bench: wb.Workbench) -> None:
     assert isinstance(sites, tuple)
     title, head, *rows = repr(sites).splitlines()
     placed = [site for site in sites if ":" in site.id]
-    assert title == f"{len(placed)} sites and {len(sites) - len(placed)} settings for all of them"
+    assert title == f"{len(placed)} sites and {len(sites) - len(placed)} settings"
     assert head.split() == ["site", "size", "choice", "legal", "source", "refused", "notes"]
     assert [row.split()[0] for row in rows] == [site.id for site in sites]
     html = sites._repr_html_()

@@ -65,7 +65,10 @@ FIGURES = (
     CheckedKind("fusions_unique", "unique fusions"),
     CheckedKind("inversions", "inversions of collectives"),
 )
-"""The checked figures. All are predicted, so the same program has the same figures on any machine."""
+"""The checked figures. All are predicted, so a program that is planned for a GPU has the same figures on any machine.
+
+On a CPU, the predicted memory inside kernels may depend on the processor.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

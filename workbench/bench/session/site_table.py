@@ -34,7 +34,7 @@ class Sites(tuple[Site, ...]):
     def _title(self) -> str:
         settings = sum(site.is_setting for site in self)
         text = _count(len(self) - settings, "site") if self else "no sites"
-        return f"{text} and {_count(settings, 'setting')} for all of them" if settings else text
+        return f"{text} and {_count(settings, 'setting')}" if settings else text
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
