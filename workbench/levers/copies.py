@@ -93,9 +93,9 @@ def _why_no_drop(fence: BoundSymbol, views: Mapping[str, tuple[str, str]]) -> st
 def _views_beside_fences(context: LeverContext) -> dict[str, tuple[str, str]]:
     """Find the fences with one argument that must stay, because without them a fusion could compute a view.
 
-    Fences with several arguments are never dropped. If the fences with one argument were dropped, all statements
-    between two consecutive fences with several arguments could become one fusion. If one of these statements makes a
-    view of memory that has several names, the fences with one argument between these statements must stay.
+    Fences with several arguments are never dropped, so they divide the trace into sections. If the fences with one
+    argument were dropped, all statements of a section could become one fusion. If a statement of a section makes a view
+    of memory that has several names, the fences with one argument in this section must stay.
 
     Returns
     -------
@@ -171,8 +171,8 @@ def _find_placed_copies(context: LeverContext) -> Iterator[_CopySite]:
 
 
 _PUT_OFF = (
-    "no statement of the forward reads the copy's result: outside of a region, Thunder would move the copy into the "
-    "backward, and the memory would be written too late"
+    "no statement of the forward reads the copy's result: if the copy ran outside of a region, Thunder would move the "
+    "copy into the backward, and the memory would be written too late"
 )
 
 
@@ -206,7 +206,7 @@ class Copies(Lever):
         return (
             Setting(
                 name="policy",
-                label="whether nvFuser puts a set before a copy, where both are safe (stock: always)",
+                label="whether nvFuser puts a set before a copy that is also safe without it (stock: always)",
                 default=copy_sets.ALWAYS,
                 options=copy_sets.POLICIES,
                 applies=nvfuser,
@@ -223,12 +223,19 @@ class Copies(Lever):
                 label="copies inside torch.compile's regions or outside",
                 default=IN,
                 options=(IN, OUT),
-                applies=_applies_to(REGIONS, "nvFuser's copies are aliases of its outputs: choose copies.policy"),
+                applies=_applies_to(
+                    REGIONS,
+                    "nvFuser writes each copy as an output of a fusion, so the copy stays in the fusion: choose "
+                    "copies.policy",
+                ),
             ),
         )
 
     def sites(self, context: LeverContext, choices: Mapping[str, str], outcome: LeverOutcome) -> list[Site]:
-        """Return one site for each copy and, with nvFuser, one site for each fence."""
+        """Return the sites of copies and, with nvFuser, of fences.
+
+        With torch.compile, the copies of a function such as a batch norm share one site.
+        """
         if _subject_of(context) == REGIONS:
             return list(self._region_sites(context, choices))
         if _subject_of(context) == SETS:
