@@ -54,10 +54,11 @@ class Executor:
 
         Parameters
         ----------
-        stock : sequence of Executor
+        stock : sequence of thunder.Executor
             Thunder's default executors except those that fuse.
         control : ExecutorState
-            Options that levers set for the fusion executor. The fusion executor stores its results for levers here.
+            State that levers and the fusion executor share. Levers set options in it. The fusion executor stores in it
+            the results that levers read.
         """
         raise NotImplementedError
 

@@ -122,7 +122,10 @@ def _setting(parameter: inspect.Parameter, hint: Any) -> ProgramSetting:
 
 
 def _convert(raw: Any, type_: type[Scalar] | None) -> Scalar:
-    """Return `raw` as a value of `type_`. A text is parsed; any other value must already have the type."""
+    """Return `raw` as a value of `type_`.
+
+    A text is parsed. Any other value must already have the type, but a `float` may also be given as an `int`.
+    """
     if not isinstance(raw, str | int | float):
         raise ValueError
     if type_ is bool or (type_ is None and str(raw).lower() in ("true", "false")):

@@ -1,4 +1,7 @@
-"""Cache of each function's last result. After a choice, a new picture reuses the results for its unchanged parts."""
+"""Cache of each function's last result.
+
+When a picture of the plan is drawn again after a choice, the picture reuses the results whose arguments did not change.
+"""
 
 from __future__ import annotations
 

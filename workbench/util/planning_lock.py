@@ -63,7 +63,10 @@ class PlanningLock:
         self._thread.restarts = on
 
     def drop_parent_threads(self) -> None:
-        """Reset the lock in a forked process, because a thread that held it in the parent does not exist there."""
+        """Reset the lock in a forked process, where only the forking thread exists.
+
+        If the forking thread held the lock, it still holds the lock. Otherwise no thread holds the lock.
+        """
         self._changed, self._foreground = threading.Condition(threading.Lock()), 0
         if not self.is_mine:
             self._owner = self._depth = 0
