@@ -140,7 +140,9 @@ def test_the_app_responds_to_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.screenshot("narrow")
     open_tab(lab, "Sites")
     names = lab.page.locator(".wb-sites td:nth-child(2)")
-    assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "names have one letter a line"
+    assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, (
+        "the column of names is only one letter wide"
+    )
     # In a narrow window, the cells of a row are stacked, each with the name of its column. For screen readers, the
     # table stays a table.
     lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
@@ -207,7 +209,7 @@ def test_a_click_selects_and_the_menu_chooses_by_pointer_and_keys(lab: Lab) -> N
     menu.get_by_role("menuitem", name="Choose recompute").hover()
     lab.wait_until(lambda: "recompute for" in lab.page.locator(".wb-preview").inner_text())
     lab.screenshot("menu")
-    assert choice() == "save", "a preview chooses nothing"
+    assert choice() == "save", "a preview must choose nothing"
     menu.get_by_role("menuitem", name="Choose recompute").click()
     lab.wait_until(lambda: choice() == "recompute")
     lab.wait_until(lambda: not asked(lab))

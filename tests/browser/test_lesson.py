@@ -50,7 +50,7 @@ def test_a_lesson_takes_predictions_and_shows_the_answer(lab: Lab) -> None:
 
     number = shown(lab, at["q1"])
     lock = number.get_by_role("button", name="Lock in")
-    assert lock.is_disabled(), "nothing is entered"
+    assert lock.is_disabled(), "an empty prediction must not be locked"
     number.get_by_role("spinbutton").fill("8")
     lock.click()
     number.get_by_text("Locked in").wait_for()
@@ -65,7 +65,9 @@ def test_a_lesson_takes_predictions_and_shows_the_answer(lab: Lab) -> None:
     lab.screenshot("lesson-open", options)
     options.get_by_role("button", name="Lock in").click()
     options.get_by_text("Locked in").wait_for()
-    assert options.get_by_role("button", name="Lock in").count() == 0, "a locked prediction cannot be changed"
+    assert options.get_by_role("button", name="Lock in").count() == 0, (
+        "a locked prediction must have no button to lock it"
+    )
     assert options.locator('input[value="a"]').is_disabled()
     lab.screenshot("lesson-locked", options)
     says(lab, at["q2.reveal()"], "left out")

@@ -1,4 +1,4 @@
-"""The GPU check does not repeat finished steps, even if the check's processes die. It reports and records failures."""
+"""The GPU check records each step once, even if the check's processes die. It reports failed steps."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_step_that_kills_its_process_is_reported_and_other_steps_run(tmp_path:
     assert sorted(line["step"] for line in again["steps"]) == ["a", "b", "c", "d", "e", "f", "g"]
 
 
-def test_a_step_that_hangs_is_skipped_and_a_part_out_of_time_resumes_later(tmp_path: Path) -> None:
+def test_a_step_that_hangs_is_stopped_and_a_part_out_of_time_resumes_later(tmp_path: Path) -> None:
     told(tmp_path, [("a", "hang"), ("b", "0"), ("c", "hang")])
     found = checked(tmp_path, step_limit_s=0.5, limit_s=600.0)
     assert [line["error"] for line in found["steps"]] == ["it took more than 0.5 s", "", "it took more than 0.5 s"]
@@ -100,7 +100,7 @@ def test_a_step_that_hangs_is_skipped_and_a_part_out_of_time_resumes_later(tmp_p
     assert began(later) == ["a", "b", "b"]
 
 
-def test_a_check_killed_at_random_moments_loses_no_step_and_repeats_no_step(tmp_path: Path) -> None:
+def test_a_check_killed_at_random_moments_loses_no_step_and_repeats_no_recorded_step(tmp_path: Path) -> None:
     names = [f"s{i}" for i in range(12)]
     told(tmp_path, [(name, "0.15") for name in names])
     moments = random.Random(0)
@@ -140,7 +140,7 @@ def command_of(pid: str) -> str:
     return ""
 
 
-def test_a_step_that_ends_during_a_query_is_not_reported_as_running(tmp_path: Path) -> None:
+def test_a_query_while_a_step_ends_reports_the_step_with_its_limit_or_no_step(tmp_path: Path) -> None:
     ended = threading.Event()
 
     def carry_out() -> None:
@@ -175,7 +175,9 @@ def parts_of(folder: Path, plans: dict[str, list[tuple[Any, ...]]]) -> list[Chec
     return [trials.part(name, module=name) for name in plans]
 
 
-def test_the_first_steps_of_all_parts_run_before_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_marked_first_of_all_parts_run_before_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     plans: dict[str, list[tuple[Any, ...]]] = {
         "one": [("one a", "0"), ("one b", "0", True), ("one c", "crash", True), ("one d", "0", True)],
@@ -231,7 +233,7 @@ def test_bytecode_of_one_process_is_reused_by_other_processes(tmp_path: Path, mo
     place = b["figures"]["bytecode"]
     assert place
     assert place == c["figures"]["bytecode"]
-    assert not Path(place).exists(), "the folder of bytecode is removed"
+    assert not Path(place).exists(), "the folder of bytecode was not removed"
     assert not list(tmp_path.rglob("*.pyc"))
 
 

@@ -1,4 +1,4 @@
-"""Models that branch on values of their inputs open, and take two steps with the results of eager PyTorch."""
+"""The models in `value_readers` open, and their first two steps give the results of eager PyTorch."""
 
 from __future__ import annotations
 

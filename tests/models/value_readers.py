@@ -1,4 +1,4 @@
-"""Text models that branch on values of their inputs, so that a capture may need several graphs."""
+"""Text models. All except `funnel` branch on values of their inputs, or assert properties of these values."""
 
 from __future__ import annotations
 

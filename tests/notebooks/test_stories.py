@@ -82,7 +82,7 @@ def test_copies_in_adam_and_sgd_hold_their_claims(tmp_path: Path) -> None:
         assert story.value("[regions['inside'], run.accuracy.ok]") == [1, True]
         assert story.value("regions['outside']") > 10
         assert story.value("beside['verdict']") != "faster", (
-            "the update outside is not faster; under other load the difference may be noise"
+            "the update outside must not be faster; under other load the difference may be noise"
         )
         assert config_in(tmp_path / "adam.py").choices == {"copies.fences": "drop", "copies.policy": "alias_aware"}
 
@@ -94,7 +94,7 @@ def test_gathers_and_waits_hold_their_claims(tmp_path: Path) -> None:
         assert inversions[0] == inversions[1] > 0
         assert inversions[2:] == [0, 0, 0]
         stalls = story.value("[o.simulation.stall_s[0] for o in simulated['H100'].values()]")
-        assert stalls[1] == pytest.approx(stalls[0], rel=0.02), "moving only the waits does not shorten the stall"
+        assert stalls[1] == pytest.approx(stalls[0], rel=0.02), "moving only the waits must not shorten the stall"
         assert stalls[2] < 0.3 * stalls[0]
         exposed = story.value("[o.simulation.exposed_communication_s for o in simulated['PCIe box'].values()]")
         assert exposed[3] < exposed[2] < exposed[0]
@@ -128,7 +128,7 @@ def test_saved_tensors_hold_their_claims(tmp_path: Path) -> None:
         assert before["saved_gb"] < after["saved_gb"] < stock["saved_gb"]
         assert 0.85 * stock["peak_gb"] > before["peak_gb"] > 80 > after["peak_gb"] > products["peak_gb"]
         assert min(products["again_tflop"], before["again_tflop"]) > 50 > 1 > after["again_tflop"], (
-            "after fusion, no matrix product is recomputed for the elementwise values"
+            "after fusion, no matrix product must be recomputed for the elementwise values"
         )
         assert not any(option == "recompute" for option in story.value("fitted.choices").values())
         assert offloaded["copy_s"] > 0.1 > products["copy_s"]

@@ -104,7 +104,7 @@ def test_another_seed_gives_other_values() -> None:
     assert not torch.equal(one.args[0], other.args[0])
 
 
-def test_large_planned_programs_take_no_memory() -> None:
+def test_a_large_planned_program_has_all_its_parameters() -> None:
     program = resolve("llama", device="planned", layers=2, dim=4096, heads=32, hidden=11008, vocab=32000, sequence=4096)
     weights = sum(parameter.numel() for parameter in program.callable.parameters())  # type: ignore[attr-defined]
     assert weights > 600e6

@@ -112,7 +112,9 @@ def test_an_object_that_contains_itself_is_walked_once() -> None:
 def test_tensors_that_a_program_holds_are_moved_to_the_planned_device_and_counted(program: Any) -> None:
     placed, x = placement.place_objects((program, torch.ones(2, 3)), "meta")
     assert {tensor.device.type for tensor in find_tensors((placed, x)).tensors.values()} == {"meta"}
-    assert {t.device.type for t in find_tensors(program).tensors.values()} == {"cpu"}, "the user's tensors do not move"
+    assert {t.device.type for t in find_tensors(program).tensors.values()} == {"cpu"}, (
+        "the user's tensors must not move"
+    )
     bench = workbench.open(program, torch.ones(2, 3), device="planned", executor="torch")
     own_bytes = sum(allocated_bytes(4 * tensor.numel(), "cuda") for tensor in find_tensors(program).tensors.values())
     assert bench.plan.baseline_bytes == own_bytes + allocated_bytes(4 * 6, "cuda")
@@ -139,12 +141,12 @@ def test_globals_that_a_function_reads_are_found_and_placed() -> None:
     assert {tensor.device.type for tensor in find_tensors(placed).tensors.values()} == {"meta"}
     (copied,) = find_tensors(placed).optimizers
     assert copied.param_groups[0]["params"] == list(find_tensors(placed).tensors.values()), (
-        "the copied optimizer has the copied parameters"
+        "the copied optimizer must have the copied parameters"
     )
     placed(torch.ones(2, 3, device="meta"))
     assert copied.state
     assert not OPTIMIZER.state
-    assert HEAD.weight.grad is None, "only the copies get gradients"
+    assert HEAD.weight.grad is None, "only the copies may get gradients"
 
 
 def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
@@ -156,7 +158,7 @@ def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
     expected = ["[0].weight", "[0].bias", "[1].param_groups[1].lr", "[1].state[[0].weight].momentum_buffer"]
     assert list(find_tensors([linear, optimizer]).tensors) == expected
     own = ["param_groups[0].params[0]", "param_groups[1].params[0]"]
-    assert set(own) <= find_tensors(optimizer).tensors.keys(), "without the module, paths begin at the optimizer"
+    assert set(own) <= find_tensors(optimizer).tensors.keys(), "without the module, paths must begin at the optimizer"
 
 
 class Unread(nn.Module):
@@ -222,6 +224,6 @@ def test_tensors_that_share_memory_share_it_after_they_are_moved(fake: bool) -> 
     assert sorted(map(sorted, groups.values())) == sorted(
         [sorted(shared), ["alone"], ["conjugate"], ["of the weight", "weight"]]
     )
-    assert placed["alone"].untyped_storage().nbytes() == 8, "the copy has only the two elements of the view"
+    assert placed["alone"].untyped_storage().nbytes() == 8, "the copy must have only the two elements of the view"
     assert placed["weight"].requires_grad
     assert placed["weight"].is_leaf

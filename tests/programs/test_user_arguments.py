@@ -48,7 +48,7 @@ def test_kwargs_can_have_inputs_with_the_names_of_options() -> None:
     torch.testing.assert_close(bench.config.jit(scaled)(x, seed=3), x * 4)
     # Outside of `kwargs`, the keyword `seed` is the workbench's option.
     assert workbench.open(scaled, x, kwargs={"seed": 3}, seed=5).program.seed == 5
-    assert workbench.open(scaled, x, 3, seed=5).program.seed == 5, "a positional input is not an option"
+    assert workbench.open(scaled, x, 3, seed=5).program.seed == 5, "a positional input must not count as an option"
 
 
 def test_an_input_that_is_given_twice_is_refused() -> None:

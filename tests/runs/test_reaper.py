@@ -1,4 +1,4 @@
-"""A new process ends a run's processes and deletes the run's files. If none can start, the caller does both."""
+"""A new process ends a run's processes and deletes its files. If it cannot start, or fails, the caller does both."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_run_reports_its_measurements(finished: Run) -> None:
         "beside_load",
         "clocks", "coverage", "parts", "against", "memory", "accuracy", "run_dir"
     ]  # fmt: skip
-    assert told["proven"] is None, "without choices unmodified Thunder runs, so there is no proof"
+    assert told["proven"] is None, "without choices there must be no proof, because unmodified Thunder runs"
     assert told["compile_attributed"] > 0.95
     assert sum(stage["seconds"] for stage in told["stages"]) == pytest.approx(told["compile_s"])
     assert told["stages"][-1] == {

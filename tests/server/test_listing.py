@@ -191,7 +191,7 @@ def test_runs_are_searched_in_the_folders_of_notebooks_and_of_kernels(tmp_path: 
     assert tmp_path / ".workbench" / "runs" in found
     assert tmp_path / "deep" / "er" / ".workbench" / "runs" in found
     assert Path.cwd() / ".workbench" / "runs" in found
-    assert places.update([], []) == found, "the runs of a kernel stay listed after its end"
+    assert places.update([], []) == found, "the runs of a kernel must stay listed after its end"
 
 
 @pytest.mark.slow

@@ -36,7 +36,9 @@ def test_large_blocks_are_reserved_in_whole_segments() -> None:
     reserved, expandable = plan.reserved, predict_reserved(plan.graph, expandable_segments=True)
     assert reserved is not None
     assert plan.peak_bytes <= reserved.allocated_bytes <= reserved.reserved_bytes
-    assert expandable.allocated_bytes == plan.peak_bytes, "a block is split wherever 512 bytes remain"
+    assert expandable.allocated_bytes == plan.peak_bytes, (
+        "with expandable segments, a block must be split wherever 512 bytes remain"
+    )
     pages = expandable.reserved_bytes // (2 * MIB)
     assert expandable.reserved_bytes == pages * 2 * MIB >= plan.peak_bytes
 

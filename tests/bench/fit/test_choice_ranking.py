@@ -45,7 +45,7 @@ def test_gains_that_are_not_marked_as_estimates_equal_those_of_the_plan(bench):
         plan = bench.plan_under(dict(key))
         assert gain.peak_bytes == plan.peak_bytes - bench.plan.peak_bytes
         assert gain.saved_bytes == plan.saved_bytes - bench.plan.saved_bytes
-        assert gain.step_s >= 0, "recomputation takes time"
+        assert gain.step_s >= 0, "a choice must not shorten the step"
         assert worth.exact(dict(key)).peak_bytes == gain.peak_bytes
     assert all(gain.estimated for key, gain in found.items() if gain is not None and key[0][1] == "offload")
 
@@ -112,7 +112,9 @@ def test_fit_and_worth_count_the_same_seconds_for_a_transfer(bench):
         expected_s = point.added_s
         bare_s = sum(fitter.chooser.alone_s(storage, "offload") for storage in point.options)
         assert expected_s <= bare_s or expected_s == pytest.approx(bare_s), "the two sums may differ in rounding"
-        assert (expected_s < 0.99 * bare_s) is hides, "on a GPU compute hides a part of the transfers"
+        assert (expected_s < 0.99 * bare_s) is hides, (
+            "compute must hide a part of the transfers on a GPU, and none on a CPU"
+        )
         assert worth.quick(choices).step_s == pytest.approx(expected_s)
         # In a plan, transfers take whole microseconds.
         assert worth.exact(choices).step_s == pytest.approx(expected_s, abs=1e-6)

@@ -42,7 +42,7 @@ def name(bench: wb.Workbench, **given: str) -> str:
     return request.read_request(bench.prepare(**given)).name
 
 
-def test_a_run_has_the_name_of_its_choices_and_its_folder_that_of_the_program(bench):
+def test_a_run_is_named_after_its_choices_and_its_folder_after_the_program(bench):
     assert name(bench) == "stock"
     assert name(bench) == "stock (2)"
     assert all("-mlp" in folder.name for folder in run_store.folders())
@@ -58,7 +58,7 @@ def test_a_run_has_the_name_of_its_choices_and_its_folder_that_of_the_program(be
     assert name(bench, name="mine") == "mine"
 
 
-def test_a_run_without_choices_is_stock_also_after_a_search_that_removed_all(bench):
+def test_a_run_without_choices_is_named_stock_even_after_a_search_removed_all_choices(bench):
     (site, *_) = [site for site in bench.sites("saved") if site.values and "recompute" not in site.illegal]
     bench.choose_found({site.id: "recompute"}, "fit 70 %")
     assert bench.name_of(bench.choices) == "fit 70 %: 1 recomputed"

@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Any, tuple[Callable[[layers.Stack], None], ...]]] = {
     "alike": (layers.Layer, ()),
     "batch norms": (layers.Normed, ()),
     "pairs": (layers.Two, ()),
-    "a write on the way": (layers.AddsTo, ()),
+    "a layer that writes in place": (layers.AddsTo, ()),
     "other shapes": (layers.Layer, (layers._shapes,)),
     "shared weights": (layers.Layer, (layers._shared, layers._shared_with_first)),
     "a layer in eval, one frozen": (layers.Layer, (layers._eval, layers._frozen)),

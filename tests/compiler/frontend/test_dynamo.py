@@ -262,7 +262,9 @@ def test_a_compiled_module_is_copied_and_pickled(bench: Workbench, copied: Calla
     compiled(batch()).out.sum().backward()
     other = copied(compiled)
     torch.testing.assert_close(other(batch()).out, compiled(batch()).out)
-    assert [proof.proven for proof in proofs_of(other)] == [True], "the copy is compiled anew, with the same choices"
+    assert [proof.proven for proof in proofs_of(other)] == [True], (
+        "the copy must be compiled again, with the same choices"
+    )
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.zero_()

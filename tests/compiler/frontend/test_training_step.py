@@ -148,8 +148,8 @@ def test_a_step_consists_of_its_loss_and_its_optimizer(bench: PartsBench) -> Non
     assert "loss.backward()" in loss.cut
     assert loss.plan.saved_bytes > 0
     assert (optimizer.plan.saved_bytes, optimizer.plan.graph.saved_storages().size) == (0, 0)
-    # For each element of the four parameters, the baseline has four floats: parameter, gradient and two averages. For
-    # each parameter, the baseline also has a step count.
+    # `baseline_bytes` counts, for each element of the four parameters, four floats: the parameter, its gradient, and
+    # the optimizer's two averages. It also counts one float for each parameter: the number of steps.
     parameters = sum(tensor.numel() for tensor in trained(adamw).model.parameters())
     assert optimizer.plan.baseline_bytes == 4 * (4 * parameters + 4)
     assert bench.capture_reason == "a training step is split at its backward"
@@ -209,7 +209,9 @@ def test_a_step_with_accumulated_gradients_equals_the_step_of_eager() -> None:
     bench = workbench.open(accumulated().step, *batch(0))
     assert isinstance(bench, PartsBench)
     assert all(isinstance(part, Part) for part in bench.parts), "PyTorch runs a part"
-    assert [part.calls for part in bench.parts][:2] == [1, 2], "the code after a micro-batch must be one part"
+    assert [part.calls for part in bench.parts][:2] == [1, 2], (
+        "the code from one backward to the next must be one part, called twice"
+    )
     bench.choose(recomputed(bench))
     assert {id.partition(":")[0] for id in bench.choices} >= {"part1", "part2"}
     assert_trains_as_eager(bench.config, accumulated)
@@ -220,7 +222,9 @@ def test_a_step_is_planned_for_an_absent_gpu(bench: PartsBench) -> None:
     assert isinstance(planned, PartsBench)
     assert [part.source for part in planned.parts] == [part.source for part in bench.parts]
     own, here = planned.benches[1].plan, bench.benches[1].plan
-    assert own.graph.statements.name.count("copy_") >= 4 * 4, "each parameter, its averages and its count"
+    assert own.graph.statements.name.count("copy_") >= 4 * 4, (
+        "the step must write each parameter, its averages and its count"
+    )
     values, storages = here.graph.values, here.graph.storages
     given = np.unique(values.storage[(values.flags & ValueFlag.ARGUMENT) != 0])
     assert here.baseline_bytes == int(storages.bytes[given].sum())

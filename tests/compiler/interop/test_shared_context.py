@@ -87,7 +87,7 @@ def test_all_state_is_restored_when_the_last_thread_leaves(name: str) -> None:
         assert entered.wait(60)
     left.set()
     thread.join()
-    assert inside[0] == inside[1] != before, "the change ends while another thread is still in the context"
+    assert inside[0] == inside[1] != before, "the change must last while a thread is in the context"
     assert [changed()] == after == [before]
 
 

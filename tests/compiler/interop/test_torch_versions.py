@@ -59,7 +59,7 @@ def test_a_call_with_a_missing_argument_is_an_error_of_the_program() -> None:
     error.__cause__ = TypeError("missing required positional argument: input2")
     assert "own: TypeError: missing required positional argument: input2; call" in dynamo._reason(error)
     error.__cause__ = None
-    assert dynamo_message(error) == str(error), "without a cause, the message stays as it is"
+    assert dynamo_message(error) == str(error), "without a cause, the message must not change"
 
 
 class Doubled(torch.autograd.Function):

@@ -279,7 +279,7 @@ def test_memo_entries_that_recent_plans_do_not_use_are_dropped(monkeypatch: pyte
         kept.begin()
         for key in asked:
             ask(key)
-    assert made == [a, b, b], "b was used by one plan, but not by the next two plans"
+    assert made == [a, b, b], "b must be made again, because the last two plans did not use it"
 
 
 def test_after_many_choices_the_memo_has_only_entries_of_the_last_plans() -> None:

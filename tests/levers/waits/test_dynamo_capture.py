@@ -194,7 +194,7 @@ def test_a_buffer_that_each_call_replaces_is_in_the_state_dict() -> None:
     config, module = small(Counts).config, Counts()
     with fake_process_group.fake_group(fake_process_group.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
-        assert not hasattr(jitted, "_lc_cs"), "nothing is compiled yet"
+        assert not hasattr(jitted, "_lc_cs"), "nothing may be compiled before the first call"
         for calls in (1.0, 2.0):
             jitted(torch.ones(2, 4))
             assert jitted.state_dict()["calls"] == module.calls == calls

@@ -99,7 +99,7 @@ def test_a_module_can_be_inspected(app, bench):
     assert app.inspector.content["title"] == module.scope
     assert ["forward", f"{module.forward} statements"] in app.inspector.content["facts"]
     app.graph.selected = "module:none"
-    assert app.inspector.content["hint"], "there is no such module"
+    assert app.inspector.content["hint"], "the inspector must show its hint, because the module does not exist"
 
 
 def test_the_graph_has_the_other_legal_options_of_each_arc(app, bench):
@@ -132,7 +132,7 @@ def test_a_failed_export_is_reported_and_a_possible_export_is_written(app, tmp_p
     (tmp_path / "notes.txt").write_text("mine")
     app._on_message({"type": "export", "path": str(tmp_path / "notes.txt")})
     told = app.controls.content["message"]["text"]
-    assert told.endswith("; give another name"), "the message names only what the app can do"
+    assert told.endswith("; give another name"), "the message must name only what the app can do"
     app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
     assert app.controls.content["message"] == {
         "text": f'Written to {tmp_path / "x.py"}. In a notebook: wb.load("{tmp_path / "x.py"}").jit(model)',
@@ -161,11 +161,11 @@ def test_an_export_replaces_choices_of_another_program_only_at_the_second_press(
     assert export() == asked
     assert wb.load(path) == theirs
     app._on_message({"type": "dismiss"})
-    assert export() == asked, "the dismissed question is asked again"
+    assert export() == asked, "the dismissed question must be asked again"
     assert wb.load(path) == theirs
     assert not export()["bad"]
     assert wb.load(path) == bench.config
-    assert not export()["bad"], "choices of the same program are replaced without a question"
+    assert not export()["bad"], "choices of the same program must be replaced without a question"
 
 
 def test_an_export_asks_before_it_replaces_an_unreadable_config(app, bench, tmp_path):
@@ -554,7 +554,7 @@ def test_the_selection_is_marked_in_every_panel_that_shows_statements(app, bench
     app.graph.selected = site.id
     marked = app.graph.marked_nodes(site.id)
     sides = [app.graph.shown.layout.nodes.side[app.graph.shown.node_of[id]] for id in marked]
-    assert sides == [0, 1], "an arc is marked at both of its ends"
+    assert sides == [0, 1], "an arc must be marked at both ends"
     for panel in (app.memory, app.timeline, app.passes, app.trace):
         assert panel.marked == marked
     app.graph.selected = marked[0]

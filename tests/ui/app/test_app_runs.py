@@ -63,7 +63,7 @@ def test_a_planned_program_shows_a_command_for_another_machine_and_no_button(tmp
     assert (parsed.params["program"], parsed.params["device"].value) == ("mlp", "cuda")
     with pytest.raises(RunError, match="nothing runs on the device planned"):
         app.bench.run()
-    assert not list(tmp_path.iterdir()), "a folder would be listed as a failed run"
+    assert not list(tmp_path.iterdir()), "a refused run must leave no folder: it would be listed as a failed run"
     app.close()
 
 

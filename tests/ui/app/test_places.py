@@ -32,7 +32,7 @@ def test_each_tab_is_in_one_place_and_has_a_note():
     assert len(PLACES) == 5
     assert len(set(titles)) == len(titles)
     assert set(titles) == set(TABS)
-    assert not set(titles) & set(PLACES), "a name would lead to two targets"
+    assert not set(titles) & set(PLACES), "a tab and a place have the same name"
 
 
 def test_names_of_tabs_and_places_lead_to_them_also_names_of_earlier_versions():

@@ -130,7 +130,7 @@ def test_a_preview_of_a_refused_choice_does_not_say_that_the_choice_is_in_force(
     app._on_message({"type": "choose_all", "choices": {site.id: "recompute"}})
     assert asked.wait(60)
     app.preview.point({"choices": {site.id: "recompute"}})
-    assert app.preview.content["how"] == "nothing would change", "the choice is pending"
+    assert app.preview.content["how"] == "nothing would change", "a preview must count a pending choice as made"
     refuse.set()
     settled(app)
     assert app.controls.content["message"] == {"text": "these choices conflict", "bad": True}

@@ -1,4 +1,4 @@
-"""The strip of figures in a page: a band of fixed height, whose further lines appear on hover or focus."""
+"""The strip of figures is a band of fixed height. A tile shows its further lines on hover or focus."""
 
 from __future__ import annotations
 

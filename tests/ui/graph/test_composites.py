@@ -115,7 +115,7 @@ def test_the_inspector_lists_the_statements_of_a_composite_and_opens_it(app):
     assert content["here"]
     app._on_inspector({"type": "unfold"})
     assert view.composite_of(row) is None
-    assert app.inspector.content["outputs"], "the inspector still shows the composite"
+    assert app.inspector.content["outputs"], "the inspector must still show the composite"
     assert np.count_nonzero(view.shown.layout.nodes.parts < 0) == 2
     view.fold(row)
     assert view.composite_of(row) is not None

@@ -174,7 +174,7 @@ def test_a_double_click_on_an_arc_requests_the_next_option_once(mount):
     assert messages(page) == [{"type": "turn", "id": SITE}]
     assert selected(page) == SITE
     page.mouse.dblclick(**point(page, "t:t1"))
-    assert len(messages(page)) == 1, "a statement has no choice of its own"
+    assert len(messages(page)) == 1, "a double click on a statement must choose nothing"
 
 
 def test_two_clicks_on_different_arcs_request_nothing_if_the_graph_moves_between_them(mount):
@@ -309,7 +309,7 @@ def test_keys_open_the_menu_of_the_selection_move_in_it_and_choose(mount, key: s
     page = mount()
     canvas = page.locator("canvas").first
     canvas.press(key)
-    assert menu(page) == [], "nothing is selected"
+    assert menu(page) == [], "the menu opened without a selection"
     page.mouse.click(**point(page, SITE))
     focused = "document.activeElement.firstChild?.textContent"
     canvas.press(key)
@@ -322,7 +322,7 @@ def test_keys_open_the_menu_of_the_selection_move_in_it_and_choose(mount, key: s
         page.keyboard.press(end)
         assert (menu(page), page.evaluate("document.activeElement.tagName")) == ([], "CANVAS")
         canvas.press(key)
-    assert selected(page) == SITE, "Escape closes the menu, and keeps the selection"
+    assert selected(page) == SITE, "Escape must close the menu and keep the selection"
     assert messages(page) == []
     page.keyboard.press("Enter")
     assert messages(page) == [choose("recompute")]
@@ -420,7 +420,7 @@ def test_search_walks_through_its_matches_as_an_editor_does(mount):
     state = page.evaluate(f"{VIEW}.state()")
     assert state["matches"] == 4
     assert found(page) == "1 of 4"
-    assert page.locator('[data-do="fit"]').bounding_box() == tools, "what was found moved the tools"
+    assert page.locator('[data-do="fit"]').bounding_box() == tools, "the count of matches moved the tools"
     assert page.evaluate("model.get('selected')") == ""
     for key, at in (("Enter", 0), ("Enter", 1), ("Shift+Enter", 0), ("Shift+Enter", 3), ("Enter", 0)):
         page.keyboard.press(key)
@@ -468,7 +468,7 @@ def test_search_does_not_move_what_is_in_view_and_hides_the_tooltip(mount):
     before = page.evaluate(view)
     page.keyboard.type("embedding")
     assert found(page).startswith("1 of")
-    assert page.evaluate(view) == before, "the match was in view already"
+    assert page.evaluate(view) == before, "the view moved, although the match was in view"
     # At fit, the whole graph is in view. Enter zooms in, and the match stays at its height on the screen.
     page.evaluate(f"{VIEW}.view.fit()")
     before = page.evaluate(view)
@@ -556,7 +556,7 @@ def test_the_legend_opens_over_the_graph_and_closes(mount):
     box = page.locator(".wb-legend-box")
     for word in ("Saved", "Recomputed", "Offloaded", "The cut", "Fusion", "forward", "backward", "Selected"):
         assert word in box.inner_text()
-    assert "collective" not in box.inner_text(), "this program has no collectives"
+    assert "collective" not in box.inner_text(), "the legend must not name collectives: this program has none"
     inside, outside = box.bounding_box(), page.locator("#view").bounding_box()
     assert inside["y"] >= outside["y"]
     assert inside["x"] + inside["width"] <= outside["x"] + outside["width"]

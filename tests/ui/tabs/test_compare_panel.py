@@ -119,7 +119,7 @@ def test_the_ticked_plans_are_requested(mount: Callable[..., Page]) -> None:
     assert put.is_disabled()
     tick = page.get_by_label("Put first side by side with others")
     tick.check()
-    assert tick.evaluate("el => el === document.activeElement"), "the ticked box keeps the focus"
+    assert tick.evaluate("el => el === document.activeElement"), "the ticked box must keep the focus"
     put.click()
     page.get_by_role("button", name="Keep this plan").click()
     page.get_by_role("button", name="Keep kept 2 no longer").click()

@@ -53,7 +53,7 @@ def test_the_contents_of_an_opened_part_are_sent(app):
     closed = next(row for row in sent(app).values() if row["kind"] == "line" and row["depth"] == 3)
     before = len(sent(app))
     app.outline._receive({"type": "open", "key": closed["key"]})
-    assert len(sent(app)) == before, "the line is hidden, so its statements are more than one click away"
+    assert len(sent(app)) == before, "opening a hidden line must show nothing"
     within = sent(app)[closed["key"]]["parent"]
     app.outline._receive({"type": "open", "key": list(sent(app))[within]})
     statements = [row for key, row in sent(app).items() if key.startswith(f"{closed['key']}|")]
