@@ -330,7 +330,7 @@ class StatementTimes(Event):
     seconds : list of float
         Duration of each statement on the host, until the next statement begins.
     free_s : list of float
-        Duration of the deletions after each statement; 0 if the deletions have no clock of their own.
+        Duration of the deletions after each statement; 0 if deletions are not timed separately.
     step_s : float
         Median duration of a step with clocks.
     overhead, overhead_low, overhead_high : float
@@ -517,7 +517,7 @@ class AccuracyChecked(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankEnded(Event):
-    """A rank of a shared run has ended.
+    """A rank of a run with several ranks has ended.
 
     Attributes
     ----------

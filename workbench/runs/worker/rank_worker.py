@@ -1,4 +1,4 @@
-"""Process of one rank of a shared run: it joins the other ranks, and then does the work of a run's worker.
+"""Process of one rank of a run with several ranks. It joins the other ranks, and then does the work of a run's worker.
 
 torchrun executes ``-m workbench.runs.worker.rank_worker RUN_DIR`` for each rank. With one machine,
 `workbench.runs.process.rank_launcher` starts torchrun; with several machines, the user does. The rank's log is in a

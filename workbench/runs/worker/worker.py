@@ -129,7 +129,7 @@ def run_program(
     run_dir : Path
     log : EventLog
     join : callable, optional
-        For a rank of a shared run: joins the other ranks, and returns the `RankGroup`.
+        For a rank of a run with several ranks: joins the other ranks, and returns the `RankGroup`.
     """
     asked = request.read_request(run_dir)
     options = asked.options
