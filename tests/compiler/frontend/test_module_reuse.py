@@ -381,7 +381,7 @@ def test_library_models_equal_their_traced_graphs(name: str) -> None:
 
 
 REASONS = {
-    _eval: f"layers.2: compared with layers.{FIRST}, its training differs, which it reads",
+    _eval: f"layers.2: compared with layers.{FIRST}, its training, which it reads, differs",
     _frozen: "inner.0.weight is float32 (8, 8) with strides (8, 1) on cpu, without a gradient, not",
     _shapes: "inner.0.weight is float32 (3, 8)",
     _shared_layer: "layers.4: it, or a module in it, is called more than once",
@@ -389,7 +389,7 @@ REASONS = {
     _patched: f"layers.4: compared with layers.{FIRST}, act has other attributes: forward",
     _more: f"layers.4: compared with layers.{FIRST}, inner.3 is in only one of the two",
     _without_bias: "inner.0.bias is None, not float32 (8,)",
-    _dropping: f"layers.4: compared with layers.{FIRST}, its p differs, which it reads",
+    _dropping: f"layers.4: compared with layers.{FIRST}, its p, which it reads, differs",
     _transposed: "inner.0.weight is float32 (8, 8) with strides (1, 8)",
 }
 
@@ -417,7 +417,7 @@ def test_capture_reason_names_the_layers_that_were_traced() -> None:
     stack = Stack()
     stack.layers[4].drop.p = 0.5
     reason = workbench.open(stack, torch.randn(4, WIDTH), device="cpu", executor="torch").capture_reason
-    assert f"layers.4: compared with layers.{FIRST}, its p differs" in reason
+    assert f"layers.4: compared with layers.{FIRST}, its p, which it reads, differs" in reason
 
 
 @pytest.mark.slow

@@ -374,7 +374,7 @@ def _capture_once(
             unread = _unread_tensors(program, jitted, inputs)
         assert hooks.context is not None
         if hooks.reduced:
-            why += f"; gradients of {', '.join(map(str, hooks.reduced))} reuse those of others"
+            why += f"; gradients of {', '.join(map(str, hooks.reduced))} reuse the gradients of other layers"
         if entry is not None:
             entry.functions.update(functions)
         if front_end == "interpreter":

@@ -167,7 +167,10 @@ def capture_parts(
             raise ProgramError(
                 f"{user_line(error)}{name} cannot be opened in parts: {told} ({describe_error(error)})"
             ) from error
-        why = f"{why}; it reads values between its graphs, so a copy ran with values, and is planned for these values"
+        why = (
+            f"{why}; it reads values between its graphs, so a copy of the program ran with real tensors, and the parts "
+            "are planned for their values"
+        )
         function, args, kwargs, found, recorded = _find_pieces_with_values(program, mode)
     if not found:
         return PartsCapture(program, executor, (_whole_program_opaque(program),), why, _ALL_OPAQUE)

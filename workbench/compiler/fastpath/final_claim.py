@@ -39,7 +39,7 @@ def claim_operators(trace: TraceCtx, executors: Sequence[Any], memo: PlanMemo | 
     ----------
     trace : TraceCtx
         Claimed and fused trace.
-    executors : sequence of Executor
+    executors : sequence of thunder.Executor
         Executors that are tried in order for each statement.
     memo : PlanMemo or None
         Memo of earlier plans of the program. Without a memo, or if a statement is unsupported, Thunder's own pass runs.

@@ -239,7 +239,7 @@ class _ReuseWatcher:
         if isinstance(names, LayerMismatch):
             return str(names)
         read = sorted(name for name in names if mentions_attribute(sample.read, name))
-        return f"its {' and '.join(read)} differs, which it reads" if read else ""
+        return f"its {' and '.join(read)}, which it reads, differs" if read else ""
 
 
 _SELF = re.compile(r"^L\['\w+'\]\.?|^G\['\w+'\]\.?")

@@ -248,8 +248,8 @@ _CAUSES = (
     (
         FLEXIBLE,
         "open the program with capture='auto', so that PyTorch runs this attention as a part. A plan replaces it by "
-        "plain operators only if nothing but its result is read, and its functions compute each element separately, "
-        "as score + (q - k) does",
+        "plain operators only if the program reads no result but the output, and if the score and mask functions "
+        "compute each element separately, as score + (q - k) does",
     ),
     (
         r"_functorch\.predispatch",

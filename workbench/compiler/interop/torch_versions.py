@@ -24,7 +24,7 @@ TORCH = Version(installed_torch())
 """The installed version of PyTorch."""
 
 SETTINGS_PER_THREAD = Version("2.12.dev0") <= TORCH
-"""Whether each thread has settings of its own, such as those of Dynamo and Inductor.
+"""Whether each thread has its own settings of PyTorch, for example of Dynamo and Inductor.
 
 Since PyTorch 2.12, a new thread has the default settings, and a change of a setting applies only to the thread that
 makes the change. In earlier versions, all threads have the same settings.

@@ -128,7 +128,7 @@ class _PendingGradients:
 def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf: Sequence[int]) -> bool:
     """Return whether a gradient has the layout that PyTorch requires of a leaf's gradient.
 
-    The required layout is that of the leaf. If the leaf has gaps or overlaps, the required layout is row-major.
+    The required layout is the layout of the leaf, or row-major if the leaf has gaps or overlaps.
 
     Parameters
     ----------

@@ -190,8 +190,7 @@ def trace_facts(
     cache : FactsCache, optional
         The cache of this program. Pass the same instance in each call.
     earlier : TraceFacts, optional
-        Facts of the trace that runs before this trace: those of the forward if `trace` is the backward. Values of the
-        earlier trace keep their storages.
+        Facts of the forward, if `trace` is the backward. Values of the forward keep their storages.
     arguments : mapping of str to Tensor, optional
         Real or fake tensors for the trace's arguments, by name. Strides, sizes and shared storages are read from them.
         An argument that is missing here is assumed to be contiguous, in a storage of its own.
