@@ -137,7 +137,7 @@ def _reported_status(descriptor: int) -> int | None:
 
 
 def _notify(code: int, received: list[int], as_json: bool) -> int:
-    """Report the end of a child that ended without a report of its own; return the exit status."""
+    """Report the end of a child that did not report its end itself; return the exit status."""
     from workbench.cli import output
 
     if -code == signal.SIGPIPE:

@@ -468,7 +468,7 @@ def _run_part(
             log.append(record_of(step or "begin", seconds=took_s, timestamp=at, error=reason))
             if not step:
                 return True
-        assert len(log.lines()) > before, "a part that goes on has one step more done"
+        assert len(log.lines()) > before, "each new process of a part must finish at least one step"
     return False
 
 

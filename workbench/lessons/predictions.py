@@ -251,7 +251,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _by_hint(names: Sequence[str], hints: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return each hint once, with the names to which it applies. The order of the hints is that of the names."""
+    """Return each hint once, with the names to which it applies, in the order of the names."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(hints[name], []).append(name)

@@ -428,10 +428,11 @@ def _bytes_in_flight(
 def lower_bound(graph: Graph, cost: StatementSeconds) -> float:
     """Return a lower bound on the seconds of a step that holds for every order of the collectives.
 
-    The streams are those of `simulate`. Kernels are assumed to stay in program order. Each range of kernels gives one
-    bound for each process group. This bound is the sum of three times: the compute before the range, the collectives of
-    the group that must be issued and waited for inside of the range, and the compute after the range. The time of all
-    compute is another bound, and the time of all launches is another. The result is the largest of these bounds.
+    The streams are the same as in `simulate`. Kernels are assumed to stay in program order. Each range of kernels gives
+    one bound for each process group. This bound is the sum of three times: the compute before the range, the
+    collectives of the group that must be issued and waited for inside of the range, and the compute after the range.
+    The time of all compute is another bound, and the time of all launches is another. The result is the largest of
+    these bounds.
     """
     by_group, prefix = _ranges(graph, cost)
     around = (_bound_of_stream(ranges, prefix) for ranges in by_group.values())

@@ -290,7 +290,7 @@ class Worth:
         """The statement at the peak in words, the names of the values alive there, and a text on the largest values."""
         graph, at = self.plan.graph, self.plan.timeline.peak_statement
         if at < 0:
-            return "that of parameters and inputs alone", frozenset(), ""
+            return "before the first statement, when only parameters and inputs are alive", frozenset(), ""
         if at < len(graph.statements):
             where = f"inside {graph.statements.name[at].rpartition('.')[2]}"
             origin = int(graph.statements.origin[at])

@@ -143,8 +143,8 @@ def check_reserved(peak: object, device: str, ranks: int) -> None:
         )
     if device == "cpu":
         raise ChoiceError(
-            "reserved memory is that of PyTorch's allocator on a GPU; on the device cpu PyTorch reserves nothing: open "
-            "the program on the device planned or cuda"
+            "reserved memory is memory that PyTorch's allocator reserves on a GPU; on the device cpu PyTorch reserves "
+            "nothing: open the program on the device planned or cuda"
         )
     if ranks > 1:
         raise ChoiceError(

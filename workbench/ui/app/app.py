@@ -281,7 +281,7 @@ class App:
                 self._act(act)
             finally:
                 self._busy = ""
-                # Clear the progress message if `act` left no message of its own.
+                # Clear the progress message if `act` did not replace it by another message.
                 over = self.controls.content["message"] == under_way
                 self.controls.update(busy="", **({"message": None} if over else {}))
 

@@ -252,17 +252,17 @@ def _node_columns(
             name[node] = f"▸ {symbol}"
             full[node] = f"{symbol}: {len(within)} statements shown as one"
             listed = ", ".join(short_name(names[one]) for one in within)
-            detail[node] = f"{listed}: each is shown by a double click, or Enter"
+            detail[node] = f"{listed}: double-click, or press Enter, to show each"
             shape[node] = f"{len(within)} statements"
             executor[node] = ""
         elif nodes.heading[node]:
             detail[node] = f"{members[row]} op{'s' * (int(members[row]) != 1)}"
         elif waits[node] > 1:
             name[node] = f"{waits[node]} {name[node]}s"
-            detail[node] = f"{waits[node]} waits of one moment: each is shown by a double click, or Enter"
+            detail[node] = f"{waits[node]} waits of one moment: double-click, or press Enter, to show each"
         elif waits[node] < 0:
             name[node] = f"▾ {name[node]}"
-            one = f"{-waits[node]} waits of one moment: shown as one by a double click, or Enter"
+            one = f"{-waits[node]} waits of one moment: double-click, or press Enter, to show them as one"
             detail[node] = f"{tensors_text(row)}; {one}"
         elif parts[node]:
             name[node] = f"▾ {name[node]}"
@@ -362,7 +362,7 @@ def _bar_tip(bars: collective_lanes.Bars, sites: Sequence[Site], groups: Sequenc
     group = int(bars.group[bar])
     within = f"\nprocess group {group + 1} of {len(groups)}: {groups[group]} ranks" if group >= 0 else ""
     layers = len(bars.peers[bar])
-    moved = f"that of {layers} layers" if layers > 1 else "this one" if others else "it"
+    moved = f"this collective in {layers} layers" if layers > 1 else "this collective"
     turning = f"\nDrag an end, or press [ and ] while it is selected, to move {moved}." if acts else ""
     return (
         f"{issue.label}{others}{within}\n{human_bytes(issue.bytes)}; "
