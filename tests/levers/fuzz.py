@@ -4,9 +4,9 @@ A case is one program with one set of choices, in one mode. Two cases of a progr
 no case has the plan without choices. ``python -m tests.levers.fuzz --out FILE`` starts the full run. If FILE exists, it
 resumes the run: the seeds in FILE do not run again. ``--replay MODE SEED CHOICES`` runs a single case.
 
-The required accuracy depends on the kernels of the plan. If unmodified Thunder runs all of them, or if regions run
-uncompiled, results must be bitwise equal to those of unmodified Thunder. If the plan without choices runs all of them,
-results must be bitwise equal to those of this plan. In other cases, the distance from the results in double precision
+The required accuracy depends on the kernels of the plan. If unmodified Thunder runs all these kernels, or if regions
+run uncompiled, results must be bitwise equal to unmodified Thunder's. If the plan without choices runs all these
+kernels, results must be bitwise equal to its results. In other cases, the distance from the results in double precision
 must be at most `Known.allowed`; if `Known.comparable` is false, results are compared with unmodified Thunder, within a
 tolerance.
 """

@@ -64,8 +64,8 @@ def first_step(build: Build, compile: Callable[[Callable[..., Any]], Callable[..
 
 def differences(one: Mapping[str, RecordedTensor], other: Mapping[str, RecordedTensor], against: str) -> str:
     """Return, as text, the tensors that differ by more than their tolerance. Empty if none."""
-    # Programs here mix precisions. Parts of the computation of a float64 result may be in float32, so its tolerance is
-    # that of float32.
+    # These programs mix data types. A float64 result may be computed partly in float32, so it gets the tolerance of
+    # float32.
     allowed = RELATIVE_TOLERANCE[torch.float32] / RELATIVE_TOLERANCE[torch.float64]
     wrong = [
         error

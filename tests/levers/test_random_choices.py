@@ -1,7 +1,7 @@
 """For random programs and some built-in programs, random choices of legal options give right results.
 
 Each set of choices is written to a file, read back and run as `workbench.load(...).jit(fn)`. Outputs, gradients and
-in-place writes must equal those of eager PyTorch, and those of unmodified Thunder with the same random seed. If
+in-place writes must equal the results of eager PyTorch, and of unmodified Thunder with the same random seed. If
 unmodified Thunder differs from eager PyTorch, the results are not compared; `test_reference_results.py` has such
 programs. `fuzz.py` runs far more cases, and compares results bitwise if the kernels are the same.
 """

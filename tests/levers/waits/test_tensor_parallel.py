@@ -52,7 +52,7 @@ class Reversed(Two):
 
 
 class Gated(nn.Module):
-    """SwiGLU. The linear `up` could be split, but its result is multiplied by that of `gate`, which cannot be split."""
+    """SwiGLU. `up` could be split, but its result is multiplied by the result of `gate`, which cannot be split."""
 
     def __init__(self) -> None:
         super().__init__()
