@@ -571,7 +571,7 @@ def test_lab_reports_how_to_install_a_missing_jupyterlab(
 
 
 @pytest.mark.slow
-def test_the_installed_command_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_the_installed_command_runs_in_a_separate_process(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("thunder-workbench")), "plan", "swap", "--device", "cpu", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -119,7 +119,7 @@ def test_an_eager_dropout_is_kept_and_reported() -> None:
         call(inputs())
 
 
-def test_a_module_that_is_checkpointed_infers_as_before() -> None:
+def test_a_checkpointed_module_gives_the_same_results_without_gradients() -> None:
     module = eager.checkpoint(model(), choices={("", "silu", 0): "recompute"})
     with torch.no_grad():
         assert torch.equal(module(inputs()), model()(inputs()))

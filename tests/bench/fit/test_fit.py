@@ -443,7 +443,7 @@ def test_a_solver_process_is_used_again_and_ends_when_idle(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_parallel_solvers_have_processes_of_their_own() -> None:
+def test_solvers_in_parallel_threads_give_the_right_results() -> None:
     end_idle_solvers()
     small = {"constraints": [LinearConstraint(np.ones((1, 3)), 2, 3)], "integrality": np.ones(3), "bounds": (0, 1)}
     found: list[float] = []

@@ -76,7 +76,7 @@ class Doubled(torch.autograd.Function):
         return grad * 5, grad * x
 
 
-def test_a_function_with_a_backward_of_its_own_is_one_graph() -> None:
+def test_a_function_with_a_custom_backward_is_one_graph() -> None:
     """PyTorch 2.11 records such a function without the context, and with another option than PyTorch 2.10."""
     x, y = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
     bench = workbench.open(lambda x, y: Doubled.apply(x, y)[0].sum(), x, y, device="cpu", executor="torch")

@@ -101,7 +101,7 @@ def test_collectives_needed_by_the_next_statement_are_not_bucketed(split: wb.Wor
     assert plan.overlap.order.collectives == 4
 
 
-def test_an_in_place_sum_takes_no_memory_of_its_own(split: wb.Workbench) -> None:
+def test_an_in_place_sum_takes_no_additional_memory(split: wb.Workbench) -> None:
     graph = split.plan.graph
     for row, name in enumerate(graph.statements.name):
         if "all_reduce" in name:

@@ -71,7 +71,7 @@ def test_recomputing_a_single_parameter_adds_one_gather_to_the_backward(sharded:
     assert gathers(plan, BACKWARD) == 1
 
 
-def test_the_gather_of_the_backward_has_a_site_of_its_own(regathered: wb.Workbench) -> None:
+def test_the_gather_of_the_backward_has_a_separate_site(regathered: wb.Workbench) -> None:
     id = "waits:head_weight>all_gather~"
     first, last = (regathered.site(i).range for i in (id, "waits:embed_weight>all_gather~"))
     assert first != last

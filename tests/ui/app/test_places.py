@@ -35,7 +35,7 @@ def test_each_tab_is_in_one_place_and_has_a_note():
     assert not set(titles) & set(PLACES), "a tab and a place have the same name"
 
 
-def test_names_of_tabs_and_places_lead_to_them_also_names_of_earlier_versions():
+def test_current_and_earlier_names_of_tabs_and_places_are_found():
     assert find("fit") == Target("Choices", "Fit")
     assert find(" Worth It ") == Target("Choices", "Worth it")
     assert find("program") == Target("Program")
@@ -46,7 +46,7 @@ def test_names_of_tabs_and_places_lead_to_them_also_names_of_earlier_versions():
         find("fitt")
 
 
-def test_a_deep_link_opens_a_tab_and_a_wrong_one_shows_no_app(bench):
+def test_a_deep_link_opens_a_tab_and_a_wrong_name_shows_no_app(bench):
     app = App(bench, place="fit")
     assert (app.places.place, app.places.tab) == ("Choices", "Fit")
     assert app.help.content["title"] == "Fit"

@@ -1,4 +1,4 @@
-"""An event right after another changes the status line with the next memory sample; later samples change nothing."""
+"""If a fusion begins right after another has ended, the readout names it with the next memory sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strip colours a change of the step time by its verdict, or grey, and names the baseline of the change."""
+"""The strip colours a change of the step time green or red only beyond noise, and names the baseline of the change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_difference_of_compile_times_has_no_verdict_and_no_colour(bench, tmp_p
     assert "no verdict" in value["delta_tip"]
 
 
-def test_a_pinned_run_of_another_variant_of_the_program_is_no_baseline_for_plans(bench, tmp_path: Path) -> None:
+def test_a_pinned_run_of_another_variant_of_the_program_is_not_a_baseline_for_plans(bench, tmp_path: Path) -> None:
     pinned = recorded(tmp_path / "other", around(1.0))
     site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
     bench.choose({site.id: "recompute"})

@@ -91,7 +91,7 @@ def test_the_line_has_one_height_whatever_it_says(mount, width: int):
             assert parts[-1][1] <= box["x"] + box["width"]
 
 
-def test_a_preview_replaces_the_message_and_gives_it_back(mount):
+def test_a_preview_hides_the_message_until_the_preview_ends(mount):
     page = mount({"message": MESSAGE})
     message, preview = page.locator(".wb-message"), page.locator(".wb-preview")
     assert message.is_visible()
@@ -105,7 +105,7 @@ def test_a_preview_replaces_the_message_and_gives_it_back(mount):
     assert not preview.is_visible()
 
 
-def test_a_message_that_comes_while_one_points_is_visible_until_one_points_elsewhere(mount):
+def test_a_message_during_a_preview_stays_until_the_user_points_again(mount):
     page = mount({})
     message, preview = page.locator(".wb-message"), page.locator(".wb-preview")
     point(page, PREVIEW)

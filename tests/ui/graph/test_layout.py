@@ -105,7 +105,7 @@ def test_every_site_is_on_an_arc_or_a_mark_or_named_as_unplaced(made, unfolded, 
 @pytest.mark.drawn
 @DRAWN
 @given(graphs(), st.booleans())
-def test_each_arc_starts_at_its_node_at_a_height_of_its_own(made, views):
+def test_arcs_of_one_node_start_at_different_heights(made, views):
     graph, sites = made
     layout = compute(graph, sites, views=views)
     arcs, nodes = layout.arcs, layout.nodes
@@ -137,7 +137,7 @@ def test_identical_layers_fold_into_one_and_unfold():
     assert len(unfolded.nodes) > 3 * len(folded.nodes)
 
 
-def test_a_layer_with_a_choice_of_its_own_is_shown_alone():
+def test_a_layer_with_a_different_choice_is_shown_alone():
     graph, sites = llama(4, recompute=frozenset({"saved:layers.1.mlp/silu#0"}))
     assert [(s.first, s.count) for s in compute(graph, sites).sections] == [
         ("layers.0", 1),
@@ -181,7 +181,7 @@ def test_the_tooltip_of_a_site_shows_its_choice_and_a_different_outcome():
     assert "saved: save" in rows
 
 
-def test_each_mark_is_on_a_node_at_a_place_of_its_own():
+def test_a_mark_is_on_the_node_of_its_site_or_value_or_is_unplaced():
     made = Builder()
     origin = made.origin("", "copy_", 1, "a.copy_(b)")
     a, b = made.value((4,), ValueFlag.ARGUMENT, "a"), made.value((4,), name="b")

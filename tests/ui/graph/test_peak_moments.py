@@ -1,4 +1,4 @@
-"""Waits at the same position are one row of the graph. A double click chooses for all waits of a row."""
+"""Waits at the same position are one row of the graph. A double click on the row's mark chooses for all its waits."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_figures_choices_and_legend_are_above_the_graph(app, bench):
     assert not any("collective" in line for line in chosen)
 
 
-def test_many_choices_and_figures_get_space_of_their_own():
+def test_the_head_grows_with_its_figures_and_choices():
     head = Head(900)
     site = wb.Site(
         id="saved:a", lever="saved", label="a", source="", options=("save", "recompute"), choice="recompute",

@@ -170,7 +170,7 @@ def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
 
 
 @pytest.mark.parametrize("width", [CELL, 1012, 632, 372])
-def test_all_places_are_in_one_row_and_the_tabs_of_each_too(blank: Page, width: int) -> None:
+def test_all_places_are_in_one_row_and_the_tabs_of_each_place_are_in_one_row(blank: Page, width: int) -> None:
     def bar(titles: Iterable[str]) -> str:
         tabs = "".join(
             f'<li class="lm-TabBar-tab lm-mod-current"><div class="lm-TabBar-tabLabel">{name}</div></li>'
