@@ -124,7 +124,7 @@ def told(*shape: int) -> torch.Tensor:
         torch.zeros(3, 3, dtype=torch.bool),
         told(7, 9),
     ],
-    ids=["of a batch", "transposed", "every second", "expanded", "nothing seen", "other bytes"],
+    ids=["for a batch", "transposed", "every second column", "expanded", "all false", "bytes other than 0 and 1"],
 )
 def test_a_mask_converted_to_numbers_equals_masked_fill_bitwise(mask: torch.Tensor, dtype: torch.dtype) -> None:
     found = aten_cpu.additive_mask(mask, torch.empty(0, dtype=dtype))

@@ -46,7 +46,7 @@ EQUAL = {
         "take x\na = tanh($x)\nb = tanh($x)\ny = add($a, $b)\nreturn y",
         "take x\na = tanh($x)\ny = add($a, $a)\nreturn y",
     ),
-    "handed on under another name": (
+    "passed to the backward under another name": (
         STEP,
         STEP.replace("hand t, w", "hand t as u, w").replace("$t)\n    g", "$u)\n    g").replace("($p, $t)", "($p, $u)"),
     ),
@@ -54,7 +54,7 @@ EQUAL = {
         "take a, b\nt = clone($a)\nc in 1 = copy_($b, $a)\nd in 1 = copy_($t, $b)\nreturn c",
         "take a, b\nt = clone($a)\nc in 1 = copy_($b, $a)\nd in 1 = copy_($t, $b)\nreturn c",
     ),
-    "a write that another one covers": (
+    "a write that another write overwrites": (
         "take a, b\nt = tanh($b)\nc in 1 = copy_($t, $a)\nd in 1 = copy_($b, $a)\nreturn b",
         "take a, b\nd in 1 = copy_($b, $a)\nreturn b",
     ),
@@ -86,15 +86,19 @@ DIFFERENT = {
         "there are 1 outputs; the stock plan has 2",
     ),
     "gradients swapped": (STEP, STEP.replace("gradients q, r", "gradients r, q"), "gradient 0"),
-    "a gradient that is gone": (STEP, STEP.replace("gradients q, r", "gradients q, -"), "gradient 1"),
+    "a missing gradient": (STEP, STEP.replace("gradients q, r", "gradients q, -"), "gradient 1"),
     "saved tensors swapped": (STEP, STEP.replace("hand t, w", "hand t as w, w as t"), "whose content then differs"),
-    "read without being handed on": (STEP, STEP.replace("hand t, w", "hand w"), "whose content then differs"),
+    "read by the backward without being passed to it": (
+        STEP,
+        STEP.replace("hand t, w", "hand w"),
+        "whose content then differs",
+    ),
     "a dropped write": (
         "take a, b\nc in 1 = copy_($b, $a)\nreturn b",
         "take a, b\nreturn b",
         "copy_ writes in place in the stock plan, but no statement of this plan does",
     ),
-    "a write too many": ("take a, b\nreturn b", "take a, b\nc in 1 = copy_($b, $a)\nreturn b", "copy_"),
+    "an additional write": ("take a, b\nreturn b", "take a, b\nc in 1 = copy_($b, $a)\nreturn b", "copy_"),
     "a read before the write": (
         "take a, b\nc in 1 = copy_($b, $a)\ny = tanh($a)\nreturn y",
         "take a, b\ny = tanh($a)\nc in 1 = copy_($b, $a)\nreturn y",
@@ -130,7 +134,7 @@ DIFFERENT = {
         "take x\nr = uniform((4))\ny = sub($r, $r)\nreturn y",
         "sub reads r, but the stock plan reads s",
     ),
-    "a draw that nothing reads is gone": (
+    "a missing draw that nothing reads": (
         "take x\nr = uniform((4))\nreturn x",
         "take x\nreturn x",
         "this plan draws random numbers 0 times; the stock plan draws 1 times",

@@ -218,7 +218,7 @@ def test_a_backward_that_ignores_the_incoming_gradient_is_refused_if_thunder_fai
 
 
 @pytest.mark.parametrize(
-    ("program", "capture"), [(knows_its_gradient, "parts"), (knows_one_of_two, "dynamo")], ids=["alone", "beside a sum"]
+    ("program", "capture"), [(knows_its_gradient, "parts"), (knows_one_of_two, "dynamo")], ids=["alone", "with a sum"]
 )
 def test_a_backward_that_ignores_the_incoming_gradient_gives_the_gradient_of_eager(
     program: Callable[[torch.Tensor], torch.Tensor], capture: str

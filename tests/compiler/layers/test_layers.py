@@ -233,7 +233,7 @@ class Over(stacks.Layer):
 
 STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
-    "two in turns": (lambda: Turns(15, 2), 4),
+    "two kinds in turn": (lambda: Turns(15, 2), 4),
     "writing into their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
     "reading a written value through views": (lambda: stacks.Stack(Views, COUNT), COUNT - 5),
     "overwriting a value that a gradient needs": (lambda: stacks.Stack(Over, COUNT), COUNT - 5),
@@ -241,8 +241,8 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "returning tuples": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
     "a factor without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
     "sharing a parameter": (Shared, COUNT - 5),
-    "three in turns": (lambda: Turns(21, 3), 6),
-    "two in turns after some": (lambda: Turns(15, 2, 3), 4),
+    "three kinds in turn": (lambda: Turns(21, 3), 6),
+    "two kinds in turn after other layers": (lambda: Turns(15, 2, 3), 4),
     "a tanh between layers": (lambda: Between(count=MORE), MORE - 6),
     "reading their number, the last six identical": (lambda: stacks.Stack(stacks.Numbered, MORE), 2),
     "two stacks": (Pair, 2 * MORE - 11),

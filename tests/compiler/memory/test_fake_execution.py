@@ -114,9 +114,9 @@ def reduced_beside(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 HANDED_BACK: dict[str, Any] = {
-    "itself": lambda x: x.flatten(),
-    "its own view": lambda x: x.view(4, -1),
-    "beside a sum": reduced_beside,
+    "the input itself": lambda x: x.flatten(),
+    "a view of the input": lambda x: x.view(4, -1),
+    "the input and a sum": reduced_beside,
 }
 
 
@@ -135,10 +135,10 @@ def test_cotangents_of_a_backward_without_statements_come_after_the_forward(name
 
 
 PAST: dict[str, Any] = {
-    "beside a view": lambda x: (x.flatten(), x.contiguous()),
-    "beside a loss": lambda x: (x.contiguous(), x.sum()),
-    "itself": lambda x: (x, x.view(-1)),
-    "twice": lambda x: (x.contiguous(), (x * 2).exp().sum(), x.float()),
+    "the argument and a view": lambda x: (x.flatten(), x.contiguous()),
+    "the argument and a loss": lambda x: (x.contiguous(), x.sum()),
+    "the argument unchanged and a view": lambda x: (x, x.view(-1)),
+    "the argument twice and a loss": lambda x: (x.contiguous(), (x * 2).exp().sum(), x.float()),
 }
 
 
@@ -154,16 +154,19 @@ def test_the_cotangent_of_a_returned_argument_stays_alive_until_the_end_of_the_b
 
 
 BESIDE: dict[str, Any] = {
-    "one": lambda x, y: (x, (x @ y).exp().sum()),
-    "both, one in a table": lambda x, y: ({"x": x, "loss": (x @ y).exp().sum()}, y),
-    "twice": lambda x, y: (x, x, (x @ y).exp().sum()),
-    "of no gradient": lambda x, y: (x, (x @ y).exp().sum()),
+    "one input": lambda x, y: (x, (x @ y).exp().sum()),
+    "both inputs, one in a dict": lambda x, y: ({"x": x, "loss": (x @ y).exp().sum()}, y),
+    "one input twice": lambda x, y: (x, x, (x @ y).exp().sum()),
+    "an input without a gradient": lambda x, y: (x, (x @ y).exp().sum()),
 }
 
 
 @pytest.mark.parametrize("name", beyond(1, BESIDE, pytest.mark.slow))
 def test_cotangents_of_returned_inputs_that_dynamos_graph_lacks_are_counted(name: str) -> None:
-    function, given = BESIDE[name], (torch.rand(64, 64, requires_grad=name != "of no gradient"), leaf(64, 64))
+    function, given = (
+        BESIDE[name],
+        (torch.rand(64, 64, requires_grad=name != "an input without a gradient"), leaf(64, 64)),
+    )
     captured = api.capture(resolve(function, *given), "torch", front_end="dynamo")
     plan = assert_arithmetic_equals_stepper(captured, {})
     assert plan.peak_bytes == sum(alive["bytes"] for alive in plan.alive_at_peak())
@@ -290,16 +293,28 @@ WIDE = 64
 COPIED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
     "transposed": (lambda a, b: (2 * a.t()).sum() + b.sum(), lambda: (leaf(WIDE, WIDE), leaf(3))),
     "expanded": (lambda a, b: (a * a).sum() + b.sum(), lambda: (leaf(4, 4), leaf(WIDE, WIDE))),
-    "the same for three": (lambda a, b, c: (a + b + c).tanh().sum(), lambda: (*(leaf(WIDE, WIDE) for _ in "abc"),)),
-    "also a view of it": (lambda a, b: (a + b.view(WIDE, WIDE)).sum(), lambda: (leaf(WIDE, WIDE), leaf(WIDE**2))),
+    "one gradient for three leaves": (
+        lambda a, b, c: (a + b + c).tanh().sum(),
+        lambda: (*(leaf(WIDE, WIDE) for _ in "abc"),),
+    ),
+    "a gradient and a view of it": (
+        lambda a, b: (a + b.view(WIDE, WIDE)).sum(),
+        lambda: (leaf(WIDE, WIDE), leaf(WIDE**2)),
+    ),
     "through contiguous": (lambda a, b: (a.contiguous() + b).exp(), lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE))),
-    "halves of one": (lambda a, b: torch.cat((a, b), 1).tanh().sum(), lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE))),
+    "halves of one tensor": (
+        lambda a, b: torch.cat((a, b), 1).tanh().sum(),
+        lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE)),
+    ),
     "of leaves with other strides": (lambda a, b: (a * b).sum(), lambda: (matrix_by_columns(), matrix_with_gaps())),
     "wider than its leaf": (
         lambda a, b: torch.where(a > 0, a, b).tanh().sum(),
         lambda: (torch.tensor(1.0, requires_grad=True), leaf(WIDE, WIDE)),
     ),
-    "not of a leaf": (lambda a, b: (2 * a.t() + b).sum(), lambda: (leaf(WIDE, WIDE).clone(), leaf(WIDE, WIDE))),
+    "of a tensor that is not a leaf": (
+        lambda a, b: (2 * a.t() + b).sum(),
+        lambda: (leaf(WIDE, WIDE).clone(), leaf(WIDE, WIDE)),
+    ),
     "in the order of the engine's queue": (
         lambda a, b, c, d: a.sum() + (2 * b.t()).sum() + c.sum() + torch.tanh(d).sum(),
         lambda: (leaf(WIDE, WIDE), leaf(2 * WIDE, WIDE), leaf(WIDE, WIDE), leaf(WIDE, WIDE)),
