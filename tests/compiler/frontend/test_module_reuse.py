@@ -425,7 +425,7 @@ def test_capture_reason_counts_the_modules_that_reuse_a_trace() -> None:
     torch.manual_seed(0)
     stack, x = Stack(Normed), torch.randn(4, WIDTH)
     bench = workbench.open(stack, x, device="cpu", executor="torch")
-    assert f"; {4 - FIRST} Normed reuse another module's trace" in bench.capture_reason
+    assert f"; the trace of an equal module is reused for {4 - FIRST} Normed" in bench.capture_reason
     with mock.patch.object(dynamo, "trace_modules_once", each_traced):
         other = workbench.open(stack, x, device="cpu", executor="torch")
     assert bench.plan.text() == other.plan.text()

@@ -350,7 +350,7 @@ def _capture_once(
                         "and have only remat sites. To choose what is saved, open the model without checkpoints"
                     )
                 if whole.written.modules:
-                    why += f"; {whole.written} reuse another module's trace"
+                    why += f"; the trace of an equal module is reused for {whole.written}"
                 if reasons := whole.written.reasons:
                     traced = [f"{path}: {reason}" for path, reason in list(reasons.items())[:_REASONS]]
                     more = f", and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
