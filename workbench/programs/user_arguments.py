@@ -84,7 +84,7 @@ def _check_that_they_fit(
         called = program.forward
     try:
         # Use the signature of the decorated callable itself, not of the function that it wraps, because a decorator may
-        # accept more inputs than that function. Decorators of Hugging Face do so.
+        # accept more inputs than that function. Examples are decorators of Hugging Face.
         signature = inspect.signature(called, follow_wrapped=False)
     except (TypeError, ValueError):
         return

@@ -397,8 +397,8 @@ class LimitedProgram:
     def _add_reader_rows(self, storage: int, present: Mapping[int, Present]) -> bool:
         """Add a row saying that `storage` is in memory when the recomputation of another storage reads it.
 
-        If the other storage is recomputed at this position only for the recomputation of a third storage, add a row for
-        the other storage in the same way. Return whether at least one of the rows is new.
+        If the other storage is recomputed at this position only because the recomputation of a third storage reads it,
+        add a row for the other storage too. Return whether at least one of the rows is new.
         """
         new, at = False, present[storage].place
         while True:

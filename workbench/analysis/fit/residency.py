@@ -197,8 +197,8 @@ class Presence:
 
         The reload runs `ahead` statements before the first use of the offloaded storage. Recomputed statements count as
         such statements. Therefore, each statement that is recomputed between the position and the first use moves the
-        reload to a later position. Return the storages that may be recomputed there. If no returned storage is
-        recomputed, the offloaded storage is back in memory at the position.
+        reload to a later position. Return the storages that may be recomputed between the position and the first use.
+        If no returned storage is recomputed, the offloaded storage is back in memory at the position.
 
         Return None if the storage may be absent at the position even without such recomputations.
         """

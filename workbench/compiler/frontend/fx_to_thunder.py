@@ -548,7 +548,8 @@ class _Tracer(fx.Interpreter):
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
         if function is not None and function in LOWERED:
             args, kwargs = cast(function, args, kwargs)
-        # Thunder's methods accept all keywords, but call functions that accept only some. Normalize arguments for both.
+        # Thunder's methods accept all keywords, but call functions that accept only some keywords. Normalize the
+        # arguments for the method, and then for the function.
         for replacement in (known or method, thunder_functions.get(getattr(torch, target, None))):
             if replacement is not None:
                 args, kwargs = normalize_arguments(target, replacement, args, kwargs)

@@ -189,7 +189,7 @@ class _ShardedTransform(Transform):
 class _Buffers(MutableMapping[str, torch.Tensor]):
     """Maps paths to the current buffers of the program.
 
-    Thunder's module uses this mapping instead of buffers of its own, because Dynamo's code reads the program's buffers
+    Thunder's module uses this mapping instead of its own buffers, because Dynamo's code reads the program's buffers
     and may replace them.
     """
 

@@ -104,8 +104,8 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
 def additive_mask(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the additive mask that the kernel takes: zero for a visible key, minus infinity for a hidden key.
 
-    If the program has expanded the mask, for example to all heads, each value is converted once. The result is expanded
-    in the same way.
+    If the program has expanded the mask, for example to all heads, this function converts each value of the unexpanded
+    mask once, and then expands the result to the shape of `mask`.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
     The result also refuses second derivatives, which Thunder computes wrongly.
 
     Thunder compiles when the jitted function is called with a new kind of inputs. Two inner functions of `thunder.jit`
-    do this work: one traces, and one applies the transforms. This function wraps both. `jit` can be deleted once
+    compile: one traces, and one applies the transforms. `jit` wraps these two functions. It can be deleted once
     `thunder.jit` has a hook around a compilation.
     """
     jitted = thunder_api.jit(function, **options)

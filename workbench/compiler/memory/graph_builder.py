@@ -465,9 +465,9 @@ def _enter_passed_gradients(
     """Add the gradients that bypass the backward, and return the names of the arguments that get such gradients.
 
     If an output is an unchanged argument, autograd passes the output's gradient directly to the argument, and passes
-    zeros to the backward. Autograd adds the gradient from the backward later. The arguments in `beside` get gradients
-    in the same way: the program returns them unchanged, but the trace does not return them. If all outputs are
-    unchanged arguments, the backward does not run, and this function adds nothing.
+    zeros to the backward. Autograd adds the gradient from the backward later. The arguments in `beside` get such
+    gradients too: the program returns them unchanged, but the trace does not return them. If all outputs are unchanged
+    arguments, the backward does not run, and this function adds nothing.
     """
     given = {facts.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
     tensors = [each for each in arguments if isinstance(each, TensorProxy)]

@@ -56,7 +56,7 @@ def output_layouts(
 
     The result may be wrong in two cases. First, this function assumes that computed values are contiguous, but nvFuser
     may choose another layout. Second, if a fusion also computes from a view that it returns, its kernel may materialize
-    the view. Normalization kernels may do so.
+    the view. Examples are normalization kernels.
 
     Parameters
     ----------

@@ -34,8 +34,8 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
 def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
     """Return the kernels of the last call of a function that ``thunder.jit`` has made, for all parts of a program.
 
-    An operator that Thunder does not know runs uncompiled in PyTorch. It is listed under a key of its own, because
-    unmodified Thunder compiles such operators with Inductor. Therefore, the results may not be bitwise equal.
+    An operator that Thunder does not know runs uncompiled in PyTorch. Unmodified Thunder compiles such operators with
+    Inductor, so the results may not be bitwise equal. The operator is therefore listed under a separate key.
     """
     compiled = getattr(jitted, "_workbench_jitted", (jitted,))
     last = [traces for each in compiled for traces in (last_traces(each), last_backward_traces(each))]

@@ -134,8 +134,8 @@ def measure(
     """Run steps with and without clocks, interleaved, and compute the median time of each statement.
 
     The medians come from steps with clocks in the forward only or in the backward only, because fewer clocks disturb a
-    step less. Further steps have clocks in both. Among them, the step whose duration is nearest the median of the steps
-    without clocks is reported as one real step.
+    step less. Further steps have clocks in the forward and in the backward. Among these further steps, the step whose
+    duration is nearest the median of the steps without clocks is reported as one real step.
 
     Parameters
     ----------

@@ -93,7 +93,9 @@ def keep_limits(folder: Path, options: request.RunOptions) -> None:
 
 
 def _join(run_dir: Path, run_request: request.RunRequest) -> _Ranks:
-    """Join the other ranks in a process group. Check the limits of time and memory in a thread if no launcher does so.
+    """Join the other ranks in a process group.
+
+    If no launcher checks the limits of time and memory, a thread of this process checks the limits.
 
     On one machine, ranks meet through a file or, if the user gave a port, through a TCP store, and communicate over the
     loopback. On several machines, ranks meet at torchrun's address.
