@@ -52,6 +52,45 @@ def test_fitted_rates_are_those_that_statements_reached() -> None:
     assert rates.flops_per_s == pytest.approx(100.0)
 
 
+@pytest.mark.parametrize("flops_per_s", [8e9, 5e10, 1e12])
+@pytest.mark.parametrize("products", [1, 40])
+def test_rates_of_a_step_with_known_rates_are_found(flops_per_s: float, products: int) -> None:
+    """Elementwise statements, fusions of them, and products of narrow matrices do not lower the rate of operations.
+
+    Most statements of a step compute, but their bytes take longer than their operations.
+    """
+    true, size = Rates(flops_per_s=flops_per_s, bytes_per_s=1e9, launch_s=1e-5), 1_000_000
+    # Each kind of statement has a name, a number of statements, and a number of operations per byte.
+    kinds = (
+        *(("view", 50, 0.0), ("embedding", 10, 0.0), ("add", 120, 1 / 12), ("fusion", 60, 3.0), ("narrow", 20, 6.0)),
+        ("matmul", products, 4e3),
+    )
+    lines, flops, seconds, sizes = [], [], [], {}
+    for name, count, per_byte in kinds:
+        for number in range(count):
+            read, made = f"{name}_{number}_a", f"{name}_{number}_b"
+            sizes |= {read: size, made: size // 2 + number}
+            nbytes = 0 if name == "view" else sizes[read] + sizes[made]
+            lines.append((name, read, made, ""))
+            flops.append(int(per_byte * nbytes))
+            seconds.append(true.seconds(flops[-1], nbytes))
+    made_graph = with_flops(graph(lines, sizes=sizes), *flops)
+    flags = np.asarray([StatementFlag.VIEW if line[0] == "view" else 0 for line in lines], np.int32)
+    made_graph = dataclasses.replace(made_graph, statements=dataclasses.replace(made_graph.statements, flags=flags))
+    found = calibrate(made_graph, made_graph.statements.name, seconds, sum(seconds))
+    assert dataclasses.astuple(found.rates) == pytest.approx(dataclasses.astuple(true), rel=1e-3)
+    # A plan in which no statement was measured takes as long as the measured plan.
+    unmeasured = dataclasses.replace(found, seconds={})
+    assert predict_step(made_graph, unmeasured).step_s == pytest.approx(sum(seconds), rel=1e-3)
+
+
+def test_a_step_without_products_has_no_rate_of_operations() -> None:
+    made = with_flops(graph(LINES, sizes=dict.fromkeys("abcde", 1000)), 250, 250, 250)
+    rates = calibrate(made, made.statements.name, [3.0, 2.0, 2.0], 7.0).rates
+    assert rates.flops_per_s == np.inf
+    assert np.isfinite(rates.bytes_per_s)
+
+
 def test_fusions_that_differ_only_in_names_have_one_signature() -> None:
     made = graph(
         [("Fusion0", "a", "b", ""), ("tanh", "a", "b", ""), ("Fusion1", "b", "c", ""), ("tanh", "b", "c", "")],

@@ -18,6 +18,12 @@ from workbench.core.graph import Graph, Kind, StatementFlag
 _ATTAINED = 75
 """Percentile of the measured rates that is used as the rate of the machine. Higher rates count as outliers."""
 
+_CLEARLY = 1.1
+"""Factor by which a statement's operations take longer than its bytes, if the rate of operations is fitted to it.
+
+Without this factor, many statements near the limit would fix the rate at the limit.
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
@@ -26,9 +32,9 @@ class Rates:
     Attributes
     ----------
     flops_per_s : float
-        Floating point operations per second, fitted to the statements that compute.
+        Floating point operations per second, fitted to the statements whose operations take longer than their bytes.
     bytes_per_s : float
-        Bytes per second, fitted to the statements that only move data.
+        Bytes per second, fitted to all other statements that read or write bytes.
     launch_s : float
         Seconds of a statement that computes and moves nothing.
     """
@@ -247,10 +253,23 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
     nothing = seconds[views] if views.any() else np.sort(seconds)[:1]
     launch_s = float(np.median(nothing)) if len(nothing) else 0.0
     working = np.maximum(seconds - launch_s, 1e-9)
-    products, moving = flops > 0, (flops == 0) & (touched > 0)
-    # A rate is infinite if no statement was measured from which the rate follows.
-    return Rates(
-        flops_per_s=float(np.percentile((flops / working)[products], _ATTAINED)) if products.any() else np.inf,
-        bytes_per_s=float(np.percentile((touched / working)[moving], _ATTAINED)) if moving.any() else np.inf,
-        launch_s=launch_s,
-    )
+
+    def fitted(products: NDArray[np.bool_]) -> Rates:
+        moving = ~products & (touched > 0)
+        # A rate is infinite if no statement was measured from which the rate follows.
+        return Rates(
+            flops_per_s=float(np.percentile((flops / working)[products], _ATTAINED)) if products.any() else np.inf,
+            bytes_per_s=float(np.percentile((touched / working)[moving], _ATTAINED)) if moving.any() else np.inf,
+            launch_s=launch_s,
+        )
+
+    # An elementwise operator computes at most one operation per byte, because an element takes at least one byte.
+    # Fusions of such operators, and products of narrow matrices, compute more, but their bytes can still take longer.
+    # So leave these out and fit again, as long as some are found and other statements remain.
+    products = flops > touched
+    rates = fitted(products)
+    while True:
+        bound = products & (flops / rates.flops_per_s > _CLEARLY * touched / rates.bytes_per_s)
+        if bound.sum() in (0, products.sum()):
+            return rates
+        products, rates = bound, fitted(bound)
