@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from workbench.analysis.memory.allocator import storage_bytes
 from workbench.analysis.memory.multi_graph_memory import (
@@ -200,18 +201,16 @@ class StepRecorder:
 class _Tape:
     """A second forward of a part, under autograd and on copies of the arguments. It provides gradients with values.
 
-    Autograd saves only tensors of this second forward, so the recorded results live as long as in a run. The arguments
-    live until the gradients are computed, because the copies share their storages.
+    Autograd saves only tensors of this second forward, and the tape keeps none of the arguments except parameters. The
+    recorded tensors therefore live as long as in a run.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
         state = torch.get_rng_state()
-        self._leaves = [value.detach().requires_grad_() if _requires_grad(value) else value for value in arguments]
-        copies = [
-            leaf.clone() if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) else leaf
-            for value, leaf in zip(arguments, self._leaves, strict=True)
-        ]
         with torch.enable_grad():
+            copies = [_copy(value) for value in arguments]
+            # The function may write into a copy. The copy is then another node's output, so keep the edge from before.
+            self._edges = [get_gradient_edge(copy) if _requires_grad(copy) else None for copy in copies]
             made = function(*copies)
         torch.set_rng_state(state)
         self._outputs = _tensors(made)
@@ -223,10 +222,37 @@ class _Tape:
             for output, cotangent in zip(self._outputs, cotangents, strict=True)
             if cotangent is not None and output.requires_grad
         ]
-        leaves = [leaf for leaf in self._leaves if _requires_grad(leaf)]
+        edges = [edge for edge in self._edges if edge is not None]
         outputs, given = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        made = iter(torch.autograd.grad(outputs, leaves, given, allow_unused=True) if pairs else [None] * len(leaves))
-        return [next(made) if _requires_grad(leaf) else None for leaf in self._leaves]
+        made = iter(torch.autograd.grad(outputs, edges, given, allow_unused=True) if pairs else [None] * len(edges))
+        return [None if edge is None else next(made) for edge in self._edges]
+
+
+class _Copy(torch.autograd.Function):
+    """Copies a tensor without gradients. The copy requires gradients, and its history does not keep the tensor alive.
+
+    A leaf would not do, because operators may not write into a leaf that requires gradients.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, history: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        return None, None
+
+
+def _copy(value: Any) -> Any:
+    """Return an argument for a second forward: a copy of a tensor, and any other value or parameter as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, torch.nn.Parameter):
+        return value.detach().requires_grad_(value.requires_grad)
+    if not value.requires_grad:
+        return value.clone()
+    copy: Any = _Copy.apply  # without types in torch
+    return copy(torch.empty(0, requires_grad=True), value.detach())
 
 
 def _requires_grad(value: Any) -> bool:

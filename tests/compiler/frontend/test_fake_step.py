@@ -1,0 +1,52 @@
+"""A recorded step with values frees the tensors between the parts at the same time as a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from workbench.analysis.memory.multi_graph_memory import Event, Forward, StorageAllocated, StorageFreed
+from workbench.compiler.frontend.fake_step import StepRecorder
+
+SIZE = 256
+BYTES = SIZE * 4
+
+
+def recorded(call: Callable[[StepRecorder, torch.Tensor], torch.Tensor], given: torch.Tensor) -> tuple[Event, ...]:
+    recorder = StepRecorder(None, [given])
+    recorder.step(lambda: call(recorder, given), takes_steps=False)
+    return recorder.recorded_step().events
+
+
+@pytest.mark.parametrize("differentiable", [True, False], ids=["with a gradient", "without a gradient"])
+def test_an_argument_of_a_part_lives_as_long_as_the_program_holds_it(differentiable: bool) -> None:
+    def call(recorder: StepRecorder, weight: torch.Tensor) -> torch.Tensor:
+        # Autograd keeps `weight` for the backward of the sine, but not its result.
+        between = (weight if differentiable else weight.detach()).sin()
+        first = recorder.run("first", lambda given, by: (given * by).sum(), [between, weight])
+        del between
+        return recorder.run("second", lambda given: given * 2, [first])
+
+    events = recorded(call, torch.rand(SIZE, requires_grad=True))
+    between = next(event.storage for event in events if isinstance(event, StorageAllocated) and event.bytes == BYTES)
+    second = next(at for at, event in enumerate(events) if isinstance(event, Forward) and event.part == "second")
+    assert StorageFreed(between) in events[:second]
+
+
+def test_gradients_of_a_recorded_step_are_those_of_pytorch() -> None:
+    """A part may write into an argument, and an argument may be unused."""
+
+    def part(given: torch.Tensor, weight: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:
+        before = given.sum()
+        return before + given.mul_(3).exp() * weight
+
+    def step(run: Callable[..., torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
+        return run(weight.sin(), weight, weight.cos()).square().sum()
+
+    mine, theirs = torch.linspace(0, 1, SIZE, requires_grad=True), torch.linspace(0, 1, SIZE, requires_grad=True)
+    recorded(lambda recorder, weight: step(lambda *given: recorder.run("part", part, given), weight), mine)
+    step(lambda given, *others: part(given.clone(), *others), theirs).backward()
+    assert mine.grad is not None
+    assert torch.equal(mine.grad, theirs.grad)
