@@ -58,6 +58,17 @@ def test_the_commands_of_a_report_make_the_same_plan(bench: wb.Workbench, capfd:
     assert json.loads(capfd.readouterr().out)["saved_bytes"] == bench.plan.saved_bytes
 
 
+@pytest.mark.parametrize("capture", ["interpreter", "parts"])
+def test_the_commands_of_a_report_capture_the_program_in_the_same_way(
+    capture: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bench = wb.open("mlp", device="cpu", executor="torch", layers=1, capture=capture)
+    plans, runs = map(shlex.split, commands(bench))
+    assert entry.run([*plans[1:], "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["capture"] == capture
+    assert " ".join(plans[2:]) in " ".join(runs)
+
+
 def test_a_report_replaces_a_report_and_another_file_only_with_overwrite(
     bench: wb.Workbench, path: Path, tmp_path: Path
 ) -> None:

@@ -36,6 +36,8 @@ def commands(bench: Workbench) -> list[str]:
     words = [name, "--device", config.device, "--executor", config.executor]
     words += ["--ranks", str(config.ranks)] if config.ranks > 1 else []
     words += ["--parallel", config.parallel] if config.parallel else []
+    # Without the option, the command line tries Dynamo first.
+    words += ["--capture", config.capture] if config.capture != "dynamo" else []
     for option, pairs in (("--set", config.settings), ("--choose", config.choices)):
         for key, value in pairs.items():
             words += [option, f"{key}={value}"]
