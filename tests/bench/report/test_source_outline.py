@@ -8,7 +8,8 @@ import torch
 import workbench
 from workbench import Workbench
 from workbench.analysis.memory.liveness import alive_at
-from workbench.bench.report.source_outline import choices_to_turn, outline
+from workbench.bench.report.source_outline import choices_to_turn, count_turns, outline
+from workbench.core.lever import Site
 
 
 class Block(torch.nn.Module):
@@ -72,3 +73,16 @@ def test_a_choice_for_a_whole_part_skips_refused_sites_and_can_be_reset(bench):
     assert choices_to_turn([bench.site(id) for id in part.sites], "stock") == dict.fromkeys(choices, "save")
     bench.undo()
     assert choices_to_turn(here, "stock") == {}
+
+
+@pytest.mark.parametrize("choice", ["policy", "late", "stock"])
+def test_counts_are_those_of_choices_at_sites_with_an_option_called_stock(choice: str) -> None:
+    """At a collective, ``stock`` is an option and ``policy`` is the default. In a count, ``stock`` means defaults."""
+    options = {"waits": ("policy", "late", "stock"), "saved": ("save", "recompute")}
+    sites = [
+        Site(id=f"{lever}:x", lever=lever, label="", options=legal, choice=chosen, default=legal[0])
+        for (lever, legal), chosen in zip(options.items(), (choice, "recompute"), strict=True)
+    ]
+    counts = count_turns(sites)
+    assert counts == {option: len(choices_to_turn(sites, option)) for option in counts}
+    assert counts["stock"] == (1 if choice == "policy" else 2)

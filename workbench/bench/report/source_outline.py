@@ -220,7 +220,8 @@ def count_turns(sites: Sequence[Site]) -> dict[str, int]:
     for site in sites:
         for option in site.options:
             if option != site.choice and option not in site.illegal:
-                found[option] += 1
+                # A site can have an option called `stock` that is not its default. No button stands for this option.
+                found[option] += option != "stock"
                 found["stock"] += option == site.default
     return found
 
