@@ -229,3 +229,16 @@ def test_a_refusal_by_nvfuser_is_reported_in_one_line_and_prints_nothing(capfd: 
         sets(bench)
     assert "\n" not in str(refusal.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_config_keeps_the_choice_of_an_option_that_a_setting_makes_other_than_the_default() -> None:
+    bench = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
+    (site,) = [site for site in bench.sites("copies") if site.default == "always" and not site.is_setting]
+    choices = {"copies.policy": "never", site.id: "always"}
+    bench.choose({"copies.policy": "never"})
+    bench.choose({site.id: "always"})
+    assert bench.choices == choices
+    opened_again = workbench.open(
+        add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser", config=bench.config
+    )
+    assert opened_again.choices == choices

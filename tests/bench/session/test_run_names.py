@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import workbench as wb
@@ -64,3 +66,14 @@ def test_a_run_without_choices_is_named_stock_even_after_a_search_removed_all_ch
     assert bench.name_of(bench.choices) == "fit 70 %: 1 recomputed"
     bench.choose_found({}, "fit 100 %")
     assert bench.name_of(bench.choices) == "stock"
+
+
+def test_a_config_that_names_a_default_opens_without_this_choice(bench):
+    """`choose` removes a choice of the default option. If a config kept it, runs of equal plans had other names."""
+    site = next(site for site in bench.sites("saved") if site.values and "recompute" not in site.illegal)
+    config = dataclasses.replace(bench.config, choices={site.id: site.default, "remat.weight": "0.5"})
+    opened = wb.open("mlp", device="cpu", executor="torch", config=config)
+    assert (opened.choices, opened.unmatched) == ({}, {})
+    assert name(opened) == "stock"
+    config = dataclasses.replace(bench.config, choices={site.id: "recompute"})
+    assert wb.open("mlp", device="cpu", executor="torch", config=config).choices == {site.id: "recompute"}

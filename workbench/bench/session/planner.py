@@ -123,7 +123,10 @@ class Planner:
         return made
 
     def split_by_fit(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the choices that fit the program; and, by site, the reason why each other choice does not fit."""
+        """Return the choices that fit the program; and, by site, the reason why each other choice does not fit.
+
+        Choices of default options fit, but are left out, as in `Workbench.choices`.
+        """
         fitting, unmatched = dict(choices), {}
         known = self.plan({}).site_of
         for id, option in choices.items():
@@ -143,7 +146,9 @@ class Planner:
             for id, reason in gone.items():
                 unmatched[id] = reason
                 del fitting[id]
-        return fitting, unmatched
+        # The default of a site can follow from the choice of a setting, so take it from the plan under all choices.
+        sites = self.plan(fitting).site_of
+        return {id: option for id, option in fitting.items() if option != sites[id].default}, unmatched
 
     def _cached_plan(self, key: tuple[tuple[str, str], ...]) -> Plan | None:
         with self._changed:
