@@ -429,19 +429,26 @@ class Graph:
             If the text is not a graph, or if it has another version of the format.
         """
         data = json.loads(text)
+        refused = f"not a graph of format version {FORMAT_VERSION}"
+        advice = "give a text that `Graph.to_json` has written"
         if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
             given = data.get("format_version") if isinstance(data, dict) else type(data).__name__
-            raise ValueError(f"not a graph of format version {FORMAT_VERSION}: found {given!r}")
-        return cls(
-            stage=data["stage"],
-            statements=_table(Statements, data["statements"]),
-            values=_table(Values, data["values"]),
-            storages=_table(Storages, data["storages"]),
-            origins=tuple(Origin(**origin) for origin in data["origins"]),
-            groups=tuple(data.get("groups", ())),
-            ends=StepBoundary(**{name: tuple(values) for name, values in data.get("ends", {}).items()}),
-            layer_differences=data.get("layer_differences", {}),
-        )
+            raise ValueError(f"{refused}: found {given!r}; {advice}")
+        try:
+            return cls(
+                stage=data["stage"],
+                statements=_table(Statements, data["statements"]),
+                values=_table(Values, data["values"]),
+                storages=_table(Storages, data["storages"]),
+                origins=tuple(Origin(**origin) for origin in data["origins"]),
+                groups=tuple(data.get("groups", ())),
+                ends=StepBoundary(**{name: tuple(values) for name, values in data.get("ends", {}).items()}),
+                layer_differences=data.get("layer_differences", {}),
+            )
+        except KeyError as error:
+            raise ValueError(f"{refused}: {error} is missing; {advice}") from error
+        except (TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{refused}: a table or column has another type ({error}); {advice}") from error
 
 
 _DTYPES = {
