@@ -242,6 +242,16 @@ def test_each_module_equals_eager(name: str) -> None:
     torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("order", [1, 2, float("inf")])
+@pytest.mark.parametrize("kind", [torch.complex64, torch.complex128])
+def test_foreach_norms_of_complex_tensors_are_real(order: float, kind: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        return torch._foreach_norm([x, x * 2], order)
+
+    x = torch.randn(4, 4, dtype=kind)
+    torch.testing.assert_close(workbench.open(program, x, device="cpu").config.jit(program)(x), program(x))
+
+
 def test_foreach_zero_sets_a_nan_to_zero() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         lost = [x.detach() * float("nan")]

@@ -77,9 +77,12 @@ def _norm(tensors: Sequence[Any], order: float = 2, dtype: Any = None) -> list[A
 
 
 def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
-    """Return the norm of a tensor. Sum in at least float32, because squares of float16 numbers may overflow."""
+    """Return the norm of a tensor: a real number, also for a complex tensor.
+
+    Sum in at least float32, because squares of float16 numbers may overflow.
+    """
     kind = to_torch_dtype(a.dtype)
-    size = thunder_operator(torch.abs)(a.to(wide_of(kind)))
+    size = thunder_operator(torch.abs)(a if kind.is_complex else a.to(wide_of(kind)))
     if order == math.inf:
         made = size.amax()
     elif order == 1:
@@ -88,7 +91,7 @@ def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
         made = thunder_operator(torch.sqrt)((size * size).sum())
     else:
         raise NotImplementedError(f"torch._foreach_norm of order {order}")
-    return made.to(dtype or kind)
+    return made.to((dtype or kind).to_real())
 
 
 FOREACH: dict[Any, Callable[..., Any]] = {
