@@ -155,6 +155,26 @@ DIFFERENT = {
         "take x\nf = all_gather($x, group 0)\nreturn x",
         "never waited for",
     ),
+    "never waited for in the stock plan": (
+        "take x\nf = all_gather($x, group 0)\nreturn x",
+        "take x\nf = all_gather($x, group 0)\ng = wait($f)\nreturn x",
+        "wait computes a value that no statement of the stock plan computes",
+    ),
+    "never waited for in the stock plan, and waited for earlier": (
+        "take x\nf = all_gather($x, group 0)\ng = wait($f)\nh = all_gather($x, group 0)\nreturn x",
+        "take x\nf = all_gather($x, group 0)\ng = wait($f)\nh = all_gather($x, group 0)\nk = wait($h)\nreturn x",
+        "a collective is waited for, but never in the stock plan",
+    ),
+    "sent and never waited for in the stock plan only": (
+        "take x\nf = all_gather($x, group 0)\nreturn x",
+        "take x\nreturn x",
+        "the stock plan sends a collective that this plan does not send",
+    ),
+    "sent in another order and never waited for": (
+        "take x, y\nf = all_gather($x, group 0)\nh = all_gather($y, group 0)\nreturn x",
+        "take x, y\nh = all_gather($y, group 0)\nf = all_gather($x, group 0)\nreturn x",
+        "are sent in another order than in the stock plan",
+    ),
     "in another group": (
         "take x\nf = all_gather($x, group 0)\ng = wait($f)\nreturn g",
         "take x\nf = all_gather($x, group 1)\ng = wait($f)\nreturn g",

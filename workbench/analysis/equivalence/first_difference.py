@@ -94,8 +94,7 @@ def _difference_at_end(
     stock: Graph, stock_numbers: Numbered, plan: Graph, plan_numbers: Numbered, end: str
 ) -> tuple[int, str, str]:
     if end == "left":
-        row = next((row for row, made in enumerate(plan_numbers.rows) if set(made) & set(plan_numbers.left)), -1)
-        return row, source_of(plan, row) if row >= 0 else "", "a collective is sent, but never waited for"
+        return _unwaited_difference(stock, stock_numbers, plan, plan_numbers)
     if end in ("written", "written_forward"):
         ours, theirs = getattr(plan_numbers, end), getattr(stock_numbers, end)
         name = next(name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name))
@@ -114,6 +113,26 @@ def _difference_at_end(
         source_of(plan, row),
         f"{plan.statements.name[row]} computes {what} {place}, but does not in the stock plan",
     )
+
+
+def _unwaited_difference(
+    stock: Graph, stock_numbers: Numbered, plan: Graph, plan_numbers: Numbered
+) -> tuple[int, str, str]:
+    here, there = set(plan_numbers.left), set(stock_numbers.left)
+    row = _row_that_makes(plan_numbers, here - there)
+    if row >= 0:
+        return row, source_of(plan, row), "a collective is sent, but never waited for"
+    row = _row_that_makes(plan_numbers, there - here)
+    if row >= 0:
+        return row, source_of(plan, row), "a collective is waited for, but never in the stock plan"
+    row = _row_that_makes(stock_numbers, there - here)
+    if row >= 0:
+        return -1, source_of(stock, row), "the stock plan sends a collective that this plan does not send"
+    return -1, "", "the collectives that are never waited for are sent in another order than in the stock plan"
+
+
+def _row_that_makes(numbers: Numbered, wanted: set[int]) -> int:
+    return next((row for row, made in enumerate(numbers.rows) if not wanted.isdisjoint(made)), -1)
 
 
 def _names(graph: Graph, row: int) -> list[str]:
