@@ -34,7 +34,7 @@ STEP = """
 
 EQUAL = {
     "the same": (STEP, STEP),
-    "other names": (STEP, STEP.replace("t", "t").replace("$p", "$pp").replace("p =", "pp =")),
+    "other names": (STEP, STEP.replace("$p", "$pp").replace("p =", "pp =")),
     "computed again": (STEP, STEP.replace("hand t, w", "hand x, w").replace("p = mul", "t = tanh($x)\n    p = mul")),
     "in another order": (
         STEP,

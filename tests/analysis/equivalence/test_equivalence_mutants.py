@@ -101,6 +101,12 @@ ALL = (
 EACH = 160 if FULL else 25
 
 
+def test_a_wrong_result_that_is_no_number_is_another_result() -> None:
+    numbers = [torch.tensor([number]) for number in (float("nan"), float("inf"), torch.finfo(torch.float32).max, 0.0)]
+    for at, one in enumerate(numbers):
+        assert [same([one], [other]) for other in numbers] == [at == place for place in range(len(numbers))]
+
+
 def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
     """Count mutants by mutation, by the outcome of a run, and by whether the prover accepted the mutant."""
     bench = case.bench()
