@@ -18,6 +18,7 @@ import workbench as wb
 from tests.needs import needs_nvfuser
 from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, until
 from tests.ui.synthetic import llama
+from workbench.analysis.memory.liveness import alive_storages
 from workbench.bench import PlanDiff
 from workbench.compiler import api
 from workbench.core.graph import Kind
@@ -482,6 +483,17 @@ def test_live_values_at_the_predicted_peak_lead_to_nodes_of_the_graph(app, bench
     assert shown["head"].endswith("predicted")
     assert shown["peak"]["id"] in app.graph.data["strings"]
     assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
+
+
+def test_live_values_at_the_predicted_peak_add_up_to_it(app, bench):
+    plan = bench.plan
+    peak = plan.timeline.peak_statement
+    alive = plan.graph.values.storage[alive_storages(plan.graph, peak)]
+    parts = [*plan.graph.storages.bytes[alive].tolist(), int(plan.graph.statements.transient_bytes[peak])]
+    assert sum(parts) == plan.peak_bytes
+    shown = app.alive.content["predicted"]
+    assert sorted(row["bytes"] for row in shown["rows"]) == sorted(human_bytes(part) for part in parts if part)
+    assert f"{human_bytes(sum(parts))} in all" in shown["head"]
 
 
 class Channel:
