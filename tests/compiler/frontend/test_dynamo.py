@@ -320,7 +320,6 @@ def test_several_forwards_may_precede_a_backward(bench: Workbench) -> None:
     torch.testing.assert_close(*grads)
 
 
-@pytest.mark.slow
 def logged(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
     loss = (x.sin() * scale).sum()
     return loss, loss.detach() * 2, scale.exp(), x

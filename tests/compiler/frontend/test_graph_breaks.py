@@ -392,7 +392,11 @@ def test_equal_statements_between_graph_breaks_are_different_parts() -> None:
 
     bench = workbench.open(twice, batch().requires_grad_())
     assert len(bench.parts) == len(set(bench.config.parts.values())) == 3
-    assert {site.id for site in bench.sites("saved") if ":saved:" in site.id} == set()
+    bench.choose({"part2:saved.inputs": "cut"})
+    bench.choose({"part3:order.gradients": "at once"})
+    assert [part.choices for part in bench.parts] == [{}, {"saved.inputs": "cut"}, {"order.gradients": "at once"}]
+    again = workbench.open(twice, batch().requires_grad_(), config=bench.config)
+    assert [part.choices for part in again.parts] == [part.choices for part in bench.parts]
 
 
 def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None:
@@ -408,7 +412,6 @@ def test_a_branch_on_values_is_refused_with_a_remedy_for_a_planned_gpu() -> None
     assert [part.opaque for part in workbench.open(branches, batch(), capture="parts").parts] == [False, False]
 
 
-@pytest.mark.slow
 class Noisy(nn.Module):
     """A model that adds noise. If `broken`, the graph breaks before the noise is drawn."""
 
