@@ -121,7 +121,7 @@ def test_an_impossible_limit_is_refused_with_the_least_possible_bytes(wide: wb.W
 def test_the_search_refuses_unknown_machines_and_buckets_and_programs_without_collectives(
     planned: wb.Workbench, alone: wb.Workbench
 ) -> None:
-    with pytest.raises(ConfigError, match="there is no machine 'H1000'; legal: H100, "):
+    with pytest.raises(ConfigError, match=r"there is no machine 'H1000'; legal: H100, .*, this CPU, this GPU"):
         planned.search_waits(machine="H1000")
     with pytest.raises(ChoiceError, match="'huge' is not an option here; legal: none, layer"):
         planned.search_waits(buckets=("huge",))

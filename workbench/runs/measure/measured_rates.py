@@ -71,11 +71,9 @@ def check_machine(name: str) -> None:
     ConfigError
         If no machine has that name.
     """
-    if name not in (*MACHINE_NAMES, THIS_GPU):
-        known = ", ".join(MACHINE_NAMES)
-        raise ConfigError(
-            f"there is no machine {name!r}; legal: {known}{suggest_names(str(name), list(MACHINE_NAMES))}"
-        )
+    legal = [*MACHINE_NAMES, THIS_GPU]
+    if name not in legal:
+        raise ConfigError(f"there is no machine {name!r}; legal: {', '.join(legal)}{suggest_names(str(name), legal)}")
 
 
 @functools.cache
