@@ -100,7 +100,8 @@ class Fusions(Panel):
             done = weighing is self._weighing and weighing.state == "done" and self._told is not weighing
             self._told = weighing if done else self._told
         if done and (table := weighing.table) is not None:
-            self._say(f"{table.planned} plans weighed: {len(table)} that nothing beats, beside Thunder's")
+            head = f"{table.planned} plans weighed. No plan beats {len(table)} of them"
+            self._say(f"{head}; the table shows these and the stock plan")
 
     def _show_cuts(self) -> None:
         with self._lock:
