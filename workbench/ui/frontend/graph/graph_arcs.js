@@ -11,7 +11,7 @@ export function drawArcs(/** @type {GraphState} */ state, low, high) {
   const chosen = places.scene.at.get(state.selected);
   const near = chosen?.kind === "node" ? new Set(places.scene.arcsFrom.get(chosen.index) ?? []) : null;
   const labels = /** @type {any[]} */ ([]);
-  const drawn = places.labelled() ? null : new Set(); // from far away many arcs are the same line
+  const drawn = places.labelled() ? null : new Set(); // keys of drawn lines: in a zoomed-out graph, many arcs are the same line
   for (let i = 0; i < arc.y0.length; i++) {
     if (Math.max(arc.y0[i], arc.y1[i]) < low || Math.min(arc.y0[i], arc.y1[i]) > high) continue;
     const strong = (chosen?.kind === "arc" && chosen.index === i) || near?.has(i) || (state.hover?.kind === "arc" && state.hover.index === i);
@@ -56,7 +56,7 @@ export function drawArcs(/** @type {GraphState} */ state, low, high) {
   }
 }
 
-/** What goes from fusion to fusion has the fusions' colour; green, orange and blue are for what crosses. */
+/** Return an arc's colour: the fusions' colour for a saved value between statements of one column, else the style's colour. */
 export function arcColor(/** @type {GraphState} */ { places, pen }, index, style = places.scene.arc.style[index]) {
   return places.scene.arc.shape[index] === SIDE && style === SAVED ? pen.ink.fusion : pen.ink.arcs[style];
 }
@@ -72,7 +72,7 @@ function dot(/** @type {GraphState} */ { places, pen }, index, color) {
   c.stroke();
 }
 
-/** Trace a curve, as `Places.curve` gives it; `on` continues the path. */
+/** Add a curve, as `Places.curve` returns it, to the path. Begin a new path unless `on` is set. */
 function tracePath(/** @type {Pen} */ pen, /** @type {number[]} */ [x0, y0, a, b, p, q, x1, y1], on = false) {
   if (!on) pen.context.beginPath();
   pen.context.moveTo(x0, y0);

@@ -1,4 +1,4 @@
-// The canvas with its colours, and text that fits.
+// The canvas's drawing context, the colours of the theme, and texts that are shortened to a width.
 
 import { LIGHT, MONO } from "./graph_scene.js";
 
@@ -8,7 +8,7 @@ export class Pen {
     this.context = context;
     this.ink = LIGHT;
     this.paper = LIGHT.paper;
-    this.texts = /** @type {Map<string, string>} */ (new Map()); // texts as they were shortened
+    this.texts = /** @type {Map<string, string>} */ (new Map()); // shortened texts, by font, width and text
     this.fontKey = "";
   }
 
@@ -17,7 +17,7 @@ export class Pen {
     this.fontKey = `${weight} ${size} ${family === MONO ? "m" : "s"}`;
   }
 
-  /** `text` shortened with an ellipsis to fit `width` in the current font. */
+  /** Return `text`, shortened with an ellipsis to at most `width` pixels in the current font. */
   shorten(text, width) {
     const key = `${this.fontKey}|${Math.floor(width)}|${text}`;
     let known = this.texts.get(key);

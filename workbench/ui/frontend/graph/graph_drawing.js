@@ -1,4 +1,4 @@
-// The scene drawn on the canvas.
+// Draws the scene on the canvas.
 
 import { drawArcs } from "./graph_arcs.js";
 import {
@@ -10,7 +10,7 @@ import { drawSelection, outline } from "./graph_selection.js";
 /** @typedef {import("./graph_state.js").GraphState} GraphState */
 /** @typedef {import("./graph_canvas.js").Pen} Pen */
 
-/** Draw what is in view. */
+/** Draw the visible part of the scene. */
 export function draw(/** @type {GraphState} */ state) {
   const { places, pen } = state, c = pen.context;
   c.setTransform(state.ratio, 0, 0, state.ratio, 0, 0);
@@ -36,7 +36,7 @@ export function draw(/** @type {GraphState} */ state) {
   drawHead(state);
 }
 
-/** From far away the modules, in place of statements that are too small to read. */
+/** In a zoomed-out graph, draw modules in place of statements that are too small to read. */
 function drawModules(/** @type {GraphState} */ state, low, high) {
   const { places, pen } = state;
   if (!places.far) return;
@@ -57,7 +57,7 @@ function drawModules(/** @type {GraphState} */ state, low, high) {
       c.lineWidth = chosen ? 2.5 : over ? 1.5 : 1;
       c.strokeStyle = over || chosen ? ink.select : ink.strokes[side];
       c.stroke();
-      // Where there is room, below the name what is done there.
+      // A tall box also has the module's operations, below the name.
       const tall = bottom - top >= 36, line = middle - (tall ? 8 : 0);
       const size = Math.min(11, bottom - top - 2), count = x1 - x0 > 170 ? `${rows} statement${rows === 1 ? "" : "s"}` : "";
       pen.font(size - 0.5, SANS);
@@ -75,7 +75,7 @@ function drawModules(/** @type {GraphState} */ state, low, high) {
       c.fillText(pen.shorten(strings[(side === 0 ? module.forward_ops : module.backward_ops)[i]], x1 - x0 - 14), x0 + 7, middle + 9);
     }
     if (strings[module.saved[i]]) texts.push([sides[0][1] + 6, middle, Math.min(14, bottom - top - 1), strings[module.saved[i]]]);
-    // A layer's heading covers what is right below it.
+    // A layer's heading covers the upper part of the module right below it.
     const under = heads.find((at) => top >= at - 1 && top < at + FAR) ?? -Infinity;
     const free = Math.max(top, under + FAR);
     c.fillStyle = ink.hair;
@@ -99,7 +99,7 @@ function drawModules(/** @type {GraphState} */ state, low, high) {
   }
 }
 
-/** Collectives on their way: a bar from issue to wait, its wait a filled end; what is dragged follows the pointer. */
+/** Draw collectives as bars from issue (open end) to wait (filled end). A dragged end follows the pointer. */
 function drawBars(/** @type {GraphState} */ state) {
   const { places, pen } = state;
   const c = pen.context, { bar, endOf } = places.scene, selected = endOf.get(state.selected)?.index;
@@ -133,7 +133,7 @@ function drawBars(/** @type {GraphState} */ state) {
       const side = bar.side[state.drag.bar.index], { sides } = places.columns();
       const text = `${state.drag.bar.end} before ${strings[node.name[target]]}`, wide = c.measureText(text).width;
       const left = side === 0 ? sides[0][1] + 8 : sides[1][0] - 8 - wide;
-      // On paper of its own: it lies over arcs, and over the other column where there is little room.
+      // Paint a background, because the text covers arcs and, in a narrow view, the other column.
       c.fillStyle = pen.paper;
       c.fillRect(left - 4, state.drag.at - 9, wide + 8, 18);
       c.fillStyle = pen.ink.select;
@@ -153,7 +153,7 @@ function drawHead(/** @type {GraphState} */ { places, pen }) {
   const put = (/** @type {string} */ text, /** @type {number} */ x, /** @type {string} */ color, /** @type {CanvasTextAlign} */ align = "left") => { c.textAlign = align; c.fillStyle = color; c.fillText(text, x, HEAD / 2); };
   put("program", label[0], ink.muted);
   put("forward ↓", sides[0][0], ink.texts[0]);
-  // Beside the CPU's lane there is room for a word at its left, or for none.
+  // Choose the longest text that fits between the columns or, with a CPU lane, between the forward column and the lane.
   const lane = places.scene?.lane ? places.lane() : null, from = sides[0][1], to = lane ? lane[0] : sides[1][0];
   const words = ["saved for backward", "saved"].find((text) => c.measureText(text).width <= to - from - 16);
   if (words) put(words, (from + to) / 2, ink.muted, "center");
@@ -166,7 +166,7 @@ export function drawLines(/** @type {GraphState} */ state, low, high) {
   const { places, pen } = state;
   const c = pen.context, { line, block, strings } = places.scene, { label } = places.columns(), ink = pen.ink;
   const size = 11 * Math.max(1, places.zoom), lead = 15 * Math.max(1, places.zoom);
-  // From far away a layer's name stands over its first lines (`drawSections`).
+  // In a zoomed-out graph, a layer's name covers the layer's first lines (`drawSections`).
   const names = SECTION * places.zoom < FAR ? places.scene.sections.map((section) => places.y(section.y)) : [];
   const { module } = places.scene, bands = places.far ? places.bands() : [];
   for (let i = 0, band = 0; i < line.y.length; i++) {
@@ -174,11 +174,11 @@ export function drawLines(/** @type {GraphState} */ state, low, high) {
     if (line.y[i] > high) break;
     while (band < bands.length && module.y[bands[band]] + module.height[bands[band]] <= line.y[i]) band++;
     if (band < bands.length && module.y[bands[band]] <= line.y[i]) continue;
-    // A module's name stands in its box; of a line that goes on into it what is above has words.
+    // A module's box contains the module's name. A line that overlaps the box has its text above the box.
     const end = Math.min(line.y[i] + line.height[i], band < bands.length ? module.y[bands[band]] : Infinity);
     const edge = places.y(line.y[i]), bottom = places.y(end);
     if (bottom - edge > 3) { c.fillStyle = ink.hair; c.fillRect(label[0], Math.round(edge), places.width * places.scaleX, 1); }
-    // A long block's words stay in view as long as anything of the block does.
+    // Keep the text of a tall line in view while the line's upper edge is above the view.
     const under = names.find((at) => edge >= at - 1 && edge < at + FAR) ?? -Infinity;
     const top = Math.max(edge, under + FAR, Math.min(HEAD, bottom - 2 * lead - 6)), height = bottom - top;
     if (height < lead - 1) continue;
@@ -197,7 +197,7 @@ export function drawLines(/** @type {GraphState} */ state, low, high) {
       drawSymbols(state, i, at + lead / 2, size);
       continue;
     }
-    // One row: the source line first, its place at the right where there is room for both.
+    // One row of text: the source line and, if both fit, its file and line number at the right.
     pen.font(size - 0.5, SANS);
     const short = strings[line.short[i]], taken = short ? c.measureText(short).width + 10 : 0;
     const both = taken > 0 && width - taken > 90;
@@ -213,7 +213,7 @@ export function drawLines(/** @type {GraphState} */ state, low, high) {
   }
 }
 
-/** What each statement of a longer source line is, beside its block, where the line's own words leave room. */
+/** Draw the symbols of a source line with several statements, each at its block, below the text of the line. */
 function drawSymbols(/** @type {GraphState} */ { places, pen }, index, below, size) {
   if (!places.labelled()) return;
   const c = pen.context, { line, block, strings } = places.scene, { label } = places.columns();
@@ -229,14 +229,14 @@ function drawSymbols(/** @type {GraphState} */ { places, pen }, index, below, si
   c.textAlign = "left";
 }
 
-/** The layers that a heading stands for; where there is little room, the number of the last, and in less the last part of their name. */
+/** Return the first and last layer that a heading stands for, in the longest of three forms that fits into `room` pixels. */
 export function range(/** @type {Pen} */ pen, { first, last }, room) {
   const at = first.lastIndexOf("."), number = last.slice(last.lastIndexOf(".") + 1);
   const ways = [`${first} … ${last}`, `${first} … ${number}`, `${first.slice(first.lastIndexOf(".", at - 1) + 1)} … ${number}`];
   return ways.find((way) => pen.context.measureText(way).width <= room) ?? ways[2];
 }
 
-/** Their bands and names; what is said of them is drawn later, by `drawNotes`. */
+/** Draw the bands and names of layers. Return the layers' notes, which `drawNotes` draws over the arcs. */
 function drawSections(/** @type {GraphState} */ state, low, high) {
   const { places, pen } = state;
   const c = pen.context, { sections } = places.scene, { label } = places.columns(), ink = pen.ink, notes = [];
@@ -247,7 +247,7 @@ function drawSections(/** @type {GraphState} */ state, low, high) {
     c.fillStyle = ink.rule;
     c.fillRect(0, Math.round(places.y(section.y + section.height)), right, 1);
     if (section.height * places.zoom < 18) continue;
-    // From far away the name stands in the first column alone, over the lines that are too small to read there.
+    // In a zoomed-out graph, the band is only in the first column, where it covers lines that are too small to read.
     const far = tall < FAR;
     c.fillStyle = ink.band;
     c.fillRect(0, top, far ? label[1] + 6 : right, Math.max(tall, FAR));
@@ -274,7 +274,7 @@ function drawSections(/** @type {GraphState} */ state, low, high) {
   return notes;
 }
 
-/** What is said of layers, over the arcs that pass there. */
+/** Draw the notes of layers over the arcs. */
 function drawNotes(/** @type {GraphState} */ { pen }, notes) {
   const c = pen.context, ink = pen.ink;
   for (const { text, x, middle, size } of notes) {
@@ -313,7 +313,7 @@ function drawRuns(/** @type {GraphState} */ { places, pen }, low, high) {
   }
 }
 
-/** The CPU, between the columns, while anything waits there. */
+/** Draw the CPU's lane between the columns, if a value is offloaded. */
 function drawLane(/** @type {GraphState} */ { places, pen }) {
   if (!places.scene.lane) return;
   const c = pen.context, [left, right] = places.lane();
@@ -326,7 +326,7 @@ function drawLane(/** @type {GraphState} */ { places, pen }) {
   c.globalAlpha = 1;
 }
 
-/** What can be chosen on a statement: its choice or what came of it, in a pill. */
+/** Draw the marks of a statement. A mark's text is the outcome of its site or, without an outcome, the choice. */
 function drawMarks(/** @type {GraphState} */ state, node) {
   const { places, pen } = state;
   const c = pen.context, { mark, strings } = places.scene, chosen = places.scene.at.get(state.selected);
@@ -358,7 +358,7 @@ function drawNodes(/** @type {GraphState} */ state, low, high) {
   const { module } = places.scene, bands = places.far ? places.bands() : [];
   for (const side of [0, 1]) {
     const list = order[side], [x0, x1] = sides[side], rows = side === 0 ? module.forward : module.backward;
-    const small = new Path2D(); // those without an outline, filled at once
+    const small = new Path2D(); // boxes without an outline, filled in one call
     for (let k = firstBelow(list, node, low), band = 0; k < list.length; k++) {
       const i = list[k];
       if (node.y[i] > high) break;
@@ -429,7 +429,7 @@ function drawNodes(/** @type {GraphState} */ state, low, high) {
   }
 }
 
-/** Where the forward ends and the backward begins: from the foot of the left column to that of the right one. */
+/** Draw the turn from the forward to the backward: a line from the foot of the left column to the foot of the right column. */
 function drawTurn(/** @type {GraphState} */ { places, pen }) {
   const c = pen.context, { node, columns } = places.scene, { sides } = places.columns(), ink = pen.ink;
   if (!columns[0].length || !columns[1].length) return;
@@ -461,7 +461,7 @@ function drawTurn(/** @type {GraphState} */ { places, pen }) {
   c.textAlign = "left";
 }
 
-/** The name of a fusion whose box begins above the view stays at its upper edge. */
+/** Draw the name of a fusion at the upper edge of the view, if the fusion's box begins above the view. */
 function drawHeadings(/** @type {GraphState} */ { places, pen }) {
   if (!places.labelled()) return;
   const c = pen.context, { run, strings } = places.scene, { sides } = places.columns(), tall = 16;

@@ -1,4 +1,4 @@
-// Where everything of the scene is on the screen, and what is at a place of it.
+// The positions of the scene's elements on the screen, and the element at a position.
 
 import {
   BARS, BAR_STEP, CROSS, FAR, HEAD, HIT, LANE, LEAST_SHARE, NAMED, NARROWEST, OFFLOADED, ROOMY, ROW, SECTION, SHARE,
@@ -6,18 +6,18 @@ import {
 } from "./graph_scene.js";
 
 export class Places {
-  scene = /** @type {any} */ (null); // as `scene` makes it; null before there is a graph
+  scene = /** @type {any} */ (null); // the result of `scene`; null without a graph
   zoom = 1;
   left = 0; // scroll position, in screen pixels
   top = 0;
   width = 0; // of the canvas, in pixels
   heightPx = 0;
   matches = /** @type {Set<number> | null} */ (null); // nodes that the search found
-  placed = /** @type {{of: any[], columns: any} | null} */ (null); // the columns, and what they are of
-  // Zooming out squeezes heights alone: the columns stay as wide as the view, so that what is written stays readable.
+  placed = /** @type {{of: any[], columns: any} | null} */ (null); // cache of the columns, with the values from which they were computed
+  // Zooming out reduces only heights. The columns stay as wide as the view, so that texts stay readable.
   get scaleX() { return Math.max(1, this.zoom); }
 
-  /** Columns in screen pixels before scrolling; the same shares as `layout_arrays.Columns.fit`. Cached, because each arc needs them. */
+  /** Return the columns' extents on the screen, with the shares of `layout_arrays.Columns.fit`. Cached, because each arc needs them. */
   columns() {
     const of = [this.scene, this.zoom, this.left, this.width];
     if (!this.placed || of.some((part, i) => part !== this.placed?.of[i])) this.placed = { of, columns: this.placeColumns() };
@@ -25,7 +25,7 @@ export class Places {
   }
 
   placeColumns() {
-    // Beside the columns there is room for collectives only where there are any.
+    // Only a graph with collectives has communication lanes beside the columns.
     const lane = this.scene?.bar.side.length ? BARS : 0;
     const width = Math.max(this.width, NARROWEST + 2 * lane), margin = 12, space = 18, inner = width - 2 * lane;
     const free = inner - 2 * margin - space;
@@ -50,25 +50,25 @@ export class Places {
     this.left = Math.max(0, Math.min(this.left, this.columns().width - this.width));
   }
 
-  /** The CPU's lane on the screen: in the middle of the gap. */
+  /** Return the left and right edge of the CPU's lane on the screen. The lane is midway between the columns. */
   lane() {
     const { sides } = this.columns(), middle = (sides[0][1] + sides[1][0]) / 2, half = (LANE / 2) * this.scaleX;
     return [middle - half, middle + half];
   }
 
-  /** Whether an arc goes through the CPU's lane. */
+  /** Return whether an arc goes through the CPU's lane. */
   away(index) { return this.scene.arc.style[index] === OFFLOADED && this.scene.arc.shape[index] === CROSS; }
 
-  /** Where a bar is on the screen: its middle, where it begins and where it ends. */
+  /** Return a bar's position on the screen: `x` of its middle, and the heights of its issue and its wait. */
   barAt(index) {
     const { bar } = this.scene, { sides } = this.columns(), side = bar.side[index];
     const out = (8 + BAR_STEP * bar.column[index]) * this.scaleX;
-    // An end at the first statement is drawn whole, below the heads of the columns.
+    // Draw an end at the first statement completely, below the column headings.
     const y = (height) => Math.max(this.y(height), HEAD + 6 - this.top);
     return { x: side === 0 ? sides[0][0] - out : sides[1][1] + out, issue: y(bar.y0[index]), wait: y(bar.y1[index]) };
   }
 
-  /** The bar at a place, and which of its ends a drag from there would move. */
+  /** Return the bar at a position, with its nearer end, which a drag would move; null if there is no bar. */
   barHit(x, y) {
     const { bar, strings } = this.scene;
     let best = null, nearest = BAR_STEP / 2 + 1;
@@ -82,7 +82,7 @@ export class Places {
     return best;
   }
 
-  /** The node of a column whose beginning is nearest to a height on the screen. */
+  /** Return the node of a column that begins nearest to a height on the screen. A backward node begins at its lower edge. */
   nodeNear(side, y) {
     const { node, columns } = this.scene;
     let best = -1, nearest = Infinity;
@@ -93,7 +93,7 @@ export class Places {
     return best;
   }
 
-  /** Where a mark is on the screen. */
+  /** Return a mark's rectangle on the screen. */
   markBox(index) {
     const { node, mark, marksOf } = this.scene, at = mark.node[index], scale = Math.max(1, this.zoom);
     const { right, width } = marksOf.get(at).find((one) => one.index === index);
@@ -102,7 +102,7 @@ export class Places {
     return { left: x1 - (right + width) * scale, top: middle - height / 2, width: width * scale, height };
   }
 
-  /** Ends and control points of an arc on the screen; for one through the lane, those of its way down. */
+  /** Return an arc's curve on the screen: ends and control points. For an arc through the CPU's lane, return its curve into the lane. */
   curve(index) {
     const { arc } = this.scene, { sides } = this.columns();
     const y0 = this.y(arc.y0[index]), y1 = this.y(arc.y1[index]);
@@ -119,14 +119,14 @@ export class Places {
     return [x0, y0, x0 + bend, y0, x1 - bend, y1, x1, y1];
   }
 
-  /** The way back from the lane. */
+  /** Return an arc's curve from the CPU's lane to the backward column. */
   wayBack(index) {
     const { arc } = this.scene, { sides } = this.columns(), [, right] = this.lane();
     const y0 = this.y(arc.y0[index]), y1 = this.y(arc.y1[index]), x1 = sides[1][0], bend = (x1 - right) * 0.6;
     return [right, y0, right + bend, y0, x1 - bend, y1, x1, y1];
   }
 
-  /** Screen position at which to point at something, or null. */
+  /** Return the screen position at which to point at an element; null if the scene lacks the element. */
   locate(id) {
     const entry = this.scene?.at.get(id);
     if (!entry) return null;
@@ -150,7 +150,7 @@ export class Places {
     return this.handle(entry.index);
   }
 
-  /** Where to point at an arc: the middle of its size label or its dot, which no other arc's covers. */
+  /** Return the position at which a click hits an arc: its dot, or the middle of its size label. */
   handle(index) {
     const [x0, y0] = this.curve(index);
     if (this.away(index)) { const [left, right] = this.lane(); return { x: (left + right) / 2, y: y0 }; }
@@ -158,10 +158,10 @@ export class Places {
     return { x: x0 + (this.scene.arc.side[index] === 1 ? -9 : 9), y: y0 };
   }
 
-  /** Whether statements are so small that modules are shown in their place. */
+  /** Whether modules are drawn in place of statements: statements are too small for text, and no search is active. */
   get far() { return !this.labelled() && !this.matches && this.scene.module.y.length > 0; }
 
-  /** Modules to show from here: the innermost that have room for their names, and of which most are. */
+  /** Return the modules to draw: the innermost modules with space for a name, or their parent if they cover less than half of it. */
   bands() {
     const { module } = this.scene, count = module.y.length, found = /** @type {number[]} */ ([]);
     const tall = (/** @type {number} */ index) => module.height[index] * this.zoom;
@@ -176,7 +176,7 @@ export class Places {
 
   // ---- hit test ----------------------------------------------------------------------------------------------
 
-  /** What is at a place on the canvas: `{kind, index, id}` or null. */
+  /** Return the element at a position on the canvas, as `{kind, index, id}`; null if there is none. */
   hit(x, y) {
     if (!this.scene || y < HEAD || y > this.heightPx) return null;
     const { node, arc, sections, strings } = this.scene, { sides } = this.columns();
@@ -223,7 +223,7 @@ export class Places {
 }
 
 /**
- * Distance from a point to a cubic curve, by samples.
+ * Return the distance from a point to a cubic curve, which is approximated by 24 lines.
  * @param {number[]} curve ends and control points @param {number} x @param {number} y
  */
 export function distanceTo([x0, y0, a, b, p, q, x1, y1], x, y) {

@@ -1,9 +1,9 @@
-// What everything in the graph means: opened from the bar below it.
+// The graph's legend. A button in the bar below the graph opens it.
 
 /** @param {string} what @returns {string} */
 const sample = (what) => `<svg width="46" height="18" viewBox="0 0 46 18" aria-hidden="true">${what}</svg>`;
 
-/** Rows of the legend: a sample and its meaning; `bars` only where the program has collectives. */
+/** Return the legend's rows, each with a sample and its meaning. `bars` adds rows for a program with collectives. */
 function legendRows(ink, bars) {
   const line = (color, more = "") => sample(`<path d="M2 13 C20 13 26 5 44 5" fill="none" stroke="${color}" stroke-width="2.5" ${more}/>`);
   const box = (fill, stroke, more = "") => sample(`<rect x="3" y="2" width="40" height="14" rx="3" fill="${fill}" stroke="${stroke}" ${more}/>`);
@@ -41,7 +41,7 @@ function legendRows(ink, bars) {
   ];
 }
 
-/** Open or close the legend of a view; `bars` where its program has collectives. */
+/** Open or close the legend of a view. `bars` says whether the program has collectives. */
 export function toggleLegend(/** @type {HTMLElement} */ el, ink, /** @type {boolean} */ bars) {
   const there = el.querySelector(".wb-legend-box"), button = /** @type {HTMLElement} */ (el.querySelector('[data-do="legend"]'));
   button.setAttribute("aria-expanded", String(!there));

@@ -1,4 +1,4 @@
-// The whole graph, small, beside the canvas, with the part in view: dragged, or moved by keys.
+// The overview beside the canvas: the whole graph, reduced, with a frame around the visible part. The pointer and keys move the frame.
 
 import { CROSS, GHOST, HEAD, HEADING } from "./graph_scene.js";
 
@@ -8,13 +8,13 @@ export class Overview {
   /**
    * @param {GraphState} state
    * @param {{moved(): void, scroll(by: number): void, scrollTo(top: number): void, tool(name: string): void, redraw(): void}} actions
-   *   what the view does when the part in view is dragged or moved by keys
-   * @param {AbortSignal} signal takes the listeners away
+   *   functions of the view, which drags and keys call
+   * @param {AbortSignal} signal removes the listeners
    */
   constructor(state, actions, signal) {
     this.state = state;
     this.actions = actions;
-    this.grip = 0; // how far below its upper edge the part in view is held
+    this.grip = 0; // distance from the frame's upper edge to the pointer that drags it, in pixels
     this.canvas = document.createElement("canvas");
     this.canvas.className = "wb-map";
     this.canvas.tabIndex = 0;
@@ -36,14 +36,14 @@ export class Overview {
   get scale() { return Math.min(1, (this.height - 2) / Math.max(1, this.state.places.scene.height - HEAD)); }
   get height() { return this.state.places.heightPx - HEAD; }
 
-  /** The part in view on the map: from, and how tall. */
+  /** Return the frame's upper edge and height on the map, in pixels. */
   window() {
     const { state: { places }, scale } = this, from = Math.max(0, (places.worldY(HEAD) - HEAD) * scale);
     const to = Math.min(places.scene.height - HEAD, places.worldY(places.heightPx) - HEAD) * scale;
     return { from, tall: Math.max(6, to - from) };
   }
 
-  /** Bring a place of the map to the upper edge of the view. */
+  /** Scroll the view so that its upper edge shows the height `y` of the map. */
   moveTo(y) { this.actions.scrollTo((y / this.scale) * this.state.places.zoom); }
 
   onDown(event) {
@@ -68,7 +68,7 @@ export class Overview {
     act();
   }
 
-  /** The whole: a line per statement in its column's colour, arcs between, and layers. */
+  /** Paint the whole graph: a bar for each statement in its column's colour, the arcs between the columns, and a line for each layer. */
   paintWhole(wide, ratio) {
     const { state: { places, pen }, whole, scale } = this, c = /** @type {CanvasRenderingContext2D} */ (whole.getContext("2d")), { node, arc, sections } = places.scene, ink = pen.ink;
     whole.width = wide * ratio;
@@ -93,7 +93,7 @@ export class Overview {
   }
 
   draw() {
-    // While a theme is changed the page has no layout for a moment, and what is drawn then is drawn for good.
+    // While the theme changes, the canvas has no width for a moment. Use its last width, because nothing draws the map again afterwards.
     const { places, pen, ratio } = this.state, wide = this.wide = this.canvas.clientWidth || this.wide;
     if (!wide || !places.scene || this.height <= 0) return;
     const key = [places.scene, pen.ink, wide, this.height, ratio];
@@ -124,7 +124,7 @@ export class Overview {
     this.canvas.setAttribute("aria-valuetext", all ? "all of it" : `${Math.round(100 * tall / room)} % of it, from ${Math.round(100 * from / room)} %`);
   }
 
-  /** What is selected, and what the search found, as they stand in the whole. */
+  /** Mark the selection and the search's matches on the map. */
   drawChosen(c, wide) {
     const { state: { places, pen }, scale } = this, { node, at } = places.scene, chosen = this.state.chosenPlace();
     const tick = (y, color) => { c.fillStyle = color; c.fillRect(0, (y - HEAD) * scale - 1, wide, 2.5); };

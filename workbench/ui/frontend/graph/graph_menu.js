@@ -1,11 +1,11 @@
-// The menu of a place of the graph: opened by the right button, or by keys on what is selected.
+// The context menu of an element of the graph. The right button opens it, and a key opens it for the selected element.
 
 import { h } from "../dom.js";
 import { COMPOSITE, LOOP, MOMENT } from "./graph_scene.js";
 
 /** @typedef {{text: string, note?: string, preview?: Record<string, any>, act: () => void}} Item */
 
-/** What can be done at a place, `target` as `Places.hit` finds it; `view` does it. @returns {Item[]} */
+/** Return the menu's items for `target`, an element as `Places.hit` returns it. The items act on `view`. @returns {Item[]} */
 export function itemsOf(/** @type {any} */ view, /** @type {any} */ target) {
   const { choice, strings, sections, node } = view.places.scene, { readOnly } = view.state, turned = view.turned(target);
   const items = /** @type {Item[]} */ ([]);
@@ -31,16 +31,16 @@ export function itemsOf(/** @type {any} */ view, /** @type {any} */ target) {
 }
 
 /**
- * Open a menu over a view. Arrow keys move, Enter acts, and Escape, Tab or a click elsewhere closes it.
- * @param {HTMLElement} el @param {Item[]} items @param {{x: number, y: number, height: number}} at where, and how much of the view it may cover
- * @param {{preview: (message: any) => void, closed: () => void, back: HTMLElement}} on `back` has the focus afterwards, unless something else took it
- * @returns {() => void} closes it
+ * Open a menu over a view. Arrow keys move the focus, Enter activates an item, and Escape, Tab or a click elsewhere closes the menu.
+ * @param {HTMLElement} el @param {Item[]} items @param {{x: number, y: number, height: number}} at position, and height of the area for the menu
+ * @param {{preview: (message: any) => void, closed: () => void, back: HTMLElement}} on `back` gets the focus if the menu has it when it closes
+ * @returns {() => void} closes the menu
  */
 export function openMenu(el, items, at, on) {
   let open = true;
   const close = () => {
     if (!open) return;
-    open = false; // removing what has the focus takes the focus from it: once is enough
+    open = false; // removing the focused menu sends `focusout`, which calls this function again
     const held = menu.contains(document.activeElement);
     menu.remove();
     if (held) on.back.focus({ preventScroll: true });
@@ -57,8 +57,8 @@ export function openMenu(el, items, at, on) {
   const go = (/** @type {number} */ to) => buttons[(to + buttons.length) % buttons.length].focus();
   menu.addEventListener("keydown", (event) => {
     const here = buttons.indexOf(/** @type {any} */ (document.activeElement));
-    event.stopPropagation(); // these keys are the menu's, and not JupyterLab's
-    if (event.key === "Enter" || event.key === " ") return; // a button's own
+    event.stopPropagation(); // keep the menu's keys from JupyterLab
+    if (event.key === "Enter" || event.key === " ") return; // the focused button handles these keys itself
     event.preventDefault();
     if (event.key === "ArrowDown") go(here + 1);
     else if (event.key === "ArrowUp") go(here - 1);

@@ -1,4 +1,4 @@
-// The graph view's scene: what Python sends, indexed for drawing, and the colours.
+// The graph view's scene: the data from Python, indexed for drawing. Also the colours and constants of the view.
 
 /**
  * @typedef {{get(name: string): any, set(name: string, value: any): void, save_changes(): void,
@@ -9,24 +9,24 @@
  */
 
 export const HEAD = 30; // height of the sticky column headings, in pixels; `layout_arrays.HEADER`
-export const TURN = 14; // room below the last statement for the words where the forward ends, in pixels
+export const TURN = 14; // height below the last statement for the text at the turn to the backward, in pixels
 export const FOOT = 34; // height of the bar with legend and tools below the canvas, in pixels
 export const ROW = 20; // height of a statement at zoom 1; `layout_arrays.ROW`
 export const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `layout_arrays.BLOCK_PAD`
 export const SECTION = 26; // height of a layer's heading at zoom 1; `layout_arrays.SECTION`
-export const FAR = 14; // least height of a layer's heading, in pixels: seen from farther it is as readable
-export const NAMED = 11; // least height of a module that is shown in place of its statements, in pixels
-export const NARROWEST = 330; // a narrower view is scrolled sideways, in pixels; `layout_arrays.NARROWEST`
+export const FAR = 14; // minimum height of a layer's heading, in pixels: it stays readable in a zoomed-out graph
+export const NAMED = 11; // minimum height of a module that is drawn in place of its statements, in pixels
+export const NARROWEST = 330; // minimum width of the columns, in pixels: a narrower view scrolls sideways; `layout_arrays.NARROWEST`
 export const SLIM = 420; // a view narrower than this has no overview, in pixels
-export const ROOMY = 640; // in a narrower view the program's column gives way first; `layout_arrays.ROOMY`
+export const ROOMY = 640; // width below which the program's column has a smaller share, in pixels; `layout_arrays.ROOMY`
 export const SHARE = 0.27, LEAST_SHARE = 0.16; // shares of the width: of each column, and of the program's column in the narrowest view; as in `layout_arrays`
 export const MIN_ZOOM = 0.01;
 export const MAX_ZOOM = 3;
 export const LANE = 66; // width of the CPU's lane between the columns, in pixels
 export const BARS = 44; // width of a communication lane beside a column, in pixels
 export const BAR_STEP = 8; // distance between bars, in pixels
-export const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
-export const HIT = 6; // how far from an arc, in pixels, a click still means it
+export const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // dashes of bars, by process group
+export const HIT = 6; // maximum distance between a click and the arc that it hits, in pixels
 
 export const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32, MOMENT = 64, COMPOSITE = 128;
 export const LOOP = "loop:"; // prefix of the stem of a loop's repeats; `fold_layers.LOOP`
@@ -49,7 +49,7 @@ export const DARK = {
   arcs: ["#63c48a", "#f2a952", "#54c6dc"], select: "#79aeff", found: "#6b5600",
 };
 
-/** Whether the page is dark: JupyterLab says so, other pages are asked by their background. */
+/** Return whether the page is dark: by JupyterLab's theme, else by the page's background, else by the browser's preference. */
 export function isDark(/** @type {HTMLElement} */ el) {
   const stated = document.body.dataset.jpThemeLight;
   if (stated) return stated === "false";
@@ -60,7 +60,7 @@ export function isDark(/** @type {HTMLElement} */ el) {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** A typed array over a message buffer; copied, for a buffer need not start at a multiple of the item's size. */
+/** Copy a message buffer into a typed array. Without a copy, the buffer would have to start at a multiple of the item's size. */
 function array(Type, /** @type {DataView | ArrayBuffer} */ view) {
   const { buffer, byteOffset = 0, byteLength } = view instanceof ArrayBuffer ? { buffer: view, byteLength: view.byteLength } : view;
   return new Type(buffer.slice(byteOffset, byteOffset + byteLength));
@@ -68,7 +68,7 @@ function array(Type, /** @type {DataView | ArrayBuffer} */ view) {
 
 const TYPES = { f: Float32Array, d: Float64Array, i: Int32Array, h: Uint16Array, b: Uint8Array };
 
-/** What Python packed, as `payload` made it: a JSON document with the lengths of the strings and the columns behind it. */
+/** Unpack data from `payload.pack`: a JSON document with the lengths of the strings and columns, then the strings and columns. */
 export async function unpacked(/** @type {DataView | ArrayBuffer} */ view) {
   const stream = new Blob([/** @type {BlobPart} */ (view)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer(), length = new DataView(buffer).getUint32(0, true);
@@ -86,7 +86,7 @@ export async function unpacked(/** @type {DataView | ArrayBuffer} */ view) {
   return head;
 }
 
-/** The scene: `data` as sent by Python, with its arrays typed. */
+/** Return the scene: `data` from Python with typed arrays and indexes; null without a graph. */
 export function scene(data) {
   if (!data?.strings) return null;
   /** @type {any} */
@@ -95,18 +95,18 @@ export function scene(data) {
     out[table] = {};
     for (const [name, [code, view]] of Object.entries(columns)) out[table][name] = array(TYPES[code], view);
   }
-  out.module ??= { y: [], height: [], depth: [] }; // a plan saved before there were any
-  out.choice ??= { id: [] }; // as in a plan saved before there was a menu
+  out.module ??= { y: [], height: [], depth: [] }; // a plan that an older version saved has no modules
+  out.choice ??= { id: [] }; // a plan that an older version saved has no data for the menu
   const { node, arc, module } = out;
   out.at = new Map();
-  for (let i = module.y.length - 1; i >= 0; i--) out.at.set(`module:${out.strings[module.scope[i]]}`, { kind: "module", index: i }); // the first of a name
+  for (let i = module.y.length - 1; i >= 0; i--) out.at.set(`module:${out.strings[module.scope[i]]}`, { kind: "module", index: i }); // reversed, so that the first module of a name is found
   for (let i = 0; i < node.id.length; i++) out.at.set(out.strings[node.id[i]], { kind: "node", index: i });
   for (let i = 0; i < arc.id.length; i++) out.at.set(out.strings[arc.id[i]], { kind: "arc", index: i });
   for (let i = 0; i < out.alias.id.length; i++) {
     const mark = out.alias.mark[i];
     out.at.set(out.strings[out.alias.id[i]], mark < 0 ? { kind: "arc", index: out.alias.arc[i] } : { kind: "mark", index: mark });
   }
-  // Marks of a node, from its right edge leftwards: where each begins and how wide it is, at zoom 1.
+  // Marks of each node, from the node's right edge leftwards: distance from this edge, and width, in pixels at zoom 1.
   out.marksOf = new Map();
   for (let i = 0; i < out.mark.id.length; i++) {
     out.at.set(out.strings[out.mark.id[i]], { kind: "mark", index: i });
@@ -114,7 +114,7 @@ export function scene(data) {
     const right = others.length ? others.at(-1).right + others.at(-1).width + 3 : 3;
     out.marksOf.set(node, [...others, { index: i, right, width: 5.8 * out.strings[out.mark.text[i]].length + 11 }]);
   }
-  // A bar's ends answer to their sites' names, unless a mark does.
+  // The site ids of a bar's ends lead to the bar, unless they lead to another element.
   out.endOf = new Map();
   for (let i = 0; i < out.bar.side.length; i++) {
     for (const end of ["issue", "wait"]) {
@@ -135,13 +135,13 @@ export function scene(data) {
     }
   }
   out.spines = spinesOf(out.run);
-  // Of what is selected alone.
+  // Computed when first used, because only a selection needs the neighbours.
   let neighbours;
   Object.defineProperty(out, "neighbours", { enumerable: true, get: () => (neighbours ??= neighboursOf(out.edge)) });
   return out;
 }
 
-/** What joins the pieces of a fusion's box in one column, from the first to the last; of one piece there is none. */
+/** Return a line for each fusion with several pieces in one column. The line joins the first piece to the last. */
 function spinesOf({ y, height, fusion, side }) {
   const spines = new Map();
   for (let i = 0; i < y.length; i++) {
@@ -152,7 +152,7 @@ function spinesOf({ y, height, fusion, side }) {
   return Array.from(spines.values()).filter(({ pieces }) => pieces > 1);
 }
 
-/** Per node who makes what it reads, and who reads what it makes. */
+/** Return, for each node, the nodes whose values it reads (`into`) and the nodes that read its values (`out`). */
 function neighboursOf({ source, target }) {
   const found = new Map();
   const of = (/** @type {number} */ node) => { if (!found.has(node)) found.set(node, { into: [], out: [] }); return found.get(node); };
@@ -163,7 +163,7 @@ function neighboursOf({ source, target }) {
   return found;
 }
 
-/** First place in `order` whose node ends below `y`. */
+/** Return the first index in `order` whose node ends at or below `y`. */
 export function firstBelow(order, node, y) {
   let low = 0, high = order.length;
   while (low < high) {

@@ -1,13 +1,13 @@
-// The graph's search: what can be found, and in which order. Exact matches come first, as in an editor.
+// The graph's search: which statements match a query, and in which order. Exact matches come first, as in an editor.
 
 /**
  * @typedef {{id: string, names: string[], scope: string, symbol: string, text: string, order: number}} Entry
- *   What can be found; `names` are exact ones, all in lower case.
+ *   A statement that the search can find. A query that equals one of `names` is an exact match. Texts are in lower case.
  */
 
-const NAME = 0, PLACE = 1, BEGINS = 2, PART = 3, TEXT = 4; // how well an entry matches, the best first
+const NAME = 0, PLACE = 1, BEGINS = 2, PART = 3, TEXT = 4; // ranks of a match, the best first
 
-/** How well an entry matches a query in lower case; -1 where it does not. */
+/** Return the rank of an entry for a query in lower case; -1 if the entry does not match. */
 export function rankOf(/** @type {Entry} */ { names, scope, symbol, text }, /** @type {string} */ query) {
   if (names.includes(query)) return NAME;
   if (symbol === query || `.${scope}.`.includes(`.${query}.`)) return PLACE;
@@ -16,7 +16,7 @@ export function rankOf(/** @type {Entry} */ { names, scope, symbol, text }, /** 
   return text.includes(query) ? TEXT : -1;
 }
 
-/** Entries that match, the best first, and those that match equally well from top to bottom. @returns {Entry[]} */
+/** Return the matching entries, the best first. Entries of equal rank are in order from top to bottom. @returns {Entry[]} */
 export function search(/** @type {Entry[]} */ entries, /** @type {string} */ asked) {
   const query = asked.trim().toLowerCase();
   if (!query) return [];
@@ -25,13 +25,13 @@ export function search(/** @type {Entry[]} */ entries, /** @type {string} */ ask
 }
 
 /**
- * All that can be found: what a scene shows and, of a program's `index` (`search_index.py`), what it does not show.
+ * Return all entries: the nodes of a scene and, from the program's `index` (`search_index.py`), the statements that the scene does not show.
  * @param {any} scene @param {any} [index] @returns {Entry[]}
  */
 export function entriesOf(scene, index = null) {
   const { node, strings } = scene, entries = /** @type {Map<string, Entry>} */ (new Map());
   const order = Array.from(node.id.keys()).sort((a, b) => node.y[a] - node.y[b] || node.side[a] - node.side[b]);
-  const after = index ? index.rows.id.length : 0; // what the index lacks comes last
+  const after = index ? index.rows.id.length : 0; // nodes that the index lacks come last
   for (const [place, i] of order.entries()) {
     const id = strings[node.id[i]], [name, full, detail, about] = [node.name, node.full, node.detail, node.about].map((column) => strings[column[i]]);
     const head = about.split("\n")[0], scope = head.includes("  ") ? head.split("  ")[0] : "";

@@ -1,11 +1,11 @@
-// The selected statement on the canvas, and those that it reads from or that read it.
+// Outlines on the canvas: the selected statement, its neighbours, and the hovered statement.
 
 import { arcColor } from "./graph_arcs.js";
 import { HEAD } from "./graph_scene.js";
 
 /** @typedef {import("./graph_state.js").GraphState} GraphState */
 
-/** The selected statement, what it reads from and who reads it. */
+/** Outline the selected statement with its neighbours, or the statements of a selected mark or arc. Also outline the hovered statement. */
 export function drawSelection(/** @type {GraphState} */ state) {
   const { places, pen } = state;
   const chosen = places.scene.at.get(state.selected);

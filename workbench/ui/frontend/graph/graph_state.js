@@ -1,4 +1,4 @@
-// What the modules of the graph share: where all is, the pen, and what is selected, pointed at and dragged.
+// The state that the graph's modules share: positions, the pen, the selection, the hovered element and the current drag.
 
 import { Places } from "./graph_hit_test.js";
 import { Pen } from "./graph_canvas.js";
@@ -12,17 +12,17 @@ export class GraphState {
     this.model = model;
     this.places = new Places();
     this.pen = new Pen(/** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false })));
-    this.readOnly = model.get("read_only") === true; // a saved plan: nothing changes it
-    this.ratio = 1; // device pixels per pixel
+    this.readOnly = model.get("read_only") === true; // true for a saved plan, which cannot change
+    this.ratio = 1; // device pixels per CSS pixel
     this.hover = /** @type {any} */ (null);
     this.drag = /** @type {any} */ (null);
-    this.asked = /** @type {Map<number, number>} */ (new Map()); // arcs of which another style was asked for, not planned yet
+    this.asked = /** @type {Map<number, number>} */ (new Map()); // requested styles of arcs with pending choices, by the arc's index
   }
 
-  /** The name of what is selected. */
+  /** The id of the selected element; empty if nothing is selected. */
   get selected() { return this.model.get("selected"); }
 
-  /** The arc or the node that the selection is at; a mark is at its node, a module at its first statement of the forward. */
+  /** Return the selected arc or node. For a mark, return its node; for a bar, the node at its issue; for a module, the first forward node. */
   chosenPlace() {
     const { at, columns, module, node } = this.places.scene, chosen = at.get(this.selected);
     if (chosen?.kind === "module") return { kind: "node", index: columns[0][Math.min(columns[0].length - 1, firstBelow(columns[0], node, module.y[chosen.index]))] };

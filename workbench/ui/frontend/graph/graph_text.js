@@ -1,9 +1,9 @@
-// What is said of a place of the graph: in the tooltip, and to a screen reader.
+// The description of an element of the graph, for the tooltip and for screen readers.
 
 import { humanBytes } from "../dom.js";
 import { CLONE, COLLECTIVE, RANDOM, VIEW } from "./graph_scene.js";
 
-/** What is said of a place: lines, each with how it is written. */
+/** Return the lines that describe an element, each as a pair: suffix of the CSS class `wb-tip-`, and text. */
 export function about(scene, target) {
   const { node, arc, mark, module, strings } = scene;
   const rows = [];

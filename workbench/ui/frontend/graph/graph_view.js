@@ -19,28 +19,28 @@ class View {
   constructor(model, el) {
     this.model = model;
     this.el = el;
-    this.refitUntil = 0; // what comes until then is shown whole
-    this.atFit = true; // until somebody zooms or moves
-    this.pending = 0; // the frame that was asked for
-    this.drawn = 0; // how long the last drawing took, in milliseconds
+    this.refitUntil = 0; // time until which a new scene is fitted to the view; as `performance.now`
+    this.atFit = true; // whether to fit the graph to the view again after a resize; a zoom or drag ends this
+    this.pending = 0; // id of the requested animation frame; 0 if there is none
+    this.drawn = 0; // duration of the last drawing, in milliseconds
     this.preview = previews(model);
     this.received = 0;
-    this.coming = false; // whether something is being unpacked
-    this.wanted = ""; // what is to be shown once it is there
-    this.clicked = /** @type {string[]} */ ([]); // what the last two clicks were on
+    this.coming = false; // whether data are being unpacked
+    this.wanted = ""; // id to reveal after the unpacking
+    this.clicked = /** @type {string[]} */ ([]); // ids of the elements under the last two clicks
     this.closeMenu = () => {};
-    this.hits = /** @type {import("./graph_search.js").Entry[]} */ ([]); // what the search found
-    this.current = ""; // the one of them that is current, by its id
-    this.walked = false; // whether somebody went from one to the next
-    this.typed = false; // whether the first match is still to be shown for what was typed
-    this.index = /** @type {any} */ (null); // what else can be found in the program of this scene
+    this.hits = /** @type {import("./graph_search.js").Entry[]} */ ([]); // entries that the search found
+    this.current = ""; // id of the current entry of `hits`
+    this.walked = false; // whether the user has stepped through `hits`
+    this.typed = false; // whether to show the first match again when the index comes
+    this.index = /** @type {any} */ (null); // index of all statements of the program; null until it comes
     this.indexAsked = false;
     this.build();
     this.paintTheme();
     void this.receive(model.get("data"));
   }
 
-  /** Draw what Python sent, unpacked where it is large; what is older by then is left. */
+  /** Draw data from Python. Unpack packed data first, and drop them if newer data come meanwhile. */
   async receive(data) {
     const own = ++this.received;
     if (data?.packed) {
@@ -122,7 +122,7 @@ class View {
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
     this.onData = () => { void this.receive(model.get("data")); };
     this.onSelected = () => { this.tell(); this.redraw(); };
-    this.onAsked = () => { if (!this.coming) { this.takeAsked(); this.redraw(); } }; // else with what comes
+    this.onAsked = () => { if (!this.coming) { this.takeAsked(); this.redraw(); } }; // otherwise, `take` draws them with the next scene
     this.onReveal = (message) => {
       if (message?.type === "index") this.takeIndex(message);
       if (message?.type !== "reveal") return;
@@ -135,10 +135,10 @@ class View {
     model.on("msg:custom", this.onReveal);
   }
 
-  /** Draw another scene: what is selected stays where it is on the screen, else the uppermost statement in view does. */
+  /** Draw another scene. Fit the first scene to the view; keep the element that `heldBy` returns at its height on the screen. */
   take(next) {
     const { places } = this;
-    this.closeMenu(); // its places are those of the scene before
+    this.closeMenu(); // its items act on the previous scene
     const held = places.scene && next ? this.heldBy(next) : null, first = !places.scene;
     places.scene = next;
     this.takeAsked();
@@ -156,13 +156,13 @@ class View {
     this.redraw();
   }
 
-  /** Arcs of which another option was asked for, with the style of that. */
+  /** Store the arcs with pending choices, with the styles of the requested options. */
   takeAsked() {
     const asked = Object.entries(this.model.get("asked") ?? {});
     this.state.asked = new Map(asked.map(([id, style]) => [this.places.scene?.at.get(id), style]).filter(([at]) => at?.kind === "arc").map(([at, style]) => [at.index, style]));
   }
 
-  /** What is in view now and in another scene too, and its height on the screen. */
+  /** Return the id and height of an element that is in view and in `next`: the selection, else the uppermost forward statement; or null. */
   heldBy(next) {
     const { places } = this;
     const { node, columns, strings } = places.scene, low = places.worldY(HEAD);
@@ -175,7 +175,7 @@ class View {
     return null;
   }
 
-  /** The button that shows and hides views says how many there are, and which it would do. */
+  /** Label the button for views with the action of a click and the number of views. */
   nameViews() {
     const { count, hidden } = this.places.scene?.views ?? { count: 0, hidden: 0 };
     this.viewsButton.hidden = count === 0 || this.state.readOnly;
@@ -219,7 +219,7 @@ class View {
   resize() {
     const { places } = this;
     const ratio = window.devicePixelRatio || 1;
-    // Where there is little room the columns have it, and not the overview.
+    // A narrow view has no overview, so that the columns get its width.
     this.el.classList.toggle("wb-slim", this.el.clientWidth < SLIM);
     places.width = this.canvas.clientWidth;
     places.heightPx = this.el.clientHeight - FOOT;
@@ -228,10 +228,10 @@ class View {
     this.canvas.height = Math.round(places.heightPx * ratio);
     this.state.ratio = ratio;
     this.pen.texts.clear();
-    // All of it at first sight, and as long as nobody came nearer.
+    // Fit the graph to the new size until the user zooms or drags.
     if (this.atFit) this.fit();
     places.clamp();
-    // At once: a canvas of another size is empty, and the next frame is one too late.
+    // Draw now, not in the next frame: a resized canvas is empty until then.
     this.draw();
   }
 
@@ -256,7 +256,7 @@ class View {
     this.atFit = true;
   }
 
-  /** Come so near to a module that its statements can be read. */
+  /** Zoom in on a module until its statements can be read. */
   approach(index) {
     const { places } = this;
     const { module } = places.scene, room = places.heightPx - HEAD - 16;
@@ -266,12 +266,12 @@ class View {
     this.redraw();
   }
 
-  /** Ask to have an end of a bar right before a node. */
+  /** Request to move the end of a bar to right before a node. */
   place(id, node) {
     if (node >= 0) this.model.send({ type: "place", id, node: this.places.scene.strings[this.places.scene.node.id[node]] });
   }
 
-  /** Move the end that is selected by one statement, later or earlier. */
+  /** Move the selected end of a bar by one statement: later if `by` is 1, earlier if it is -1. */
   nudge(by) {
     const { bar, endOf, columns } = this.places.scene, id = this.state.selected, chosen = endOf.get(id);
     if (!chosen) return;
@@ -289,7 +289,7 @@ class View {
 
   onDown(event) {
     const { places } = this;
-    if (event.button === 2) return; // the menu's
+    if (event.button === 2) return; // opens the menu
     this.canvas.focus({ preventScroll: true });
     const [x, y] = this.pointer(event), bar = places.scene && !this.state.readOnly ? places.barHit(x, y) : null;
     this.state.drag = { x, y, left: places.left, top: places.top, moved: false, bar, click: event.button === 0 };
@@ -335,7 +335,7 @@ class View {
     else this.select(target?.id ?? "");
   }
 
-  /** Turn an arc or a mark, unfold a row, come near to a module: both clicks were on it, whatever was drawn between them. */
+  /** Change an arc or mark, unfold a row, or zoom in on a module. Both clicks must hit the same element, even if the graph changed between. */
   onDouble() {
     const [first, id] = this.clicked, at = this.places.scene?.at.get(id);
     if (first !== id || !at) return;
@@ -343,16 +343,16 @@ class View {
     else this.enter(at);
   }
 
-  /** What Enter does: show what a row stands for, or come near to a module. */
+  /** Zoom in on a module, or unfold a row. */
   enter(at) {
     if (at?.kind === "module") this.approach(at.index);
     else if (at?.kind === "node") this.unfold(at.index);
   }
 
-  /** Open the menu of what is pointed at, or by keys that of what is selected; where there is none the page's own opens. */
+  /** Open the menu of the element under the pointer or, by keys, of the selected element. Without items, the browser's own menu opens. */
   onMenu(event) {
     const { places, state } = this;
-    state.drag = null; // on macOS the control key makes the left button the right one
+    state.drag = null; // on macOS, control + left click opens the menu after `onDown` has started a drag
     if (!places.scene) return;
     const byKeys = event.type === "keydown" || (event.button !== 2 && !event.ctrlKey && event.pointerType !== "touch"), at = places.scene.at.get(state.selected);
     if (byKeys && at) this.reveal(state.selected);
@@ -384,7 +384,7 @@ class View {
     places.top += event.deltaY * unit;
     places.left += event.deltaX * unit;
     places.clamp();
-    // At the ends the page scrolls on.
+    // Let the page scroll at the ends of the graph.
     if (places.top !== top || places.left !== left) event.preventDefault();
     this.setHover(null);
     this.redraw();
@@ -418,7 +418,7 @@ class View {
     else if (what === "one") this.setZoom(1);
     else if (what === "fit") {
       this.fit();
-      // What was put closer together so that nothing moved gets its usual room.
+      // Request the usual heights. Python keeps a block's height when the block gets more statements.
       this.refitUntil = performance.now() + 2000;
       if (!this.state.readOnly) this.model.send({ type: "relax" });
     }
@@ -428,7 +428,7 @@ class View {
     else if (what === "views") this.model.send({ type: "views", shown: places.scene.views.hidden > 0 });
   }
 
-  /** Move the selection up or down its column; an arc's neighbours are the arcs above and below. */
+  /** Move the selection up or down in its column; move from an arc to the arc above or below. */
   step(by) {
     const { node, arc, columns, strings } = this.places.scene, chosen = this.state.chosenPlace();
     if (chosen?.kind === "arc") {
@@ -442,7 +442,7 @@ class View {
     if (list[next] !== undefined) this.select(strings[node.id[list[next]]], true);
   }
 
-  /** Move the selection sideways: forward statement, its arc, the backward statement. */
+  /** Move the selection sideways: between a forward statement, its arc and the arc's backward statement. */
   across(by) {
     const { node, arc, columns, strings, arcsFrom } = this.places.scene, chosen = this.state.chosenPlace();
     if (!chosen) { this.step(1); return; }
@@ -468,7 +468,7 @@ class View {
     this.redraw();
   }
 
-  /** Scroll so that `id` is in view, and where asked come near enough to read it. */
+  /** Scroll so that `id` is in view. If `near` is set, first zoom in until texts can be read. */
   reveal(id, near = false) {
     const { places } = this;
     if (near && !places.labelled() && places.locate(id)) this.setZoom(1);
@@ -480,7 +480,7 @@ class View {
 
   turn(id) { if (!this.state.readOnly) this.model.send({ type: "turn", id }); }
 
-  /** The arc or the mark of a place: itself, or what a statement has to choose from. */
+  /** Return the arc or mark that a click on an element changes: for a statement, its first mark, else its first outgoing arc; or null. */
   turned(at) {
     const { arc, arcsFrom, marksOf } = this.places.scene;
     if (at?.kind !== "node") return at?.kind === "arc" || at?.kind === "mark" ? at : null;
@@ -489,7 +489,7 @@ class View {
     return from === undefined ? null : { kind: "arc", index: from };
   }
 
-  /** Change what is selected, or what the selected statement has to choose from, to its next legal option. */
+  /** Change the selected arc, mark or bar to its next legal option; for a statement, its mark or arc (`turned`). */
   turnSelected() {
     const { scene } = this.places, id = this.state.selected, chosen = scene.at.get(id), turned = this.turned(chosen);
     if (turned) this.turn(scene.strings[scene[turned.kind].id[turned.index]]);
@@ -501,7 +501,7 @@ class View {
     if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem, folded: section.count > 1 });
   }
 
-  /** Fold the layer of what is selected, or unfold it; else the first in view that has identical ones. */
+  /** Fold or unfold the layer of the selection, else the first layer in view that has identical layers. */
   foldHere() {
     const { sections } = this.places.scene, chosen = this.state.chosenPlace(), top = this.places.worldY(HEAD);
     const own = chosen ? this.sectionOf(chosen) : -1;
@@ -509,7 +509,7 @@ class View {
     if (found >= 0 && !this.state.readOnly) this.fold(found);
   }
 
-  /** The layer that a place is in, by its index, if it has identical ones; else -1. */
+  /** Return the index of the layer that contains an element, if there are identical layers; else -1. */
   sectionOf(at) {
     const { node, arc, mark, module, sections } = this.places.scene;
     if (at.kind === "section") return sections[at.index].identical > 1 ? at.index : -1;
@@ -517,7 +517,7 @@ class View {
     return sections.findIndex((one) => one.identical > 1 && y >= one.y && y < one.y + one.height);
   }
 
-  /** Show what a row stands for, waits of one moment or a composite's statements, or show it as one again. */
+  /** Show the statements of a row that stands for several (adjacent waits, or a composite), or show them as one row again. */
   unfold(index) {
     const { node, strings } = this.places.scene;
     if (node.flags[index] & COMPOSITE && !this.state.readOnly) this.model.send({ type: "fold", node: strings[node.id[index]] });
@@ -526,7 +526,7 @@ class View {
 
   // ---- search ------------------------------------------------------------------------------------------------
 
-  /** Ask for what the scene does not show: statements of folded layers, and hidden views. */
+  /** Request the index, which also has statements of folded layers and hidden views. */
   askIndex() {
     if (this.index || this.indexAsked || this.state.readOnly) return;
     this.indexAsked = true;
@@ -541,20 +541,20 @@ class View {
     this.typed = false;
   }
 
-  /** Find again, as after another plan or a fold: what was current stays so, where it is still there. */
+  /** Search again, for example after a new plan or a fold. The current entry stays current if it still matches. */
   find() {
     const { places } = this, { at } = places.scene;
     this.hits = search(entriesOf(places.scene, this.index), this.search.value);
     const nodes = this.hits.map(({ id }) => at.get(id)).filter((entry) => entry?.kind === "node");
     places.matches = this.search.value.trim() ? new Set(nodes.map(({ index }) => index)) : null;
-    // What is current may be among those that only the index has, which is on its way.
+    // The current entry may be only in the index, which has not come yet.
     const isThere = this.hits.some(({ id }) => id === this.current) || (this.indexAsked && !this.index);
     if (!this.walked || !isThere) this.current = this.hits[0]?.id ?? "";
     this.tellFound();
     this.redraw();
   }
 
-  /** Say which of how many is current. */
+  /** Show the position of the current entry and the number of entries. */
   tellFound() {
     const place = this.hits.findIndex(({ id }) => id === this.current), asked = this.search.value.trim();
     this.found.textContent = !asked ? "" : this.hits.length ? `${place < 0 ? "…" : place + 1} of ${this.hits.length}` : "none";
@@ -575,7 +575,7 @@ class View {
   /** Scroll to the first match, if it is not in view already. The zoom stays. */
   showFirst() { if (this.current) this.reveal(this.current); }
 
-  /** Select the next match, or the previous one; first the one that is current. */
+  /** Select the next or the previous match. The first step forward selects the current match. */
   walk(by) {
     const { hits } = this, place = hits.findIndex(({ id }) => id === this.current);
     if (place < 0) return;
@@ -587,7 +587,7 @@ class View {
     this.tellFound();
   }
 
-  /** Come near enough to read something, which stays where it is on the screen; scroll where it is not in view. */
+  /** Zoom in until an element can be read. Its height on the screen stays; scroll to it if it is not in view. */
   come(id) {
     const { places } = this, at = places.locate(id);
     if (at && !places.labelled()) this.setZoom(1, at.x, Math.max(HEAD, Math.min(at.y, places.heightPx)));
@@ -603,7 +603,7 @@ class View {
   // ---- tooltip -----------------------------------------------------------------------------------------------
 
   setHover(target, x = 0, y = 0) {
-    if (this.el.querySelector(".wb-menu")) return; // what the menu is of stays marked
+    if (this.el.querySelector(".wb-menu")) return; // the menu's element stays highlighted
     const same = target?.id === this.state.hover?.id;
     this.state.hover = target;
     this.canvas.style.cursor = target ? "pointer" : "";
@@ -612,13 +612,13 @@ class View {
     if (!same) { this.previewOf(target); this.redraw(); }
   }
 
-  /** What a double click on an arc or a mark would change is shown before it is made. */
+  /** Preview the effect of a double click on an arc or a mark. */
   previewOf(target) {
     if (this.state.readOnly) return;
     this.preview(target?.kind === "arc" || target?.kind === "mark" ? { id: target.id } : null);
   }
 
-  /** What is selected by keys is said to a screen reader, to which the canvas is one picture. */
+  /** Describe the selection to a screen reader, which cannot read the canvas, while the canvas has the focus. */
   tell() {
     const at = document.activeElement === this.canvas ? this.places.scene?.at.get(this.state.selected) : null;
     this.told.textContent = at ? about(this.places.scene, at).map(([, text]) => text).filter(Boolean).join(". ") : "";
@@ -642,7 +642,7 @@ class View {
 /** @param {{model: Model, el: HTMLElement}} context */
 function render({ model, el }) {
   const view = new View(model, el);
-  // What browser tests ask: where something is on the page, what is there, and what the view shows.
+  // Queries for browser tests: the position of an element on the page, the element at a position, and the state of the view.
   /** @type {any} */ (el).__workbench = {
     position(id) {
       view.reveal(id, true);
