@@ -1,7 +1,7 @@
-// Functions that the panels share: making elements, following traits, asking for previews.
+// Functions that the panels share: they make elements, follow traits and request previews.
 
 /**
- * Make an element. Attributes beginning with `on` are listeners, `class` and `title` as in HTML, null is left out.
+ * Make an element. Attributes that begin with `on` are listeners. Attributes and children that are null, undefined or false are left out.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag @param {Record<string, any>} [attributes] @param {...any} children
  * @returns {HTMLElementTagNameMap[K]}
@@ -17,20 +17,20 @@ export function h(tag, attributes = {}, ...children) {
   return el;
 }
 
-/** Prepare a panel's root: its classes, and keys that are typed here and not JupyterLab's. */
+/** Prepare a panel's root: add its classes, and keep keys that are typed in it from JupyterLab's shortcuts. */
 export function panel(/** @type {HTMLElement} */ el, /** @type {string} */ name) {
   el.classList.add("wb-panel", `wb-${name}`);
   el.dataset.lmSuppressShortcuts = "true";
 }
 
-/** A part that scrolls, by keys as well: `name` is what a screen reader calls it. */
+/** Make a box that scrolls, also by keys. A screen reader calls it `name`. */
 export function scrolled(/** @type {string} */ name, /** @type {any} */ child, /** @type {Record<string, any>} */ more = {}) {
   const box = h("div", { class: "wb-scroll", tabindex: "0", role: "region", "aria-label": name, ...more }, child);
   if (child instanceof HTMLTableElement) fitted(box, child);
   return box;
 }
 
-/** A table that is wider than its room has its cells below each other, each under its column's name: nothing is out of sight. */
+/** If a table is wider than its box, show each row as a card, with each cell under its column's name, so that no cell is out of view. */
 function fitted(/** @type {HTMLElement} */ box, /** @type {HTMLTableElement} */ table) {
   let asked = 0;
   const fit = () => {
@@ -39,7 +39,7 @@ function fitted(/** @type {HTMLElement} */ box, /** @type {HTMLTableElement} */ 
     if (!box.clientWidth || table.scrollWidth <= box.clientWidth + 1) return;
     box.classList.add("wb-cards");
     const heads = Array.from(table.tHead?.rows[0]?.cells ?? [], (cell) => (cell.querySelector(".wb-unseen") ? "" : cell.innerText.replace(/[▴▾]/u, "").trim()));
-    // What is no longer laid out as a table says so to a screen reader.
+    // With the style of cards, a screen reader no longer recognizes a table. Roles restore this.
     table.setAttribute("role", "table");
     for (const row of table.rows) {
       row.setAttribute("role", "row");
@@ -54,7 +54,7 @@ function fitted(/** @type {HTMLElement} */ box, /** @type {HTMLTableElement} */ 
   new MutationObserver(ask).observe(table, { childList: true, subtree: true });
 }
 
-/** A line in parts of at most so many characters, broken after commas: a signature of all parameters is thousands long. */
+/** Break a text of more than `most` characters after commas, such as a signature with thousands of characters. */
 export function broken(/** @type {string} */ text, most = 160) {
   if (text.length <= most) return [text];
   const indent = " ".repeat(text.search(/\S|$/) + 6), parts = [];
@@ -66,7 +66,7 @@ export function broken(/** @type {string} */ text, most = 160) {
   return [...parts, part];
 }
 
-/** Draw now and after every change of the traits named; the result undoes it. */
+/** Call `draw` now and after every change of the named traits. Return a function that ends this. */
 export function follow(model, names, draw) {
   for (const name of names) model.on(`change:${name}`, draw);
   draw();
@@ -74,7 +74,7 @@ export function follow(model, names, draw) {
 }
 
 /**
- * Asks for previews: each a moment after something is pointed at, so that what is only passed asks for nothing; null ends it.
+ * Return a function that requests a preview after a delay, so that an element that the pointer only passes gets none. Null ends the preview.
  * @param {any} model @returns {(message: Record<string, any> | null) => void}
  */
 export function previews(model) {
@@ -90,7 +90,7 @@ export function previews(model) {
   };
 }
 
-/** Previews of what has `data-preview` in a panel, a message as JSON: where it is pointed at, and where it has the focus. */
+/** Request a preview for the element under the pointer, else for the focused one, if it has `data-preview` (a message as JSON). */
 export function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
   const ask = previews(model);
   const at = (/** @type {any} */ target) => target?.closest?.("[data-preview]")?.dataset.preview;
@@ -101,12 +101,12 @@ export function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ e
   el.addEventListener("focusout", (event) => { if (!el.contains(/** @type {any} */ (event.relatedTarget))) ask(null); });
 }
 
-/** A path that a line may end in only after its dots and slashes, as long as its parts fit. @returns {any[]} */
+/** Return a path with possible line breaks after its dots and slashes. @returns {any[]} */
 export function inParts(/** @type {string} */ path) {
   return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 
-/** Bytes for a person: binary units, three figures. `summary.human_bytes` writes the same. */
+/** Return bytes as text, with a binary unit and up to three digits, like `summary.human_bytes`. */
 export function humanBytes(/** @type {number} */ bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = Math.abs(bytes), unit = 0;

@@ -1,12 +1,12 @@
-// A Bokeh plot without a network: the library comes from Python once per page, data comes as a trait.
+// A Bokeh plot that needs no network: Python sends the library once per page, and the data as a trait.
 
 import { h, humanBytes, panel } from "./dom.js";
 
-const LEAST = 120; // of a plot's height, in pixels
-const ROOM = 260; // least height of a plot in which the peak is named above the curve, in pixels
-const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
+const LEAST = 120; // minimum height of a plot, in pixels
+const ROOM = 260; // minimum height of a plot that has the peak's label above the curve, in pixels
+const SETTLED = 60; // time after the last change of a range until more points are requested, in milliseconds
 
-/** BokehJS of the version that made the plot; loaded beside any other that the page may have. */
+/** Return BokehJS in the version that made the plot. Load it if the page lacks it; another version on the page stays. */
 async function library(model, /** @type {string} */ version) {
   const pages = /** @type {any} */ (window);
   const has = () => pages.Bokeh?.[version] ?? (pages.Bokeh?.version === version ? pages.Bokeh : null);
@@ -27,13 +27,13 @@ async function library(model, /** @type {string} */ version) {
   return has();
 }
 
-/** Bokeh draws only into the page, and a widget is made before it is put there. */
+/** Wait until the page contains `el`, because Bokeh draws only there. Return false if the view is removed first. */
 async function attached(/** @type {HTMLElement} */ el, /** @type {AbortSignal} */ signal) {
   while (!el.isConnected && !signal.aborted) await new Promise((next) => setTimeout(next, 30));
   return !signal.aborted;
 }
 
-/** A source's columns as Bokeh takes them: numbers may come as bytes, names as lines, and sides as where one begins. */
+/** Return a source's columns as lists for Bokeh. Python may send numbers as bytes, names as lines, and sides as the backward's first `x`. */
 function columns(/** @type {{[name: string]: any}} */ { lines, backward_from, ...sent }) {
   const numbers = (column) => Array.from(new Float64Array(column.buffer.slice(column.byteOffset, column.byteOffset + column.byteLength)));
   const data = /** @type {{[name: string]: any}} */ (
@@ -48,19 +48,19 @@ function columns(/** @type {{[name: string]: any}} */ { lines, backward_from, ..
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "plot");
-  // To a screen reader a figure: what it shows is named, and the lists beside it have its numbers.
+  // A screen reader gets a figure with a description. The lists beside the plot have the numbers.
   el.setAttribute("role", "figure");
   const told = h("span", { class: "wb-unseen", role: "status" });
   const stop = new AbortController();
   let roots = null, shown = null;
 
-  /** Where all of the app is shown at once the plot takes the height there is; elsewhere it has its own. */
+  /** Set the plot's height: that of the tab if the CSS sets `--wb-full`, else the plot's own. */
   function fit() {
     const plot = roots?.roots[0]?.model, full = getComputedStyle(el).getPropertyValue("--wb-full").trim() === "1";
     if (!plot || !el.clientWidth) return;
     const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
     if (plot.height !== height) plot.height = height;
-    // Above the curve of a low plot there is no room for a text, and below it another one stands.
+    // A low plot has no space for the label above the curve, and another text is below the curve: put the label beside the peak.
     const low = height < ROOM;
     shown?.get_model_by_name("peak label")?.setv({ text_baseline: low ? "middle" : "bottom", y_offset: low ? 0 : -8 });
   }
@@ -73,7 +73,7 @@ function render({ model, el }) {
     for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = columns(data);
     for (const [name, values] of Object.entries(set ?? {})) shown.get_model_by_name(name).setv(values);
   }
-  /** Where what is selected in the graph stands on the curve. */
+  /** Mark on the curve the statements that are selected in the graph. Tell a screen reader the first while the plot has the focus. */
   function mark() {
     const chosen = shown?.get_model_by_name("chosen");
     if (chosen) chosen.data = { x: model.get("chosen") ?? [] };
@@ -82,7 +82,7 @@ function render({ model, el }) {
     told.textContent = document.activeElement === el && point >= 0 ? `${statement[point]}: ${humanBytes(y[point])} predicted` : "";
     el.append(told);
   }
-  /** The arrow keys go along the curve as a click does, from the peak where nothing is selected. */
+  /** On an arrow key, select the next or previous statement of the curve; without a selection, the statement at the peak. */
   function key(/** @type {KeyboardEvent} */ event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], rows = model.get("chosen");
     if (!by || !rows || event.target !== el || !shown) return;
@@ -92,10 +92,10 @@ function render({ model, el }) {
   }
   if (model.get("chosen")) el.tabIndex = 0;
   el.addEventListener("keydown", key);
-  /** A click on the curve leads to the statement of the graph that runs there. */
+  /** Select in the graph the statement at the clicked position of the curve. */
   function tap({ x }) { model.send({ type: "at", x }); }
 
-  // Of a curve with more points than pixels those of what is in sight are asked for, with a screen on each side of it.
+  // If a curve has more points than pixels, request the points in the visible range. Python adds one screen on each side.
   const near = {}, timers = {}, view = Math.random();
   function ask(/** @type {string} */ axis) {
     const { sources = {}, set = {}, sampled = {} } = model.get("content"), range = shown?.get_model_by_name(axis);
@@ -121,7 +121,7 @@ function render({ model, el }) {
     near[message.axis] = { ...message, names: Object.keys(message.sources) };
     for (const [name, data] of Object.entries(message.sources)) shown.get_model_by_name(name).data = columns(data);
   }
-  /** What a plot was put into the page as, once that stays there; null where the view is gone by then. */
+  /** Put a plot into the page. Return Bokeh's views of it; null if the view is removed first. */
   async function embedded(bokeh, item) {
     while (await attached(el, stop.signal)) {
       const place = document.createElement("div");
@@ -130,7 +130,7 @@ function render({ model, el }) {
       try {
         return await bokeh.embed.embed_item(item, place);
       } catch (error) {
-        // Taken out of the page meanwhile, as when a cell is run again: it may come back.
+        // The page has removed the element meanwhile, for example when a cell is run again. It may come back.
         if (place.isConnected) throw error;
         await new Promise((next) => setTimeout(next, 30));
       }
@@ -163,7 +163,7 @@ function render({ model, el }) {
   const sizes = new ResizeObserver(fit);
   void attached(el, stop.signal).then((there) => {
     const tabs = el.closest(".widget-tab-contents");
-    // The part itself as well: what is drawn while another tab is open has its height to take when it is shown.
+    // Observe the plot and its tab: a plot that was drawn while another tab was open gets its height when it is shown.
     if (there) for (const part of [el, tabs]) if (part) sizes.observe(part);
   });
   model.on("change:plot", draw);

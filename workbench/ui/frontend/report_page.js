@@ -1,4 +1,4 @@
-// A report: the widgets drawn from the page's own data. Nothing is fetched, and nothing can be chosen.
+// A report: the widgets with data from the page itself. The page loads nothing, and the user cannot choose anything.
 
 import graphView from "./graph/graph_view.js";
 import alive from "./panels/peak_table.js";
@@ -8,7 +8,7 @@ import timeline from "./panels/timeline_tab.js";
 
 const data = JSON.parse(document.getElementById("wb-data").textContent);
 
-/** A widget's model where there is no kernel. */
+/** Return a widget's model that needs no kernel. */
 function still(traits, onSend = () => {}) {
   const callbacks = new Map(), emit = (event, ...given) => { for (const call of callbacks.get(event) ?? []) call(...given); };
   return {

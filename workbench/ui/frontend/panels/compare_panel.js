@@ -1,8 +1,8 @@
-// Plans and runs that are ticked, side by side: figures, sites that differ, and statements in step.
+// The ticked plans and runs side by side: figures, sites that differ, and matching statements.
 
 import { h, scrolled } from "../dom.js";
 
-/** What the place Experiments shows of it. @param {any} model */
+/** Return functions for the place Experiments: `tick` makes a run's checkbox, `drawn` returns the other elements. @param {any} model */
 export function sideBySide(model) {
   const plans = new Set(), runs = new Set();
   let path = "side-by-side.html", only = false, shown = null;
@@ -17,7 +17,7 @@ export function sideBySide(model) {
     ready();
   } });
 
-  /** Whether what is ticked can be put side by side. Nothing is drawn again, so that a key's focus stays. */
+  /** Enable the button if two or more plans and runs are ticked. Redraw nothing, so that the focus stays. */
   function ready() {
     const { rows = [], plans: listed = [], busy = "" } = model.get("content");
     const count = listed.filter((plan) => plans.has(plan.key)).length + rows.filter((row) => runs.has(row.folder)).length;
@@ -25,7 +25,7 @@ export function sideBySide(model) {
     put.title = count < 2 ? "Tick two or more" : "Figures, sites and statements of what is ticked";
   }
 
-  /** The line under the table of runs: plans to tick, and what to do with what is ticked. */
+  /** Make the line below the table of runs: plans to tick, and buttons. */
   function chooser() {
     const { plans: listed = [], busy = "" } = model.get("content");
     ready();
@@ -43,7 +43,7 @@ export function sideBySide(model) {
   const plain = (table) => scrolled(table.title, h("table", {}, heads(table.heads, 2), h("tbody", {}, table.rows.map((row) => h("tr", {},
     h("td", { class: "wb-site" }, row.cells[0]), h("td", { class: "wb-muted" }, row.cells[1]), cells(table, row.marks, row.cells.slice(2)))))));
 
-  /** A bar beside the number of the place, as long as what is alive inside the statement. */
+  /** Make a cell for a plan's statement: its position, and a bar for the predicted peak inside the statement. */
   const step = (one) => h("td", { class: one.mark || null }, h("span", { class: "wb-at" }, one.place),
     one.text && h("span", { class: "wb-inside" }, h("i", { style: `width:${one.share}%` })), one.text);
 
@@ -55,7 +55,7 @@ export function sideBySide(model) {
           h("td", { class: "wb-source", title: row.source || null }, row.source), row.cells.map(step))))))];
   }
 
-  /** What was put side by side last; made again only where it is new, so that what was scrolled stays. */
+  /** Make the latest comparison. `drawn` calls this only for a new comparison, so that the scroll position stays. */
   function result(found, written) {
     const file = h("input", { type: "text", class: "wb-file", value: path, "aria-label": "File of the page", spellcheck: "false", oninput: (event) => { path = event.target.value; } });
     const base = h("select", { "aria-label": "Held against", onchange: (event) => ask(event.target.value) }, found.names.map((name) => h("option", { value: name, selected: name === found.base }, name)));

@@ -1,4 +1,4 @@
-// The waterfall of a compilation: a row for each stage and each fusion, drawn while it compiles.
+// The waterfall of a compilation: a row for each stage and each fusion, drawn during the compilation.
 
 import { follow, h, panel, scrolled } from "../dom.js";
 
@@ -46,7 +46,7 @@ function render({ model, el }) {
     box.hidden = !all.length;
     head.replaceChildren(...words());
     clearInterval(ticking);
-    // What came last is in view while it compiles; then the whole is read from its beginning.
+    // Scroll to the last row during the compilation, and to the first row at its end.
     if (state !== "busy" && el.dataset.state === "busy") box.scrollTop = 0;
     el.dataset.state = state;
     if (state === "busy") {

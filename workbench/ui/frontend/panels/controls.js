@@ -1,10 +1,10 @@
-// The top of the app, one line: what is open, and the app's buttons. A program on ranks has a second line.
+// The app's top line: the open program and the app's buttons. A program on ranks has a second line.
 
 import { follow, h, panel } from "../dom.js";
 
-const ASK_TAB = "thunder-workbench:open-tab"; // taken by JupyterLab's extension (`extensions/runs-panel/src/tab.ts`)
-const PLACE = "thunder-workbench:place"; // from there too: the place or tab below the graph that is asked for
-const TAB_NEWS = "thunder-workbench:tab"; // from there, when a tab of this app opened or closed
+const ASK_TAB = "thunder-workbench:open-tab"; // event to the JupyterLab extension (`extensions/runs-panel/src/tab.ts`)
+const PLACE = "thunder-workbench:place"; // event from the extension: opens a place or tab below the graph
+const TAB_NEWS = "thunder-workbench:tab"; // event from the extension after a tab of this app was opened or closed
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -58,7 +58,7 @@ function render({ model, el }) {
     if (!model.get("tab_asked")) return;
     model.set("tab_asked", false);
     model.save_changes();
-    // The page puts a view into its place after it was made.
+    // Wait until the page contains the view.
     for (let tries = 0; tries < 100 && !el.isConnected; tries++) await new Promise((next) => setTimeout(next, 50));
     openTab();
   }

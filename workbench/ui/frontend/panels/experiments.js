@@ -1,4 +1,4 @@
-// The runs of this program that are kept: pin one to compare with, rename, note on, delete.
+// The kept runs of this program. The user can pin a run to compare others with it, rename it, add a note, and delete it.
 
 import { follow, h, inParts, panel, scrolled } from "../dom.js";
 import { sideBySide } from "./compare_panel.js";

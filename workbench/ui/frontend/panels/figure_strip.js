@@ -1,6 +1,6 @@
 // The strip of figures: a band of fixed height, in which each tile shows its first figure and that figure's change.
-// Further figures of a tile are shown as far as they fit, and all of them where one points at the tile or has the focus on it.
-// While a plan is made, figures of the plan before it are grey.
+// A tile shows its further figures as far as they fit, and all of them while it is under the pointer or has the focus.
+// While a plan is made, the figures of the previous plan are grey.
 
 import { follow, h, panel } from "../dom.js";
 
@@ -9,14 +9,14 @@ function render({ model, el }) {
   panel(el, "strip");
   const note = (text) => text && h("span", { class: "wb-figure-note" }, text);
   const line = (value, kind, tip) => {
-    const words = h("span", { class: "wb-kind" }, kind), count = /^\d+$/.test(value.text); // a count stays with its noun
+    const words = h("span", { class: "wb-kind" }, kind), count = /^\d+$/.test(value.text); // no line break between a count and its noun
     return h("div", { class: "wb-value" },
       h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, value.text, count && [" ", words]), !count && [" ", words],
       value.delta && [" ", h("span", { class: `wb-delta wb-${value.delta_tone}` }, value.delta)],
       value.delta_vs && [" ", h("span", { class: "wb-vs" }, value.delta_vs)],
       note(tip), value.delta_tip !== value.delta_vs && note(value.delta_tip));
   };
-  /** A title may end where its first word does. */
+  /** Return a title that can break only after its first word. The CSS hides the second line. */
   const named = (title) => { const [, word, rest] = /^(\w+)(.*)$/.exec(title); return [word, rest.startsWith(",") ? h("wbr") : " ", h("span", {}, rest.trim())]; };
   const tile = ({ key, title, older, values: [first, ...others] }) => h("div",
     { class: `wb-figure${older ? " wb-older" : ""}`, "data-figure": key, role: "group", tabindex: "0", "aria-label": title },

@@ -1,8 +1,8 @@
-// A peak is stated and met: the field with its slider, how far the curve is, and why the plan is as it is.
+// The tab Fit: a field and a slider for the peak, the progress of the curve, and the reasons for the choices of a fit.
 
 import { follow, h, humanBytes, panel, scrolled } from "../dom.js";
 
-/** A limit as one would write it: three decimals, never below what it stands for. */
+/** Return a limit as text with at most three decimals, rounded up, so that it is never below `bytes`. */
 function asLimit(/** @type {number} */ bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = bytes, unit = 0;
@@ -26,7 +26,7 @@ function render({ model, el }) {
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
     h("div", { class: "wb-row" }, progress, said, again, each), why);
 
-  let shown = 0, from = 0, began = 0; // limits known when the curve began, and when that was
+  let shown = 0, from = 0, began = 0; // shown peak; limits known when the timing began, and the time then, in milliseconds
   const left = (/** @type {number} */ done, /** @type {number} */ count) => {
     if (!began || done < from) [from, began] = [done, performance.now()];
     const seconds = Math.ceil((performance.now() - began) / 1000 / (done - from) * (count - done));

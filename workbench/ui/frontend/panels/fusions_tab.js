@@ -1,9 +1,9 @@
-// The census of fusions: a row for each group of identical ones, its members as links into the graph. And what other
-// cuts between fusions come to, once that is asked for.
+// The census of fusions: a row for each group of identical fusions, with links to its members in the graph. On request,
+// also a table of other cuts between fusions, with their figures.
 
 import { follow, h, panel, scrolled } from "../dom.js";
 
-const MEMBERS = 24; // members named in a row before "more"
+const MEMBERS = 24; // maximum number of members in a row before "more"
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {

@@ -1,4 +1,4 @@
-// What can be done in the open tab: a button at the end of the row of tabs, and the note that it opens.
+// Help on the open tab: a button at the end of the row of tabs, and the note that the button opens.
 
 import { follow, h, panel } from "../dom.js";
 

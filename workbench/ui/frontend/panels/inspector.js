@@ -1,4 +1,4 @@
-// The inspector: what is selected, what can be chosen there, and what each option does to the whole plan.
+// The inspector: the selected element, its sites, and the effect of each option on the whole plan.
 
 import { follow, h, panel, previewed } from "../dom.js";
 
@@ -27,7 +27,7 @@ function render({ model, el }) {
       one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
     one.waiting && h("div", { class: "wb-muted" }, "computing…"));
 
-  /** Whether what is chosen holds for all that are shown as one, or for the one alone. */
+  /** Make two buttons: a choice applies to all layers, repeats or waits that are shown as one, or only to the shown one. */
   const scope = ({ of, count, alone }) => {
     const all = of === "waits" ? `all ${count} waits of one moment` : `all ${count} identical ${of}`;
     const one = `this ${of.slice(0, -1)} alone`;
@@ -80,7 +80,7 @@ function render({ model, el }) {
     }
     const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
     el.replaceChildren(...parts.filter(Boolean));
-    // Effects come one by one: who is on an option by keys stays on it.
+    // Effects come one by one. Keep the focus on its option when the panel is redrawn.
     if (held) /** @type {any} */ (el.querySelector(`[data-preview="${CSS.escape(held)}"]`))?.focus({ preventScroll: true });
     el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
     el.dataset.shown = shown.title ?? "";

@@ -1,8 +1,8 @@
-// A prediction: boxes, circles or a number, and the button that locks it in. What is locked in cannot be changed.
+// A prediction in a lesson: checkboxes, radio buttons or a number, and a button that locks the answer. A locked answer cannot be changed.
 
 import { follow, h, panel } from "../dom.js";
 
-/** Text with `code` between backticks, and what is *emphasized*. */
+/** Return the elements of a text with `code` in backticks and *emphasis* in asterisks. */
 function marked(/** @type {string} */ text) {
   const emphasized = (/** @type {string} */ part) => part.split(/(?<![\w*])\*(?=\S)([^*]+)(?<=\S)\*(?![\w*])/).map((piece, i) => (i % 2 ? h("em", {}, piece) : piece));
   return text.split("`").flatMap((part, i) => (i % 2 ? [h("code", {}, part)] : emphasized(part)));

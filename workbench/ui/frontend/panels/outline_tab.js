@@ -1,4 +1,4 @@
-// The outline: module, line and statement as a tree with columns; the way around without a pointer.
+// The outline: modules, lines and statements as a tree with columns. The user can move through the program without a pointer.
 
 import { follow, h, humanBytes, panel, previewed } from "../dom.js";
 
@@ -14,7 +14,7 @@ function shortTime(/** @type {number} */ seconds) {
   return `${(seconds * scale).toPrecision(3)} ${unit}`;
 }
 
-/** The pane's right edge: dragged, or moved by the arrow keys; the page remembers where it was put. */
+/** Make the pane's right edge. The pointer or the arrow keys move it, and the browser stores the width. */
 function widthBar(/** @type {HTMLElement} */ el) {
   const kept = "thunder-workbench:outline-width", least = 260, step = 24; // pixels
   const bar = h("div", { class: "wb-edge", tabindex: "0", role: "separator", "aria-orientation": "vertical", "aria-label": "Width of the outline", title: "Drag, or use the arrow keys; double-click for the usual width" });
@@ -25,7 +25,7 @@ function widthBar(/** @type {HTMLElement} */ el) {
     try {
       if (Number.isNaN(width)) localStorage.removeItem(kept);
       else localStorage.setItem(kept, String(Math.max(least, Math.round(width))));
-    } catch { /* a page that may keep nothing */ }
+    } catch { /* the page may not use storage */ }
   };
   try { put(Number.parseFloat(localStorage.getItem(kept) ?? "")); } catch { /* as above */ }
   bar.addEventListener("pointerdown", (event) => { event.preventDefault(); bar.focus(); bar.setPointerCapture(event.pointerId); });
@@ -41,11 +41,11 @@ function widthBar(/** @type {HTMLElement} */ el) {
   return bar;
 }
 
-/** Beside the graph: a bar opens and closes it, which the page remembers. The kernel is told whether it is seen. */
+/** Show the outline beside the graph. A bar opens and closes it, and the browser stores the state. `looked_at` is true while it is visible. */
 function standBeside(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
   const kept = "thunder-workbench:outline";
   let open = false, seen = false;
-  try { open = localStorage.getItem(kept) === "open"; } catch { /* a page that may keep nothing */ }
+  try { open = localStorage.getItem(kept) === "open"; } catch { /* the page may not use storage */ }
   const mark = h("span", { "aria-hidden": "true" });
   const button = h("button", {
     class: "wb-beside-bar", title: "The program as it was written, beside the graph", onclick: () => {
@@ -92,7 +92,7 @@ function render({ model, el }) {
   const go = (row) => { active = row.key; asked = row.id; if (row.id) model.send({ type: "go", id: row.id }); draw(true); };
   const toggle = (row, open) => {
     opened.set(row.key, open);
-    if (open) model.send({ type: "open", key: row.key }); // what is in the parts that it shows is sent
+    if (open) model.send({ type: "open", key: row.key }); // the kernel sends the contents of the parts that are now shown
     draw(true);
   };
 
@@ -152,12 +152,12 @@ function render({ model, el }) {
       turns.length ? "" : h("span", { class: "wb-muted" }, "nothing else can be chosen"));
     if (focus) /** @type {HTMLElement | null} */ (body.querySelector(`[data-key="${CSS.escape(active)}"]`))?.focus();
   }
-  /** What is selected in the graph is brought into sight, its parts opened. */
+  /** Scroll to the statement that is selected in the graph, and open the parts around it. */
   function follow_selection() {
     const selected = model.get("selected");
     if (selected && asked !== selected) {
       const found = rows.findLast((row) => row.id === selected && row.kind === "statement");
-      awaited = found ? "" : selected; // it comes with what leads to it
+      awaited = found ? "" : selected; // the kernel sends the statement with the parts around it
       for (let at = found; at && at.parent >= 0; at = rows[at.parent]) opened.set(rows[at.parent].key, true);
       if (found) active = found.key;
     }

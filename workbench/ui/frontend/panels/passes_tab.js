@@ -1,14 +1,14 @@
-// The passes: a button for each step that changed the program, and its text with what the step added and took away.
+// The passes: a button for each step that changed the program, and the step's text with added and removed lines.
 
 import { broken, follow, h, panel } from "../dom.js";
 
 const LINE = 18; // height of a line, in pixels
-const WIDEST_HALF = 130; // characters
+const WIDEST_HALF = 130; // limit of the minimum width of a half, in characters
 
-/** Lines that are not longer than a person reads. @returns {[string, string][]} */
+/** Return the lines, with long lines broken into parts. @returns {[string, string][]} */
 const readable = (/** @type {[string, string][]} */ lines) => lines.flatMap(([mark, text]) => broken(text).map((part) => /** @type {[string, string]} */ ([mark, part])));
 
-/** Rows of lines: one a row, or, beside each other, what was before and what is after. */
+/** Return rows of lines: one line per row or, if `beside` is set, a removed line beside an added line. */
 function rowsOf(/** @type {[string, string][]} */ lines, /** @type {boolean} */ beside) {
   if (!beside) return lines.map(([mark, text]) => ({ changed: mark !== " ", halves: [{ mark, text }] }));
   const rows = [];
@@ -49,7 +49,7 @@ function render({ model, el }) {
     changes = shown.flatMap(({ changed }, row) => (changed && !shown[row - 1]?.changed ? [row] : []));
     at = -1;
     inner.style.height = `${shown.length * LINE}px`;
-    // Beside each other a signature of thousands of characters would put the right half out of sight.
+    // Limit the minimum width of a half, because a very long line would push the right half out of view.
     const longest = shown.reduce((most, { halves }) => Math.max(most, ...halves.map(({ text }) => text.length)), 0);
     inner.style.minWidth = beside.checked ? `calc(${2 * Math.min(longest, WIDEST_HALF)}ch + 80px)` : `calc(${longest}ch + 44px)`;
     inner.classList.toggle("wb-beside", beside.checked);
@@ -71,12 +71,12 @@ function render({ model, el }) {
     draw();
     write();
   }
-  /** What finds the values that are selected in the graph, by the names that they have in all steps. */
+  /** Return an expression that finds the names of the selected values; null without a selection. A value has one name in all steps. */
   function selectedValues() {
     const values = (model.get("marked") ?? []).filter((id) => id.startsWith("t:")).map((id) => id.slice(2));
     return values.length ? new RegExp(`(?<![\\w.])(?:${values.join("|")})(?!\\w)`) : null;
   }
-  /** A line that makes a value leads to its statement in the graph. */
+  /** Return the click listener of a row that makes a value: it selects the value's statement in the graph. */
   function goes(halves) {
     const value = halves.map(({ text }) => /^\s*\(?(\w+)[,\w\s)]* = /.exec(text)?.[1]).find(Boolean);
     return value ? { onclick: () => model.send({ type: "value", value }) } : {};
@@ -97,11 +97,11 @@ function render({ model, el }) {
   const stop = follow(model, ["content"], () => {
     const { chosen, names = [] } = model.get("content"), step = names[chosen];
     filter();
-    // Another step is opened where it begins to change something.
+    // Scroll to the first change of a newly opened step.
     if (step !== drawn && step !== undefined) go(1);
     drawn = step;
   });
-  /** The first line with what is selected is brought into sight, where none is. */
+  /** Scroll to the first line with a selected value, unless such a line is in view. */
   function reveal() {
     const marked = selectedValues(), found = marked ? shown.flatMap(({ halves }, row) => (halves.some(({ text }) => marked.test(text)) ? [row * LINE] : [])) : [];
     const inSight = found.some((top) => top >= box.scrollTop && top <= box.scrollTop + box.clientHeight - LINE);

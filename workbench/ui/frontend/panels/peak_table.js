@@ -1,4 +1,4 @@
-// What is alive at the predicted peak, and at the measured one: values by size, each a way into the graph.
+// The values that are alive at the predicted peak and at the measured peak, with links to the graph.
 
 import { follow, h, panel, scrolled } from "../dom.js";
 
@@ -12,7 +12,7 @@ function render({ model, el }) {
   });
 }
 
-/** A heading, what the figures are, and the rows. */
+/** Return the list for one peak: a heading, a note on the figures, and the rows. */
 function list(model, kind, { head = "", rows = [], peak = null }) {
   const go = (id) => (id ? () => model.send({ type: "go", id }) : null);
   const where = peak && (peak.id ? h("button", { class: "wb-link", onclick: go(peak.id) }, peak.name) : h("code", {}, peak.name));
@@ -27,7 +27,7 @@ function list(model, kind, { head = "", rows = [], peak = null }) {
   ];
 }
 
-/** A file and a line: what is too narrow for both cuts the file's name. */
+/** Return a file name with a line number. A narrow column cuts only the file name. */
 function source(/** @type {string} */ text) {
   const line = text.lastIndexOf(":");
   return h("code", { class: "wb-muted wb-place", title: text || null }, h("span", {}, line < 0 ? text : text.slice(0, line)), line < 0 ? "" : text.slice(line));

@@ -1,10 +1,10 @@
-// What is worth it: choices that are not made yet, each with what the whole plan would gain, sortable and searchable.
+// The tab Worth it: choices that are not made yet, with the change of the whole plan's figures. The user can sort and search them.
 
 import { follow, h, humanBytes, panel, previewed, scrolled } from "../dom.js";
 
-const MOST = 200; // rows drawn: more would only slow the page; the search narrows them
+const MOST = 200; // maximum number of drawn rows, because more rows slow the page
 
-/** Columns with a figure: its key, its name, and how it is written. Below zero is a gain. */
+/** Columns with a figure: key, title and format. A negative figure is a gain. */
 const FIGURES = /** @type {[string, string, (value: number) => string][]} */ ([
   ["peak_bytes", "peak", humanBytes],
   ["saved_bytes", "saved", humanBytes],
@@ -32,7 +32,7 @@ function render({ model, el }) {
     scrolled("What is worth it", h("table", {}, h("thead", {}, head), body)));
   let order = "peak_bytes", upward = true, found = [];
 
-  /** Each site's option with the largest gain among the rows shown. An option that is known to lose is left out. */
+  /** Return, for each site of the listed rows, the option with the largest gain. Options that are known to lose are left out. */
   function listed() {
     const best = /** @type {Map<string, any>} */ (new Map());
     const loses = (row) => row.peak_bytes !== undefined && byGain(row, { peak_bytes: 0, saved_bytes: 0, step_s: 1e-9 }) > 0;
@@ -42,13 +42,13 @@ function render({ model, el }) {
     }
     return Object.fromEntries([...best].map(([id, row]) => [id, row.choices[id]]));
   }
-  /** Below 0 if `a` gains more than `b`. A row without figures comes last. */
+  /** Return a number below 0 if `a` gains more than `b`. A row without figures comes last. */
   const byGain = (a, b) => (a.peak_bytes ?? Infinity) - (b.peak_bytes ?? Infinity) || (a.saved_bytes ?? 0) - (b.saved_bytes ?? 0) || (a.step_s ?? 0) - (b.step_s ?? 0);
   const size = (row) => (order === "label" ? row.label : row[order] ?? Infinity);
   function compare(a, b) {
     const [x, y] = [size(a), size(b)];
     const first = x < y ? -1 : x > y ? 1 : 0;
-    // The same peak: what saves more, then what takes less.
+    // Order equal rows by the saved bytes, then by the step time.
     return (upward ? first : -first) || (a.saved_bytes ?? 0) - (b.saved_bytes ?? 0) || (a.step_s ?? 0) - (b.step_s ?? 0);
   }
   const heading = (key, name, right) => h("th", { class: right ? "wb-right" : null, "aria-sort": key === order ? (upward ? "ascending" : "descending") : "none" },
@@ -76,7 +76,7 @@ function render({ model, el }) {
     all.disabled = !sites;
     all.textContent = `Choose all listed (${sites} site${sites === 1 ? "" : "s"})`;
     all.dataset.preview = JSON.stringify({ choices });
-    // What is estimated first and planned then is left twice.
+    // `left` counts a choice twice if it is estimated first and planned then.
     count.textContent = `${found.length < rows.length ? `${found.length} of ` : ""}${rows.length} choices${left ? `, ${Math.min(left, rows.length)} pending` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step times: ${machine}` : ""}`;
     count.title = "≈: estimated from the trace before fusion; the plan may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },

@@ -1,4 +1,4 @@
-// Settings of whole levers: a menu each, and a field where other values are legal too. Above them, what runs measure.
+// Settings of whole levers: a menu for each, and a field if other values are legal, too. Above them, options for what runs measure.
 
 import { follow, h, panel } from "../dom.js";
 

@@ -1,4 +1,4 @@
-// The table of sites: every place where something can be chosen, searchable.
+// The table of all sites, with a search.
 
 import { follow, h, humanBytes, inParts, panel, scrolled } from "../dom.js";
 
@@ -13,9 +13,9 @@ function render({ model, el }) {
     scrolled("Sites", h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "lever"), h("th", {}, "site"), h("th", {}, "source"), h("th", { class: "wb-right" }, "size"), h("th", {}, "choice"), h("th", {}, "outcome"))), body)));
 
-  // In a narrow window it is the source that gives way: names broken into single letters cannot be read.
+  // In a narrow window, only the source column shrinks: site names that break into single letters cannot be read.
   const named = "min-width: 11em", sourced = "max-width: min(340px, 22cqw)", picked = "max-width: 11em";
-  const MOST = 400; // rows drawn: more would only slow the page; the search narrows them
+  const MOST = 400; // maximum number of drawn rows, because more rows slow the page
 
   function draw() {
     const { rows = [] } = model.get("content"), selected = model.get("selected");

@@ -1,8 +1,8 @@
-// A bar between two parts of the app, where all of it is shown at once: dragged, or moved by the arrow keys; it stays where it was put.
+// A bar between two areas of the app in a tab or on the full screen. The pointer or the arrow keys move it; the browser stores its position.
 
 import { panel } from "../dom.js";
 
-const LEAST = 0.12, STEP = 0.03; // shares of the space
+const LEAST = 0.12, STEP = 0.03; // minimum share of each area, and step of an arrow key; as shares of the space
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -29,9 +29,9 @@ function render({ model, el }) {
     try {
       if (Number.isNaN(share)) localStorage.removeItem(key);
       else localStorage.setItem(key, String(share));
-    } catch { /* a page that may keep nothing */ }
+    } catch { /* the page may not use storage */ }
   };
-  /** The nearest parts before and after the bar that share the space: where the first begins and ends, and the space of both. */
+  /** Return start and end of the nearest flexible element before the bar, and the space that it shares with the one after the bar; in pixels. */
   const parts = () => {
     const [before, after] = ["previousElementSibling", "nextElementSibling"].map((side) => {
       let part = /** @type {any} */ (el)[side];
@@ -64,7 +64,7 @@ function render({ model, el }) {
   }, { signal });
   (async () => {
     while (!el.isConnected && !signal.aborted) await new Promise((next) => setTimeout(next, 30));
-    try { share = Number.parseFloat(localStorage.getItem(key) ?? ""); } catch { /* a page that may keep nothing */ }
+    try { share = Number.parseFloat(localStorage.getItem(key) ?? ""); } catch { /* the page may not use storage */ }
     tell();
   })();
   return () => stop.abort();

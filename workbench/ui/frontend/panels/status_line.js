@@ -1,5 +1,5 @@
 // The status line: one line of fixed height between the graph and the tabs. On its left is the message, or the preview of
-// an option that is pointed at or has the focus; on its right is the readout of the run.
+// the option that is under the pointer or has the focus; on its right is the readout of the run.
 
 import { follow, h, humanBytes, panel } from "../dom.js";
 
@@ -83,7 +83,7 @@ function render({ model, el }) {
     preview.title = Array.from(preview.children, (part) => part.textContent).join(" · ");
   }
 
-  // The newer one is shown: an option that was pointed at after the message, or a message that came while one points.
+  // Show the newer of message and preview. `pointed` is the number of previewed options when the message came.
   let drawn = /** @type {any} */ (null), pointed = model.get("pointed");
   const draw = () => {
     const said = model.get("said");
@@ -109,8 +109,8 @@ function render({ model, el }) {
   const stop = follow(model, ["content", "pointed", "said"], draw);
   const sizes = new ResizeObserver(spark);
   sizes.observe(canvas);
-  // The line has the colours of the theme, which a page may change.
-  // A frame later: while JupyterLab changes its theme nothing has a width.
+  // Redraw the curve in the colours of a new theme.
+  // Wait for the next frame: while JupyterLab changes its theme, no element has a width.
   const themes = new MutationObserver(() => requestAnimationFrame(spark));
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   history();

@@ -1,4 +1,4 @@
-// The timeline of a step, measured or simulated: lanes of bars on a canvas; the wheel zooms, dragging moves, a click selects.
+// The timeline of a step, measured or simulated: lanes of bars on a canvas. Ctrl + wheel zooms, dragging moves, a click selects.
 
 import { follow, h, panel } from "../dom.js";
 
@@ -22,7 +22,7 @@ function render({ model, el }) {
   const x = (time) => NAMES + (time - from) / (to - from) * (canvas.clientWidth - NAMES - 4);
   const time = (at) => from + (at - NAMES) / (canvas.clientWidth - NAMES - 4) * (to - from);
 
-  /** One step as it happened, or the medians of all steps with clocks, which are of no step. */
+  /** Show the bars of one step, or the table of the statements' medians over all steps with clocks. */
   function look(name) {
     shownView = name;
     for (const [key, button] of Object.entries(views)) button.setAttribute("aria-pressed", String(key === name));
@@ -63,7 +63,7 @@ function render({ model, el }) {
     c.scale(ratio, ratio);
     c.textBaseline = "middle";
     c.font = `11px ${color("sans")}`;
-    // As many as have room for their words.
+    // Draw as many ticks as have space for their labels.
     const most = Math.min(7, (width - NAMES) / TICK), step = 10 ** Math.floor(Math.log10((to - from) / 3));
     const tick = [1, 2, 5, 10, 20].map((by) => by * step).find((by) => (to - from) / by <= most) ?? step * 50;
     for (let at = Math.ceil(from / tick) * tick; at <= to; at += tick) {
@@ -134,7 +134,7 @@ function render({ model, el }) {
     canvas.style.cursor = hover?.id ? "pointer" : "";
     if (hover) {
       tip.replaceChildren(h("b", {}, hover.name), ` ${seconds(hover.end_s - hover.start_s)}${hover.free_s ? `, ${seconds(hover.free_s)} of it freeing` : ""}`, hover.tip && h("div", { class: "wb-muted" }, hover.tip));
-      // Beside the pointer, and wholly inside of what the panel shows: below it where there is room, above it elsewhere.
+      // Put the tip inside the visible part of the panel: below the pointer, or above it if there is space only above.
       const panelBox = (el.closest(".widget-tab-contents") ?? el).getBoundingClientRect(), frame = box.getBoundingClientRect();
       const below = event.offsetY + 16, above = event.offsetY - tip.offsetHeight - 8;
       tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, box.clientWidth - tip.offsetWidth - 2))}px`;

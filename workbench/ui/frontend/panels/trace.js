@@ -1,9 +1,9 @@
-// The trace as text, with the user's source line beside each statement. Only what is in view is in the page.
+// The trace as text, with the user's source line beside each statement. The page contains only the lines in view and some around them.
 
 import { broken, follow, h, panel, scrolled } from "../dom.js";
 
 const LINE = 18; // height of a line, in pixels
-const WIDEST = 130; // characters of a statement before its source
+const WIDEST = 130; // limit of the minimum width of the statements beside their source, in characters
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -22,7 +22,7 @@ function render({ model, el }) {
     shown = found.flatMap((line) => broken(line.text).map((text, part) => (part ? { ...line, text, source: "", number: "" } : { ...line, text })));
     count.textContent = query ? `${found.length} of ${lines.length} lines` : `${lines.length} lines`;
     inner.style.height = `${shown.length * LINE}px`;
-    // Lines are whole: what is wider scrolls. Lines without a source, such as signatures, take its column, too.
+    // The box scrolls sideways if it is too narrow. Lines without a source, such as signatures, extend over the source column.
     const most = (key, some) => shown.reduce((width, line) => (some(line) ? Math.max(width, line[key].length) : width), 0);
     const text = Math.min(WIDEST, most("text", ({ source }) => source)), source = most("source", () => true);
     inner.style.setProperty("--wb-source", `${source}ch`);
@@ -38,7 +38,7 @@ function render({ model, el }) {
       onclick: line.id ? () => model.send({ type: "go", id: line.id }) : null,
     }, h("span", { class: "wb-no" }, line.number), h("code", { title: line.whole }, line.text), h("code", { class: "wb-muted", title: line.source }, line.source))));
   }
-  let late = false; // not in sight when something was selected: brought there when it is
+  let late = false; // whether the tab was hidden when the selection changed; when it is shown, scroll to the selection
   function reveal() {
     late = !box.clientHeight;
     const [first = model.get("selected")] = model.get("marked") ?? [];
