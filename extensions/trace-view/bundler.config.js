@@ -1,3 +1,3 @@
-// By default a module's number comes from the folder that it lies in; counted, it is the same wherever this is built.
+// Number the modules by counting. By default, a module's number depends on its folder, so bundles would differ between machines.
 
 module.exports = { optimization: { moduleIds: "natural", chunkIds: "natural" } };

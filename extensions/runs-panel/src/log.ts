@@ -8,7 +8,7 @@ import { h } from "./words";
 
 const FOLLOW_MS = 1000;
 
-/** Returns a tab with a run's log. While the run is live, the tab reads the log every `FOLLOW_MS` milliseconds. */
+/** Returns a tab with a run's log. While the run is live and the tab is visible, it reads the log every `FOLLOW_MS` milliseconds. */
 export function logTab(feed: Feed, { id, name }: Run): MainAreaWidget {
   const content = new Widget(), text = h("pre", "wb-runs-log");
   content.node.append(text);

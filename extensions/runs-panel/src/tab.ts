@@ -6,7 +6,7 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 import { Panel } from "@lumino/widgets";
 import { icon } from "./icon";
 
-/** Event of the app's button *Open in a tab* (`workbench/ui/frontend/panels/controls.js`). The handler calls `preventDefault`. */
+/** Event of the app's button *Open in a tab* (`workbench/ui/frontend/panels/controls.js`). The handler calls `preventDefault` if it shows a tab. */
 const ASK = "thunder-workbench:open-tab";
 /** Event to the app's views in the notebook after their tab was opened or closed. */
 const NEWS = "thunder-workbench:tab";
@@ -35,7 +35,7 @@ export class Tabs {
       event.preventDefault();
       void this.show(app, name, notebook);
     });
-    // ipywidgets sets this class when a kernel restarts. Set it also when a kernel is shut down.
+    // ipywidgets sets `jupyter-widgets-disconnected` when a kernel restarts. Set this class also when a kernel is shut down.
     const watch = (panel: NotebookPanel) =>
       panel.sessionContext.kernelChanged.connect((_, { newValue }) => {
         if (!newValue) for (const shown of panel.node.querySelectorAll(".wb-app")) shown.classList.add("jupyter-widgets-disconnected");

@@ -1,4 +1,4 @@
-// The extension: an output renderer and a file viewer in one. Every program of JupyterLab's parts that shows documents can load it.
+// The extension: an output renderer and a file viewer in one. Applications that are built from JupyterLab's packages can load it.
 
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Widget } from "@lumino/widgets";
