@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from workbench.analysis.cost.machines import Machine
 from workbench.core.graph import Graph, Kind, StatementFlag
 
-_ATTAINED = 75
-"""Percentile of the measured rates that is used as the rate of the machine. Higher rates count as outliers."""
-
 _CLEARLY = 1.1
 """Factor by which a statement's operations take longer than its bytes, if the rate of operations is fitted to it.
 
@@ -32,9 +29,10 @@ class Rates:
     Attributes
     ----------
     flops_per_s : float
-        Floating point operations per second, fitted to the statements whose operations take longer than their bytes.
+        Operations of all statements whose operations take longer than their bytes, divided by the time of these
+        statements.
     bytes_per_s : float
-        Bytes per second, fitted to all other statements that read or write bytes.
+        Bytes of all other statements, divided by their time.
     launch_s : float
         Seconds of a statement that computes and moves nothing.
     """
@@ -256,10 +254,11 @@ def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> R
 
     def fitted(products: NDArray[np.bool_]) -> Rates:
         moving = ~products & (touched > 0)
-        # A rate is infinite if no statement was measured from which the rate follows.
+        # With totals, the rates predict the total time of the measured statements. A percentile of the rates
+        # would not, because small operands reach a lower rate. A rate is infinite if no statement was measured for it.
         return Rates(
-            flops_per_s=float(np.percentile((flops / working)[products], _ATTAINED)) if products.any() else np.inf,
-            bytes_per_s=float(np.percentile((touched / working)[moving], _ATTAINED)) if moving.any() else np.inf,
+            flops_per_s=float(flops[products].sum() / working[products].sum()) if products.any() else np.inf,
+            bytes_per_s=float(touched[moving].sum() / working[moving].sum()) if moving.any() else np.inf,
             launch_s=launch_s,
         )
 
