@@ -89,7 +89,9 @@ def test_the_tooltip_shows_bytes_as_text(shown):
     shown.page.mouse.move(box["x"] + box["width"] / 3 + 3, box["y"] + 150)
     tip = shown.page.locator(".bk-tooltip-content").first
     tip.wait_for()
-    assert re.search(r"^torch\.\w+\s+predicted:\s+\d+ KiB\s+(forward|backward)", tip.inner_text().strip())
+    kinds = r"transient:\s+\S+ KiB\s+gradients:\s+\S+ KiB\s+saved:\s+\S+ KiB\s+parameters and inputs:\s+\S+ KiB"
+    told = rf"^torch\.\w+\s+predicted:\s+\d+ KiB\s+{kinds}\s+(forward|backward)"
+    assert re.search(told, tip.inner_text().strip())
 
 
 def test_a_plot_that_was_removed_while_it_loaded_is_drawn_when_it_is_back(shown):
@@ -129,15 +131,16 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     page = browser.new_page(viewport={"width": 960, "height": 500})
     page.set_default_timeout(30_000)
     Shown(page, tab, tmp_path)
-    labels, right = page.evaluate(
+    labels, width = page.evaluate(
         """() => {
           const views = [...[...Bokeh.index.roots][0].computed_renderer_views];
           const { model, bbox } = views.find(({ model }) => model.type === "Legend");
-          return [model.items.filter(({ visible }) => visible).map(({ label }) => label.value), bbox.right];
+          return [model.items.filter(({ visible }) => visible).map(({ label }) => label.value), bbox.width];
         }"""
     )
     page.close()
-    assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices"]
-    # In a notebook cell of 1,000 pixels, 590 pixels are left for the plot, because the table of live values is beside
-    # it.
-    assert right < 590
+    kinds = ["transient", "gradients", "saved", "parameters and inputs"]
+    assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices", *kinds]
+    # In a notebook cell of 1,000 pixels, the plot has 590 pixels, because the table of live values is beside it. The
+    # curve needs more than half of them.
+    assert width < 240

@@ -2,9 +2,10 @@
 
 import { h, humanBytes, panel } from "./dom.js";
 
-const LEAST = 120; // minimum height of a plot, in pixels
-const ROOM = 260; // minimum height of a plot that has the peak's label above the curve, in pixels
-const SETTLED = 60; // time after the last change of a range until more points are requested, in milliseconds
+const LEAST = 120; // of a plot's height, in pixels
+const ROOM = 260; // least height of a plot in which the peak is named above the curve, in pixels
+const LOW = 0.75; // share of the usual range of bytes that a low plot shows
+const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
 
 /** Return BokehJS in the version that made the plot. Load it if the page lacks it; another version on the page stays. */
 async function library(model, /** @type {string} */ version) {
@@ -60,10 +61,16 @@ function render({ model, el }) {
     if (!plot || !el.clientWidth) return;
     const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
     if (plot.height !== height) plot.height = height;
-    // A low plot has no space for the label above the curve, and another text is below the curve: put the label beside the peak.
-    const low = height < ROOM;
+    // Above the curve of a low plot there is no room for a text, and below it another one stands.
+    if (low === height < ROOM) return;
+    low = height < ROOM;
     shown?.get_model_by_name("peak label")?.setv({ text_baseline: low ? "middle" : "bottom", y_offset: low ? 0 : -8 });
+    fill();
   }
+  let low = false;
+  /** In a low plot the curve has the height: the tab's note says what the axis shows. */
+  const lowered = (/** @type {{[name: string]: any}} */ set) => (low && set.bytes && set["statements axis"]
+    ? { ...set, bytes: { ...set.bytes, end: LOW * set.bytes.end }, "statements axis": { ...set["statements axis"], axis_label: null } } : set);
   let usual = 0;
 
   function fill() {
@@ -71,7 +78,7 @@ function render({ model, el }) {
     const { sources, set, says } = model.get("content");
     if (says) el.setAttribute("aria-label", says);
     for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = columns(data);
-    for (const [name, values] of Object.entries(set ?? {})) shown.get_model_by_name(name).setv(values);
+    for (const [name, values] of Object.entries(lowered(set ?? {}))) shown.get_model_by_name(name).setv(values);
   }
   /** Mark on the curve the statements that are selected in the graph. Tell a screen reader the first while the plot has the focus. */
   function mark() {
@@ -154,6 +161,7 @@ function render({ model, el }) {
       });
     }
     usual = roots.roots[0].model.height;
+    low = false;
     roots.roots[0].model.on_event("tap", tap);
     fill();
     follow_ranges();

@@ -1,4 +1,7 @@
-"""The tab *Curve and peak*: predicted and measured memory over the statements of a step, in Bokeh."""
+"""The tab *Curve and peak*: predicted and measured memory over the statements of a step, in Bokeh.
+
+The area below the predicted curve is divided among parameters, saved storages, gradients and transient memory.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,12 @@ from bokeh.models import (
     HoverTool,
     LinearAxis,
     Range1d,
+    Stack,
 )
+from bokeh.models.annotations import LegendItem
 from numpy.typing import NDArray
 
+from workbench.analysis.memory.bytes_by_kind import KINDS, bytes_by_kind
 from workbench.core.graph import BACKWARD
 from workbench.summary import human_bytes
 from workbench.ui.widgets.downsample import SampledCurve, points_in_sight
@@ -69,6 +75,7 @@ class MemoryTab(Panel):
         super().__init__(self._answer, plot=_plot(dark=False), **traits)
         self._on_message = on_message
         self._curves: dict[str, SampledCurve] = {}
+        self._kinds: list[SampledCurve] = []
         self._names: list[str] = []
         self._first_backward = 0
         self._ids: list[str] = []
@@ -117,6 +124,7 @@ class MemoryTab(Panel):
         """
         start = baseline.plan or plan
         rows, predicted = _curve(plan)
+        kinds = bytes_by_kind(plan.graph)[:, rows]
         before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
         sides, names = plan.graph.statements.side, plan.graph.statements.name
         self._names = [names[row] for row in rows.tolist()]
@@ -135,6 +143,7 @@ class MemoryTab(Panel):
             "measured": SampledCurve(_stretch_points(len(inside), end), inside),
             "measured over time": SampledCurve(milliseconds, curve),
         }
+        self._kinds = [SampledCurve(np.arange(len(rows)), kind) for kind in kinds]
         other = len(inside) > 0 and not same_choices
         name = f"measured{', other choices' if other else ''}"
         time_end = float(milliseconds.max(initial=0.0)) or 1.0
@@ -196,9 +205,15 @@ class MemoryTab(Panel):
         for name in _CURVES[axis]:
             curve = self._curves[name]
             rows, whole = points_in_sight(curve, start, end, pixels)
+            if name == "predicted" and not whole:
+                # Each kind needs the points at which its own area changes.
+                rows = functools.reduce(
+                    np.union1d, (points_in_sight(kind, start, end, pixels)[0] for kind in self._kinds), rows
+                )
             all_whole &= whole
             sources[name] = {"x": curve.x[rows], "y": curve.y[rows]}
             if name == "predicted":
+                sources[name] |= {kind: of.y[rows] for kind, of in zip(KINDS, self._kinds, strict=True)}
                 # Names of the points, and the first point of the backward.
                 sources[name]["lines"] = "\n".join([self._names[row] for row in rows.tolist()])
                 sources[name]["backward_from"] = self._first_backward or len(self._names)
@@ -261,7 +276,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         "statements",
         "bytes",
         {
-            "predicted": "x y statement side",
+            "predicted": "x y",
             "chosen": "x",
             "boundary": "x y label",
             "start": "x y",
@@ -286,10 +301,23 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         text_color=colors["ink"], text_baseline="bottom",
     )  # fmt: skip
     # BokehJS 3.9 hangs when it draws an area without points.
-    sources["predicted"].data = {"x": [0, 1], "y": [0, 0], "statement": ["", ""], "side": ["", ""]}
-    plot.varea_step(
-        "x", 0, "y", source=sources["predicted"], step_mode="center", fill_color=colors["predicted"], fill_alpha=0.1
-    )
+    sources["predicted"].data = {
+        **{column: ["", ""] for column in ("statement", "side")},
+        "x": [0, 1],
+        **{column: [0, 0] for column in ("y", *KINDS)},
+    }
+    areas = [
+        plot.varea_step(
+            x="x",
+            y1={"expr": Stack(fields=list(KINDS[:number]))} if number else 0,
+            y2={"expr": Stack(fields=list(KINDS[: number + 1]))},
+            source=sources["predicted"],
+            step_mode="center",
+            fill_color=colors[kind],
+            fill_alpha=0.4,
+        )
+        for number, kind in enumerate(KINDS)
+    ]
     plot.step(
         "x",
         "y",
@@ -328,8 +356,13 @@ def _plot(*, dark: bool) -> dict[str, Any]:
             renderers=[predicted],
             mode="vline",
             line_policy="nearest",
-            tooltips=[("", "@statement"), ("predicted", "@y{custom}"), ("", "@side")],
-            formatters=in_words,
+            tooltips=[
+                ("", "@statement"),
+                ("predicted", "@y{custom}"),
+                *((kind, f"@{{{kind}}}{{custom}}") for kind in reversed(KINDS)),
+                ("", "@side"),
+            ],
+            formatters={f"@{name}": in_words["@y"] for name in ("y", *(f"{{{kind}}}" for kind in KINDS))},
         ),
         HoverTool(
             renderers=[measured],
@@ -351,7 +384,13 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     start_item.update(name="start legend", visible=False)
     measured_item.update(name="measured legend", visible=False)
     timed_item.update(name="measured over time legend", visible=False)
-    # Put the legend outside the plot, where it cannot cover a peak's label.
-    plot.add_layout(plot.legend[0], "above")
+    plot.legend[0].items += [
+        LegendItem(label=kind, renderers=[area]) for kind, area in reversed([*zip(KINDS, areas, strict=True)])
+    ]
+    # Put the legend beside the plot: it covers no label there, and takes none of the height, which is scarce.
+    plot.add_layout(plot.legend[0], "right")
     paint(plot, colors)
+    legend = plot.legend[0]
+    legend.update(orientation="vertical", spacing=0, padding=0, margin=4, label_text_font_size="11px")
+    legend.update(glyph_height=12, label_height=15, label_standoff=4)
     return {"item": json_item(plot), "version": bokeh.__version__}

@@ -36,6 +36,10 @@ LIGHT = {
     "measured": "#b04a00",
     "start": "#6e7781",
     "chosen": "#267044",
+    "parameters and inputs": "#8c959f",
+    "saved": "#2da44e",
+    "gradients": "#8b6fd0",
+    "transient": "#54a3ff",
 }
 DARK = {
     "paper": "#111111",
@@ -45,6 +49,10 @@ DARK = {
     "measured": "#f2a952",
     "start": "#8b949e",
     "chosen": "#63c48a",
+    "parameters and inputs": "#8b949e",
+    "saved": "#46b366",
+    "gradients": "#a793ea",
+    "transient": "#4d8fdb",
 }
 
 
