@@ -8,7 +8,7 @@ import { basename, join, resolve } from "node:path";
 const { rspack } = createRequire(new URL("../trace-view/package.json", import.meta.url))("@rspack/core");
 const [page, built] = process.argv.slice(2).map((path) => resolve(path));
 
-const PARTS = ["compare_panel.js"]; // modules that panels import; they are not widgets
+const PARTS = ["compare_panel.js", "export_box.js"]; // of other panels: no widgets of their own
 const panels = readdirSync(join(page, "panels")).filter((name) => name.endsWith(".js") && !PARTS.includes(name));
 const widgets = { graph: "graph/graph_view.js", plot: "plot.js" };
 for (const name of panels) widgets[basename(name, ".js")] = `panels/${name}`;

@@ -25,6 +25,9 @@ TARGETS = ("thunder", "torch", "torch_eager")
 
 HELPER = "# The code that applies the choices begins here."
 _BEGIN = '"""Choices for PyTorch: '
+_ON = " on "
+_LONGEST_LINE = 10_000
+"""Number of characters of a file's first line that are read."""
 _USES = {
     "torch": "fast = choices.compile(model)  # torch.compile with these choices",
     "torch_eager": "choices.checkpoint(model)  # its backward recomputes the chosen tensors",
@@ -40,11 +43,23 @@ def check_target(target: str) -> None:
 def write(bench: Workbench, path: str | os.PathLike[str], target: str, *, overwrite: bool) -> Path:
     """Write the choices of a bench for a target other than ``thunder``; see `Workbench.export`."""
     name = Path(path).name
+    return write_document(
+        path,
+        lambda: bench.export_text(name, target=target),
+        begin=_BEGIN.encode(),
+        kind="file of choices for PyTorch",
+        overwrite=overwrite,
+    )
 
-    def text() -> str:
-        return file_text(bench, bench.torch_choices(), target, name)
 
-    return write_document(path, text, begin=_BEGIN.encode(), kind="file of choices for PyTorch", overwrite=overwrite)
+def program_in(path: str | os.PathLike[str]) -> str:
+    """Return the name of the program whose choices for PyTorch a file holds; empty if the file holds none."""
+    try:
+        with Path(path).open(errors="replace") as file:
+            first = file.readline(_LONGEST_LINE)
+    except OSError:
+        return ""
+    return first.removeprefix(_BEGIN).rpartition(_ON)[0] if first.startswith(_BEGIN) else ""
 
 
 def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> str:
@@ -55,7 +70,7 @@ def file_text(bench: Workbench, found: TorchChoices, target: str, name: str) -> 
     imports, code = _joined(operators, module)
     notes = bench.notes()
     lines = [
-        f"{_BEGIN}{_docstring(bench.program.name)} on {bench.program.device}, made with Thunder Workbench.",
+        f"{_BEGIN}{docstring_text(bench.program.name)}{_ON}{bench.program.device}, made with Thunder Workbench.",
         "",
         f"    import {Path(name).stem}",
         "",
@@ -87,13 +102,12 @@ def _predicted_lines(bench: Workbench) -> list[str]:
     try:
         with_choices, without = bench.torch_prediction(), bench.torch_prediction(stock=True)
     except PlanError as error:
-        return ["", f"The memory of torch.compile is not predicted: {_docstring(str(error))}"]
+        return ["", f"What torch.compile saves is not predicted: {docstring_text(str(error))}"]
     return [
         "",
-        "Predicted for torch.compile (Inductor), with these choices and without:",
-        f"peak {with_choices.peak_bytes:,} and {without.peak_bytes:,} bytes,",
-        f"saved for the backward {with_choices.saved_bytes:,} and {without.saved_bytes:,} bytes.",
-        *(_docstring(told) for told in with_choices.unapplied),
+        "Predicted: the forward of torch.compile saves",
+        f"{with_choices.saved_bytes:,} bytes with these choices, {without.saved_bytes:,} bytes without.",
+        *(docstring_text(told) for told in with_choices.unapplied),
     ]
 
 
@@ -102,7 +116,7 @@ def _left_out_lines(left_out: Mapping[str, str], choices: Mapping[str, str]) -> 
         return []
     lines = ["", "PyTorch cannot follow these choices, so they are left out:", ""]
     for id, reason in left_out.items():
-        text = _docstring(f"{id}={choices[id]}: {reason}")
+        text = docstring_text(f"{id}={choices[id]}: {reason}")
         lines += textwrap.wrap(text, 108, initial_indent="- ", subsequent_indent="  ", break_long_words=False)
     return lines
 
@@ -142,5 +156,6 @@ def _literal(value: object) -> str:
     return text if '"' in text else text.replace("'", '"')
 
 
-def _docstring(text: str) -> str:
+def docstring_text(text: str) -> str:
+    """Return a text as it stands in the docstring of a file: one line, without quotes and backslashes."""
     return one_line(text).replace("\\", "/").replace('"', "'")

@@ -109,6 +109,14 @@ class Part(Workbench):
         """Write the choices of the whole program; see `Workbench.export`."""
         return self._whole.export(path, target=target, overwrite=overwrite)
 
+    def export_text(self, path: str | Path, *, target: str = "thunder") -> str:
+        """Return the text of the file for the whole program; see `Workbench.export_text`."""
+        return self._whole.export_text(path, target=target)
+
+    def torch_choices(self) -> TorchChoices:
+        """Raise a `PlanError`, as for the whole program; see `PartsBench.torch_choices`."""
+        return self._whole.torch_choices()
+
 
 @dataclasses.dataclass(frozen=True)
 class OpaquePart:

@@ -751,6 +751,16 @@ class Workbench:
             return torch_file.write(self, path, target, overwrite=overwrite)
         return self.config.write(path, self.notes(), overwrite=overwrite)
 
+    def export_text(self, path: str | Path, *, target: str = "thunder") -> str:
+        """Return the text of the file that `export` would write. No file is written."""
+        from workbench.bench.report import torch_file
+
+        torch_file.check_target(target)
+        name = Path(path).name
+        if target != "thunder":
+            return torch_file.file_text(self, self.torch_choices(), target, name)
+        return self.config.text(self.notes(), file=name)
+
     def torch_choices(self) -> TorchChoices:
         """Return the current choices that plain PyTorch can follow, and the reasons why it cannot follow the others.
 

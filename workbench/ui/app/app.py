@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pathlib
 import queue
@@ -27,6 +26,7 @@ from workbench.ui.controls import inspector
 from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
 from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, figures_while_planning
+from workbench.ui.controls.export import Exporter
 from workbench.ui.controls.help import Help
 from workbench.ui.controls.messages import (
     NO_TAB,
@@ -35,7 +35,6 @@ from workbench.ui.controls.messages import (
     choices_file,
     header_words,
     limit_bytes_of,
-    other_choices_in,
     why_not_run,
     words_of_search,
 )
@@ -111,6 +110,7 @@ class App:
             self._on_message, tab_asked=tab, file=choices_file(bench.program), app_name=app_name(bench.program)
         )
         self.strip = Strip()
+        self.exporter = Exporter(bench, self.controls, act=self._act, say=self._say)
         self.graph = GraphView(
             on_turn=lambda sites: self.choosing.turn(sites),
             on_undo=lambda: self.choosing.go(back=True),
@@ -219,7 +219,8 @@ class App:
             "cancel": self._cancel,
             "undo": lambda: self.choosing.go(back=True),
             "redo": lambda: self.choosing.go(back=False),
-            "export": lambda: self._export(message["path"]),
+            "export": lambda: self.exporter.write(message["path"], message.get("target", "thunder")),
+            "export_preview": lambda: self.exporter.show(message["path"], message["target"], message["asked"]),
             "dismiss": lambda: self._say(None),
             "place": lambda: self._act(lambda: self.places.open(message["name"])),
             "no_tab": lambda: self._say(NO_TAB),
@@ -357,22 +358,6 @@ class App:
             return
         self._say(f"Written to {written.absolute()}: open it in ui.perfetto.dev or chrome://tracing")
 
-    def _export(self, path: str) -> None:
-        if not path:
-            self._say(f"Export needs a file name, such as {choices_file(self.bench.program)}", bad=True)
-            return
-        held = self._act(lambda: other_choices_in(path, self.bench.program, self.bench.config.fingerprint))
-        question = {"text": f"{path} exists and holds {held}: Export again to replace it", "bad": True}
-        # The second press comes while the question is still shown.
-        if held and self.controls.content.get("message") != question:
-            self.controls.update(message=question)
-            return
-        written = self._act(lambda: self.bench.export(path))
-        if written is not None:
-            self._say(
-                f"Written to {written}. In a notebook: wb.load({json.dumps(path, ensure_ascii=False)}).jit(model)"
-            )
-
     # Display.
 
     @paused_gc()
@@ -390,6 +375,7 @@ class App:
                 self._redraw(*self._drawn_by)
                 self.preview.renew()
             elif measured:
+                self.exporter.forget()
                 self._redraw("Curve and peak", "Timeline")
             elif bench.machine != self._machine_shown:
                 self._redraw("Timeline", "Fit")

@@ -42,6 +42,11 @@ class Controls(Panel):
         Name of the app in these places; by default the program's name.
     tab_asked : bool
         Whether the first view opens a tab of the page.
+    targets : list of dict
+        What an exported file can be for, with the keys ``target name about file``.
+    exported : dict
+        The file that *Export* would write, with the keys ``asked count left_out_count left_out text more``, or
+        ``asked refused``; empty until the page asks for it.
     """
 
     _esm = esm("controls")
@@ -49,6 +54,8 @@ class Controls(Panel):
     app = traitlets.Unicode("").tag(sync=True)
     app_name = traitlets.Unicode("").tag(sync=True)
     tab_asked = traitlets.Bool(False).tag(sync=True)
+    targets = traitlets.List(traitlets.Dict()).tag(sync=True)
+    exported = traitlets.Dict().tag(sync=True)
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(on_message, **traits)

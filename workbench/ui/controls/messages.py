@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.bench.report import torch_file
 from workbench.core.config import is_config, load
 from workbench.core.graph import ValueFlag
 from workbench.errors import ChoiceError, ConfigError, one_line
@@ -56,6 +57,12 @@ def choices_file(program: Program) -> str:
 
 
 _SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+def module_file(program: Program) -> str:
+    """Return the default name of the file for plain PyTorch, which a script imports: its stem is an identifier."""
+    stem = re.sub(r"\W", "_", choices_file(program).removesuffix(".py"))
+    return f"{'_' * stem[0].isdigit()}{stem}.py"
+
+
 _MOST_INPUTS = 1
 _COUNTS = {"blocks", "channels", "chunks", "experts", "heads", "layers", "parameters", "ranks", "rows", "steps"}
 """Settings that count things. Other names may end with an s, such as ``bias``."""
@@ -99,6 +106,9 @@ def other_choices_in(path: str, program: Program, fingerprint: str) -> str:
     """Describe the choices of another program in a file; return an empty text if the file has none."""
     try:
         found = load(path)
+    if for_torch := torch_file.program_in(path):
+        same = for_torch == torch_file.docstring_text(program.name)
+        return "" if same else f"the choices of {for_torch} for PyTorch"
     except ConfigError:
         return "a config that cannot be read" if is_config(Path(path)) else ""
     # The same file may be named by different paths.

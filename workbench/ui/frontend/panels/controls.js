@@ -1,6 +1,7 @@
 // The app's top line: the open program and the app's buttons. A program on ranks has a second line.
 
 import { follow, h, panel } from "../dom.js";
+import { exportBox } from "./export_box.js";
 
 const ASK_TAB = "thunder-workbench:open-tab"; // event to the JupyterLab extension (`extensions/runs-panel/src/tab.ts`)
 const PLACE = "thunder-workbench:place"; // event from the extension: opens a place or tab below the graph
@@ -21,8 +22,9 @@ function render({ model, el }) {
   const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
   const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make it again (r)");
   const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });
-  const save = h("button", { title: "Write the choices as a Python file", onclick: () => model.send({ type: "export", path: file.value.trim() }) }, face("Export", "⤓"));
+  const save = h("button", { title: "Write the choices as a Python file", onclick: () => box.write() }, face("Export", "⤓"));
   file.addEventListener("keydown", (event) => { if (event.key === "Enter") save.click(); });
+  const box = exportBox(model, file);
   const machine = h("select", { title: "What ranks are simulated on", onchange: () => model.send({ type: "machine", name: machine.value }) });
   const limit = h("input", { type: "text", inputmode: "decimal", placeholder: "no limit", title: "The most MiB of results in flight; empty for no limit" });
   const search = h("button", { onclick: () => model.send({ type: "search", limit: limit.value.trim() }) });
@@ -33,8 +35,8 @@ function render({ model, el }) {
   const full = h("button", { title: "Show all of the app at once, on the whole screen (Escape ends it)", onclick: () => fullScreen() }, face("Full screen", "⤢"));
   el.replaceChildren(
     h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, inTurns, cancel), h("span", { class: "wb-group" }, undo, redo),
-      h("span", { class: "wb-group wb-export" }, file, save), h("span", { class: "wb-group wb-shown" }, tab, full)),
-    ranks);
+      h("span", { class: "wb-group wb-export" }, file, save, box.opener), h("span", { class: "wb-group wb-shown" }, tab, full)),
+    ranks, box.el);
   el.dataset.app = model.get("app");
 
   function openTab() {
@@ -81,9 +83,9 @@ function render({ model, el }) {
     search.title = `Simulate orders of the collectives on ${shown.machine} and choose the best within the limit`;
     el.dataset.name = model.get("app_name") || (shown.program ?? "");
   };
-  const stop = follow(model, ["content"], draw);
+  const stops = [follow(model, ["content"], draw), follow(model, ["exported"], box.draw)];
   void askedFor();
-  return stop;
+  return () => { for (const stop of stops) stop(); };
 }
 
 export default { render };

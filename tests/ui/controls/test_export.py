@@ -1,0 +1,127 @@
+"""Export of the app: files for Thunder and for plain PyTorch, shown before they are written."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import workbench as wb
+from tests.ui.apps import until
+from workbench.ui.app.app import App
+from workbench.ui.controls.messages import module_file
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm = torch.nn.Linear(8, 16), torch.nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.silu(self.norm(torch.tanh(self.up(x)))).sum()
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    opened = wb.open(Net(), torch.randn(4, 8), device="cpu", executor="torch")
+    able = {site.id for site in opened.sites("saved") if site.values and "recompute" not in site.illegal}
+    opened.choose(dict.fromkeys(sorted(able), "recompute"))
+    return opened
+
+
+@pytest.fixture
+def app(bench):
+    app = App(bench)
+    yield app
+    app.close()
+
+
+def shown(app: App, target: str) -> dict:
+    app._on_message({"type": "export_preview", "path": "net_choices.py", "target": target, "asked": target})
+    until(lambda: app.controls.exported.get("asked") == target)
+    return app.controls.exported
+
+
+def test_the_app_offers_a_file_for_each_target(app):
+    assert {one["target"]: one["file"] for one in app.controls.targets} == {
+        "thunder": "Net.choices.py",
+        "torch": "Net_choices.py",
+        "torch_eager": "Net_choices.py",
+    }
+
+
+@pytest.mark.parametrize("target", ["thunder", "torch", "torch_eager"])
+def test_the_file_shown_is_the_file_written(app, bench, tmp_path, target):
+    content = shown(app, target)
+    path = tmp_path / "net_choices.py"
+    app._on_message({"type": "export", "path": str(path), "target": target})
+    until(path.exists)
+    assert content["text"] + "\n" == path.read_text()
+    assert content["count"] == len(bench.choices)
+    until(lambda: "Written to" in app.controls.content["message"]["text"])
+
+
+def test_choices_that_pytorch_cannot_follow_are_listed_with_the_reason(app, bench):
+    assert shown(app, "thunder")["left_out"] == []
+    left_out = shown(app, "torch")["left_out"]
+    assert {row["id"]: row["reason"] for row in left_out} == bench.torch_choices().left_out
+    assert any("layer_norm" in row["id"] and row["option"] == "recompute" for row in left_out)
+
+
+def test_choices_of_several_layers_that_are_left_out_are_one_entry():
+    bench = wb.open("llama", layers=3, device="cpu", executor="torch")
+    softmax = [site.id for site in bench.sites("saved") if site.id.endswith("attention>softmax")]
+    bench.choose(dict.fromkeys(softmax, "recompute"))
+    app = App(bench)
+    content = shown(app, "torch_eager")
+    app.close()
+    assert content["left_out_count"] == len(softmax) == 3
+    [row] = content["left_out"]
+    assert (row["id"], row["count"]) == ("saved:layers.*.attention/scaled_dot_product_attention>softmax", 3)
+
+
+def test_a_file_that_was_shown_is_dropped_when_the_choices_change(app, bench):
+    shown(app, "thunder")
+    bench.undo()
+    assert app.controls.exported == {}
+    assert shown(app, "thunder")["count"] == 0
+    bench.redo()
+
+
+def test_a_file_for_pytorch_with_choices_of_another_program_is_replaced_only_at_the_second_press(app, bench, tmp_path):
+    path = tmp_path / "net_choices.py"
+    other = wb.open("mlp", device="cpu", executor="torch")
+    other.export(path, target="torch_eager")
+    theirs = path.read_text()
+
+    def export() -> str:
+        app._on_message({"type": "export", "path": str(path), "target": "torch_eager"})
+        return app.controls.content["message"]["text"]
+
+    assert export() == f"{path} exists and holds the choices of mlp for PyTorch: Export again to replace it"
+    assert path.read_text() == theirs
+    export()
+    until(lambda: path.read_text() != theirs)
+    until(lambda: "Net_choices" not in export() and "Written to" in app.controls.content["message"]["text"])
+
+
+def test_a_program_of_several_graphs_says_why_it_has_no_file_for_pytorch():
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = torch.sin(x)
+        torch._dynamo.graph_break()
+        return torch.cos(y).sum()
+
+    bench = wb.open(broken, torch.randn(8, requires_grad=True), device="cpu", executor="torch", capture="parts")
+    app = App(bench.benches[0])
+    assert "graph" in shown(app, "torch")["refused"]
+    assert shown(app, "thunder")["text"] == bench.config.text(bench.notes(), file="net_choices.py").rstrip("\n")
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("llama", "llama_choices.py"), ("/a/2-net.py:make", "_2_net_py_make_choices.py")]
+)
+def test_the_default_file_for_pytorch_can_be_imported(name, file):
+    assert module_file(SimpleNamespace(spec={"name": name})) == file
+    assert file.removesuffix(".py").isidentifier()

@@ -1,0 +1,66 @@
+// What Export writes: for whom, which choices are left out, and the file. It lies over what is below the header.
+
+import { h } from "../dom.js";
+
+const WAIT = 250; // milliseconds without typing before the file is shown again
+
+/** The button that opens the box, the box, and what the button Export does. @param {any} model @param {HTMLInputElement} file */
+export function exportBox(model, file) {
+  const targets = () => model.get("targets") ?? [];
+  let target = "thunder", timer = 0, asked = "", answered = false;
+  const chosen = () => targets().find((one) => one.target === target) ?? {};
+  const opener = h("button", { class: "wb-export-more", title: "For Thunder or for plain PyTorch: the file, and what it leaves out", "aria-label": "What the file is for", "aria-haspopup": "dialog", "aria-expanded": "false", onclick: () => open(el.hidden) }, "▾");
+  const write = () => model.send({ type: "export", path: file.value.trim(), target });
+  const row = h("div", { class: "wb-targets", role: "group", "aria-label": "Targets" }, h("span", { class: "wb-muted" }, "For "));
+  const about = h("p", { class: "wb-muted" }), body = h("div", { class: "wb-export-body" }), make = h("button", { class: "wb-primary", onclick: write });
+  const el = h("div", { class: "wb-export-box", role: "dialog", "aria-label": "Export", hidden: true, tabindex: "-1" },
+    row, about, body, h("div", { class: "wb-export-end" }, make, h("button", { onclick: () => open(false) }, "Close")));
+
+  function ask() {
+    asked = String(Math.random());
+    answered = false;
+    model.send({ type: "export_preview", path: file.value.trim(), target, asked });
+    draw();
+  }
+  function open(/** @type {boolean} */ on) {
+    el.hidden = !on;
+    opener.setAttribute("aria-expanded", String(on));
+    if (on) { aim(target); /** @type {any} */ (row.querySelector('[aria-pressed="true"]'))?.focus(); }
+    else opener.focus({ preventScroll: true });
+  }
+  function aim(/** @type {string} */ next) {
+    const usual = !file.value.trim() || file.value === chosen().file;
+    target = next;
+    if (usual) file.value = chosen().file;
+    row.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", String(button.value === target)));
+    about.textContent = chosen().about ?? "";
+    ask();
+  }
+  row.append(...targets().map((one) => h("button", { value: one.target, onclick: () => aim(one.target) }, one.name)));
+  file.addEventListener("input", () => {
+    clearTimeout(timer);
+    if (!el.hidden) timer = window.setTimeout(ask, WAIT);
+  });
+  el.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.stopPropagation(); open(false); } });
+
+  function leftOut({ count, left_out_count: out, left_out: rows }) {
+    if (target === "thunder") return [];
+    if (!count) return [h("p", { class: "wb-muted" }, "Nothing is chosen: the file has no choices.")];
+    if (!rows.length) return [h("p", {}, `PyTorch can follow ${count === 1 ? "the choice" : `all ${count} choices`}.`)];
+    return [h("h4", {}, `Left out: ${out} of ${count} choice${count === 1 ? "" : "s"}`),
+      h("ul", { class: "wb-left-out", tabindex: "0", "aria-label": "Choices that are left out" }, rows.map(({ id, option, reason, count: layers }) => h("li", {}, h("code", {}, `${id} = ${option}`), layers > 1 && h("span", { class: "wb-muted" }, ` in ${layers} layers`), h("div", { class: "wb-reason" }, reason))))];
+  }
+  function draw() {
+    if (el.hidden) return;
+    const found = model.get("exported") ?? {}, here = found.asked === asked;
+    // The choices have changed since: the file is another.
+    if (answered && !found.asked) { ask(); return; }
+    answered = here;
+    make.textContent = `Export to ${file.value.trim() || "…"}`;
+    make.disabled = Boolean(here && found.refused);
+    body.replaceChildren(...(!here ? [h("p", { class: "wb-muted", role: "status" }, "computing…")]
+      : found.refused ? [h("p", { class: "wb-bad" }, found.refused)]
+      : [...leftOut(found), h("h4", {}, "The file"), h("pre", { tabindex: "0", "aria-label": "The file" }, found.text, found.more ? `\n… ${found.more} more lines` : "")]));
+  }
+  return { opener, el, write, draw };
+}
