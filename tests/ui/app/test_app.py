@@ -20,6 +20,7 @@ from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, unt
 from tests.ui.synthetic import llama
 from workbench.analysis.memory.liveness import alive_storages
 from workbench.bench import PlanDiff
+from workbench.bench.session.plan_diff import newly_held
 from workbench.compiler import api
 from workbench.core.graph import Kind
 from workbench.errors import ChoiceError
@@ -245,20 +246,21 @@ def test_a_choice_applies_to_all_identical_layers_or_to_one_layer_alone():
     able = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
     site = next(s for s in able if len(app.graph.peers(s.id)) == 3)
     app.graph.selected = site.id
-    assert app.inspector.content["scope"] == {"of": "layers", "count": 3, "alone": False}
-    app._on_message({"type": "alone", "on": True})
-    assert app.inspector.content["scope"]["alone"]
+    named = {"one": "this layer alone", "alike": "all 3 identical layers", "all": "all 5 layers"}
+    assert app.inspector.content["scope"] == {"now": "alike", "named": named}
+    app._on_message({"type": "scope", "scope": "one"})
+    assert app.inspector.content["scope"]["now"] == "one"
     app._on_inspector({"type": "choose", "id": site.id, "option": "recompute"})
     settled(app)
     assert bench.choices == {site.id: "recompute"}
     # The layer was one of three identical layers. The message and the graph show that it now differs.
     assert "It differs from the other 2 layers now, and is shown apart." in app.controls.content["message"]["text"]
     assert len(app.graph.peers(site.id)) == 1
-    assert app.inspector.content["scope"] is None
+    assert app.inspector.content["scope"]["named"] == {"one": "this layer alone", "all": "all 5 layers"}
     turn_back = next(s for s in bench.plan.sites if s.id == site.id).default
     choose(app, site.id, turn_back)
     assert "It is identical to 2 other layers again." in app.controls.content["message"]["text"]
-    app._on_message({"type": "alone", "on": False})
+    app._on_message({"type": "scope", "scope": "alike"})
     turn(app, site.id)
     assert len(bench.choices) == 3
     # The menu of the graph also chooses for all identical layers.
@@ -266,6 +268,74 @@ def test_a_choice_applies_to_all_identical_layers_or_to_one_layer_alone():
     settled(app)
     assert {peer.choice for peer in app.graph.peers(site.id)} == {turn_back}
     assert len(app.graph.peers(site.id)) == 3
+    app.close()
+
+
+def test_a_choice_applies_to_all_layers_also_to_layers_that_are_shown_apart():
+    app = App(wb.open("mlp", device="cpu", layers=5))
+    bench = app.bench
+    able = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
+    site = next(s for s in able if len(app.graph.peers(s.id)) == 3)
+    every = [one.id for one in app.graph.everywhere(site.id)]
+    assert len(every) == 5
+    app.graph.selected = site.id
+    until(lambda: len(content_of(app, site.id, "recompute", "groups")["groups"]) == 4)
+    option = content_of(app, site.id, "recompute", "groups")
+    assert [row["name"] for row in option["groups"]] == ["all 5 layers", "layer 0", "layers 1–3", "layer 4"]
+    effect = bench.effect(dict.fromkeys(every, "recompute"))
+    assert option["groups"][0]["saved"]["text"] == f"−{human_bytes(-effect.saved_bytes)}"
+    # One layer has the choice already. The choice for all layers includes this layer and the others.
+    choose(app, every[2], "recompute")
+    app._on_message({"type": "scope", "scope": "all"})
+    app.graph.selected = every[2]
+    option = content_of(app, every[2], "recompute", "figures")
+    assert not option["current"]
+    assert option["tag"] == "now in 1 of 5"
+    app._on_inspector({"type": "choose", "id": every[2], "option": "recompute"})
+    settled(app)
+    assert bench.choices == dict.fromkeys(every, "recompute")
+    assert "in 5 layers set to recompute" in app.controls.content["message"]["text"]
+    # A double click, too, applies to all layers.
+    turn(app, every[0])
+    assert {bench.site(id).choice for id in every} == {"offload"}
+    bench.undo()
+    bench.undo()
+    # The menu of the graph has the choice for all layers in each scope.
+    app._on_message({"type": "scope", "scope": "alike"})
+    app.graph._receive(None, {"type": "choose", "id": every[0], "option": "recompute", "scope": "all"}, [])
+    settled(app)
+    assert bench.choices == dict.fromkeys(every, "recompute")
+    app.close()
+
+
+def content_of(app: App, id: str, option: str, key: str) -> dict:
+    """Wait until the inspector shows `key` of an option, and return the option."""
+
+    def found() -> dict | None:
+        sites = {site["id"]: site for site in app.inspector.content.get("sites", ())}
+        options = {one["name"]: one for one in sites[id]["options"]} if id in sites else {}
+        return options.get(option) if options.get(option, {}).get(key) else None
+
+    until(lambda: found() is not None)
+    return found() or {}
+
+
+def test_a_choice_that_raises_the_peak_says_what_is_alive_there_instead():
+    bench = wb.open("mlp", device="cpu", layers=6, batch=4096, executor="torch")
+    able = [site.id for site in bench.sites("saved") if site.values and "recompute" not in site.illegal]
+    # Between two recomputed layers, one saved tensor is enough. Without it, both layers are alive at once.
+    bench.choose({id: "save" if id.endswith("/add") else "recompute" for id in able})
+    raises = "saved:blocks.2/add"
+    assert bench.effect({raises: "recompute"}).peak_bytes > 0
+    app = App(bench)
+    app.graph.selected = raises
+    held = newly_held(bench.plan, bench.plan_with({**bench.choices, raises: "recompute"}))
+    assert held
+    app._on_message({"type": "scope", "scope": "one"})
+    told = content_of(app, raises, "recompute", "why")["why"]
+    assert told.startswith(f"Alive at the peak now, and not before: {held[0].name} {human_bytes(held[0].bytes)}")
+    choose(app, raises, "recompute")
+    assert told in app.controls.content["message"]["text"]
     app.close()
 
 

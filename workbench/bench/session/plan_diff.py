@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.cost.collective_overlap import OverlapChange, overlap_change
 from workbench.analysis.cost.machines import H100, Machine
+from workbench.analysis.memory.liveness import AliveValue, alive_at, alive_storages
 from workbench.core.lever import Effect, Site
 from workbench.summary import count_name, html_table, human_bytes, human_change, human_count, human_seconds, text_table
 
@@ -102,6 +103,18 @@ def diff(old_plan: Plan, new_plan: Plan, machine: Machine = H100) -> PlanDiff:
         unique_fusions=new_plan.census.unique - old_plan.census.unique,
         largest_fusion=new_plan.census.largest - old_plan.census.largest,
     )
+
+
+def newly_held(old_plan: Plan, new_plan: Plan) -> tuple[AliveValue, ...]:
+    """Return the storages that are alive at the peak of the new plan, and not at that of the old one, largest first."""
+    old, at = old_plan.graph, old_plan.timeline.peak_statement
+    storages = set() if at < 0 else {*old.values.storage[alive_storages(old, at)].tolist()}
+    names = zip(old.values.name, old.values.storage.tolist(), strict=True)
+    held = {name for name, storage in names if storage in storages}
+    if new_plan.timeline.peak_statement < 0:
+        return ()
+    alive = alive_at(new_plan.graph, new_plan.timeline.peak_statement)
+    return tuple(one for one in alive if one.producer >= 0 and one.name not in held)
 
 
 def effect_of(

@@ -6,6 +6,7 @@ import logging
 import pathlib
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import ipywidgets
 
 from workbench.analysis.cost import chrome_trace
 from workbench.bench.fit.choice_ranking import predicted_step_s
+from workbench.bench.session.plan_diff import newly_held
 from workbench.core.graph import Kind
 from workbench.core.lever import Effect, Site
 from workbench.errors import WorkbenchError
@@ -25,8 +27,8 @@ from workbench.ui.app.places import Places, Tab, find
 from workbench.ui.controls import inspector
 from workbench.ui.controls.choice_queue import ChoiceQueue
 from workbench.ui.controls.controls import Controls, Readout
-from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, figures_while_planning
 from workbench.ui.controls.export import Exporter
+from workbench.ui.controls.figure_strip import Baseline, PreviousRun, Strip, figures, figures_while_planning
 from workbench.ui.controls.help import Help
 from workbench.ui.controls.messages import (
     NO_TAB,
@@ -36,10 +38,11 @@ from workbench.ui.controls.messages import (
     header_words,
     limit_bytes_of,
     why_not_run,
+    words_of_held,
     words_of_search,
 )
 from workbench.ui.controls.preview import Preview
-from workbench.ui.graph.graph_view import GraphView
+from workbench.ui.graph.graph_view import GraphView, Scope
 from workbench.ui.tabs import tables
 from workbench.ui.tabs.compile_tab import CompileTab
 from workbench.ui.tabs.experiments import Experiments
@@ -109,8 +112,8 @@ class App:
         self.controls = Controls(
             self._on_message, tab_asked=tab, file=choices_file(bench.program), app_name=app_name(bench.program)
         )
-        self.strip = Strip()
         self.exporter = Exporter(bench, self.controls, act=self._act, say=self._say)
+        self.strip = Strip()
         self.graph = GraphView(
             on_turn=lambda sites: self.choosing.turn(sites),
             on_undo=lambda: self.choosing.go(back=True),
@@ -228,7 +231,7 @@ class App:
             "choose_all": lambda: self.choosing.choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
             "perfetto": lambda: self._act(self._write_trace),
-            "alone": lambda: self._choose_alone(bool(message["on"])),
+            "scope": lambda: self._choose_scope(message["scope"]),
             "in_turns": lambda: self._time_in_turns(bool(message["on"])),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
@@ -244,8 +247,8 @@ class App:
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
             # If identical layers are folded, one arc stands for an arc of each layer. The choice then applies to all
-            # these arcs, unless the user has limited choices to the shown layer.
-            self.choosing.choose({site.id: message["option"] for site in self.graph.sites_turned(message["id"])})
+            # these arcs, unless the user has limited choices to the shown layer, or extended them to all layers.
+            self.choosing.choose(self.graph.choices_at(message["id"], message["option"]))
         else:
             self._on_message(message)
 
@@ -339,9 +342,9 @@ class App:
         if self._shown_run is not None:
             self._act(self._shown_run.cancel)
 
-    def _choose_alone(self, on: bool) -> None:
-        """Set whether a choice applies to one of several identical layers or to all. Then update the shown effects."""
-        self.graph.alone = on
+    def _choose_scope(self, scope: Scope) -> None:
+        """Set whether a choice applies to one layer, to identical layers or to all. Then update the shown effects."""
+        self.graph.scope = scope
         self._select()
 
     def _write_trace(self) -> None:
@@ -374,8 +377,8 @@ class App:
                 self.graph.show(plan.graph, plan.sites)
                 self._redraw(*self._drawn_by)
                 self.preview.renew()
-            elif measured:
                 self.exporter.forget()
+            elif measured:
                 self._redraw("Curve and peak", "Timeline")
             elif bench.machine != self._machine_shown:
                 self._redraw("Timeline", "Fit")
@@ -623,18 +626,27 @@ class App:
         found = [sites[number] for number in numbers] or [site for site in sites if site.id == id]
         return sorted(found, key=lambda site: site.id != id)
 
-    def _show_sites(self, sites: list[Site], effects: dict[str, dict[str, Effect]]) -> None:
+    def _show_sites(
+        self,
+        sites: list[Site],
+        effects: dict[str, dict[str, Effect]],
+        by_layers: inspector.ByLayers | None = None,
+        reasons: dict[str, dict[str, str]] | None = None,
+    ) -> None:
         labels = {site.id: site.label for site in self.bench.plan.sites}
-        count = len(self.graph.peers(sites[0].id))
-        peers = self.graph.kind_of_peers(sites[0].id)
+        id = sites[0].id
+        peers = self.graph.kind_of_peers(id)
+        count, layers = len(self.graph.peers(id)), len(self.graph.everywhere(id)) if peers == "layers" else 1
+        turned = {site.id: self.graph.sites_turned(site.id) for site in sites}
         self.inspector.content = inspector.site_content(
             sites,
             effects,
             labels,
-            count,
+            inspector.ScopeOfChoices(peers, count, layers, self.graph.scope),
             self.bench.machine.name,
-            peers,
-            alone=self.graph.alone,
+            {id: Counter(one.choice for one in of_scope) for id, of_scope in turned.items()},
+            by_layers,
+            reasons,
         )
 
     def _answer(self) -> None:
@@ -656,21 +668,47 @@ class App:
             return self.bench.plan is plan and self.bench.machine == machine
 
         effects: dict[str, dict[str, Effect]] = {}
+        by_layers: inspector.ByLayers = {}
+        reasons: dict[str, dict[str, str]] = {}
         sites = self._sites_of(id)
-        for site in sites:
-            effects[site.id] = {}
-            # A choice applies to all sites that a double click would change, such as those of folded layers.
-            peers = [peer.id for peer in self.graph.sites_turned(site.id)]
-            for option in site.options:
-                if option == site.choice or option in site.illegal:
-                    continue
+        # A choice applies to all sites that a double click would change, such as those of folded layers.
+        todo = [
+            (site, option)
+            for site in sites
+            for option in site.options
+            if option not in site.illegal and any(one.choice != option for one in self.graph.sites_turned(site.id))
+        ]
+
+        def show() -> None:
+            with self._lock:
+                if self.graph.selected == id and current():
+                    self._show_sites(sites, effects, by_layers, reasons)
+
+        for site, option in todo:
+            if not self._questions.empty() or not current():
+                return
+            choices = self.graph.choices_at(site.id, option)
+            effect = self.bench.effect(choices)
+            effects.setdefault(site.id, {})[option] = effect
+            self.preview.learn(plan, choices, effect, "the inspector")
+            show()
+        for site, option in todo:
+            if effects[site.id][option].peak_bytes <= 0:
+                continue
+            if not self._questions.empty() or not current():
+                return
+            # A plan is the only source of what is alive at the higher peak.
+            then = self.bench.plan_with({**self.bench.choices, **self.graph.choices_at(site.id, option)}, keep=False)
+            reasons.setdefault(site.id, {})[option] = words_of_held(newly_held(plan, then))
+            show()
+        for site, option in todo:
+            for name, choices in self.graph.groups_of_layers(site.id, option).items():
                 if not self._questions.empty() or not current():
                     return
-                effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
-                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option], "the inspector")
-                with self._lock:
-                    if self.graph.selected == id and current():
-                        self._show_sites(sites, effects)
+                effect = self.bench.effect(choices)
+                by_layers.setdefault(site.id, {}).setdefault(option, []).append((name, effect))
+                self.preview.learn(plan, choices, effect, "the inspector")
+                show()
 
 
 def _machines(bench: Workbench) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.bench.session.plan_diff import diff as diff_of
+from workbench.bench.session.plan_diff import newly_held
 from workbench.core.lever import Site
 from workbench.errors import ChoiceError
-from workbench.ui.controls.messages import words_of_change, words_of_step
+from workbench.ui.controls.messages import words_of_change, words_of_held, words_of_step
 from workbench.ui.graph.node_names import next_option, short_label
 from workbench.ui.graph.site_anchors import CROSSING
 from workbench.util.gc_pause import paused_gc
@@ -82,7 +83,7 @@ class ChoiceQueue:
         if option is None:
             self._say(self.say_why_fixed(sites[0]), bad=True)
             return
-        self.choose({site.id: option for site in sites})
+        self.choose(self._graph.choices_at(sites[0].id, option))
 
     def next_requested(self, site: Site) -> str | None:
         """Return the option that a double click would choose: the next after the last request, even a pending one."""
@@ -112,7 +113,8 @@ class ChoiceQueue:
     def _name_choices(self, choices: Mapping[str, str]) -> _Named:
         id, option = next(iter(choices.items()))
         first, alike = self._bench.plan.site_of.get(id), len(self._graph.peers(id))
-        if len(self._graph.sites_turned(id)) < len(choices):
+        same = {site.id for site in self._graph.sites_turned(id, "all")}
+        if not choices.keys() <= same or len({*choices.values()}) > 1:
             return _Named(id, f"{len(choices)} choices", "", "sites", alike)
         return _Named(id, short_label(first) if first is not None else id, option, self._graph.kind_of_peers(id), alike)
 
@@ -120,9 +122,10 @@ class ChoiceQueue:
         choices = self._asked[number]
         try:
             with paused_gc():
+                before = self._bench.plan
                 diff = self._act(lambda: self._bench.choose(choices))
                 if diff is not None:
-                    self._say(self._describe_effect(choices, named, diff))
+                    self._say(self._describe_effect(choices, named, diff, before))
         finally:
             self._forget({number})
             # Redraw, so that a refused choice does not look like a current choice.
@@ -131,12 +134,18 @@ class ChoiceQueue:
                 self._working.remove(number)
                 self._changed.notify_all()
 
-    def _describe_effect(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
-        """Describe the effect of choices. If the peak stays, also name its statement and the values alive there."""
+    def _describe_effect(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff, before: Plan) -> str:
+        """Describe the effect of choices.
+
+        If the peak stays, also name its statement and the values alive there. If the peak rises, name the storages that
+        come to be alive there.
+        """
         bench = self._bench
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {*CROSSING}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
         told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
+        if diff.peak_bytes > 0:
+            told = f"{told} {words_of_held(newly_held(before, bench.plan))}".strip()
         return f"{told} {self._describe_split(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
 
     def go(self, *, back: bool) -> None:

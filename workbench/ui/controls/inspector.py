@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.analysis.cost.collective_overlap import OverlapChange
 from workbench.analysis.cost.machines import H100
@@ -16,6 +16,7 @@ from workbench.ui.graph.composite_rows import parts_of
 from workbench.ui.widgets.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.ui.graph.graph_view import Scope
     from workbench.ui.graph.layout_arrays import GraphLayout
     from workbench.ui.graph.module_labels import ModuleSpan
 
@@ -55,15 +56,50 @@ def empty_content() -> dict[str, Any]:
     return {"keys": _KEYS, "hint": hint}
 
 
+type ByLayers = dict[str, dict[str, list[tuple[str, Effect]]]]
+"""Effects of a site's options in groups of layers, by site and option. Each group has a name."""
+
+
+class ScopeOfChoices(NamedTuple):
+    """What a choice applies to; see `workbench.ui.graph.graph_view.GraphView.scope`.
+
+    Attributes
+    ----------
+    peers : str
+        Kind of the sites that are shown as one: identical ``layers``, identical ``repeats`` of a loop, or adjacent
+        ``waits``.
+    alike : int
+        Number of sites that are shown as one.
+    layers : int
+        Number of layers with such a site, identical or not; 1 if the site is in no layer.
+    scope : str
+    """
+
+    peers: str = "layers"
+    alike: int = 1
+    layers: int = 1
+    scope: Scope = "alike"
+
+    def content(self) -> dict[str, Any] | None:
+        """Return the buttons as data for the page; None if there is only one legal scope."""
+        waits = self.peers == "waits"
+        shown = f"all {self.alike} waits of one moment" if waits else f"all {self.alike} identical {self.peers}"
+        named = {"one": f"this {self.peers.removesuffix('s')} alone"}
+        named |= {"alike": shown} if self.alike > 1 else {}
+        named |= {"all": f"all {self.layers} layers"} if self.layers > self.alike else {}
+        now = self.scope if self.scope in named else "alike" if "alike" in named else "one"
+        return {"now": now, "named": named} if len(named) > 1 else None
+
+
 def site_content(
     sites: Sequence[Site],
     effects: Mapping[str, Mapping[str, Effect]],
     labels: Mapping[str, str],
-    count: int = 1,
+    scope: ScopeOfChoices | None = None,
     machine: str = H100.name,
-    peers: str = "layers",
-    *,
-    alone: bool = False,
+    now: Mapping[str, Mapping[str, int]] | None = None,
+    by_layers: ByLayers | None = None,
+    reasons: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """Describe an arc or a mark: its sites, and the effect of each option.
 
@@ -75,23 +111,26 @@ def site_content(
         Known effects, by site and option.
     labels : mapping of str to str
         Labels of all sites by id. They name the sites that change as a consequence of a choice.
-    count : int
-        Number of sites that a double click changes: the first site and its peers, such as those in other layers.
+    scope : ScopeOfChoices
+        What a choice applies to.
     machine : str
         Name of the machine on which effects are simulated.
-    peers : str
-        Kind of the peers: identical ``layers``, identical ``repeats`` of a loop, or adjacent ``waits``.
-    alone : bool
-        Whether a choice sets only this site, and not its peers.
+    now : mapping of str to mapping of str to int, optional
+        For each site, the number of sites with each choice among those to which a choice applies.
+    by_layers : ByLayers, optional
+        Known effects in groups of layers.
+    reasons : mapping of str to mapping of str to str, optional
+        For options that raise the peak, by site and option: the storages that come to be alive there.
     """
-    first = sites[0]
+    first, scope = sites[0], scope or ScopeOfChoices()
     place, _, text = first.source.partition(" ")
     facts = [["value", first.values[0]]] if first.values else []
     if first.bytes:
         facts.append(
             [
                 "size",
-                human_bytes(first.bytes) + (f" in each of {count} {peers}" if count > 1 and peers != "waits" else ""),
+                human_bytes(first.bytes)
+                + (f" in each of {scope.alike} {scope.peers}" if scope.alike > 1 and scope.peers != "waits" else ""),
             ]
         )
     if first.outcome and first.outcome != first.choice:
@@ -101,13 +140,20 @@ def site_content(
         "title": first.label,
         "source": {"place": place, "text": text.strip()},
         "facts": facts,
-        "scope": {"of": peers, "count": count, "alone": alone} if count > 1 else None,
+        "scope": scope.content(),
         "sites": [
             {
                 "id": site.id,
                 "lever": lever_named(site.lever).title,
                 "note": lever_named(site.lever).explain_outcome(site) if site.outcome not in ("", site.choice) else "",
-                "options": [_option(site, option, effects, labels, machine) for option in site.options],
+                "options": [
+                    {
+                        **_option(site, option, effects, labels, machine, (now or {}).get(site.id)),
+                        **_groups((by_layers or {}).get(site.id, {}).get(option, ())),
+                        "why": (reasons or {}).get(site.id, {}).get(option, ""),
+                    }
+                    for option in site.options
+                ],
             }
             for site in sites
         ],
@@ -127,10 +173,15 @@ def _option(
     effects: Mapping[str, Mapping[str, Effect]],
     labels: Mapping[str, str],
     machine: str,
+    now: Mapping[str, int] | None,
 ) -> dict[str, Any]:
-    current = option == site.choice
+    counts = now or {site.choice: 1}
+    here, of = counts.get(option, 0), sum(counts.values())
+    current = here == of
     reason = "" if current else site.illegal.get(option, "")
     shown: dict[str, Any] = {"name": option, "current": current, "reason": reason, "means": _meaning(site, option)}
+    if 0 < here < of:
+        shown["tag"] = f"now in {here} of {of}"
     if current or reason:
         return shown
     effect = effects.get(site.id, {}).get(option)
@@ -148,6 +199,19 @@ def _option(
     ]
     moved = [{"id": id, "label": labels.get(id, id)} for id in effect.changed[:_MOST]]
     return {**shown, "figures": figures, "moved": moved, "more": max(0, len(effect.changed) - _MOST)}
+
+
+def _groups(by_layers: Sequence[tuple[str, Effect]]) -> dict[str, Any]:
+    """Return the rows of the table of an option's effects in groups of layers."""
+    rows = [
+        {
+            "name": name,
+            "peak": _change("", effect.peak_bytes, human_bytes),
+            "saved": _change("", effect.saved_bytes, human_bytes),
+        }
+        for name, effect in by_layers
+    ]
+    return {"groups": rows} if rows else {}
 
 
 def _overlap_rows(change: OverlapChange | None, machine: str) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from workbench.summary import count_name, human_bytes, human_change, human_secon
 from workbench.ui.graph.node_names import short_label
 
 if TYPE_CHECKING:
+    from workbench.analysis.memory.liveness import AliveValue
     from workbench.analysis.order.collective_order_search import Search
     from workbench.bench import PlanDiff, Workbench
     from workbench.core.lever import Site
@@ -56,14 +57,15 @@ def choices_file(program: Program) -> str:
     return f"{name.encode(errors='replace')[:200].decode(errors='ignore') or 'program'}.choices.py"
 
 
-_SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 def module_file(program: Program) -> str:
     """Return the default name of the file for plain PyTorch, which a script imports: its stem is an identifier."""
     stem = re.sub(r"\W", "_", choices_file(program).removesuffix(".py"))
     return f"{'_' * stem[0].isdigit()}{stem}.py"
 
 
+_SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _MOST_INPUTS = 1
+_MOST_HELD = 3
 _COUNTS = {"blocks", "channels", "chunks", "experts", "heads", "layers", "parameters", "ranks", "rows", "steps"}
 """Settings that count things. Other names may end with an s, such as ``bias``."""
 
@@ -104,11 +106,11 @@ def header_words(bench: Workbench) -> str:
 
 def other_choices_in(path: str, program: Program, fingerprint: str) -> str:
     """Describe the choices of another program in a file; return an empty text if the file has none."""
-    try:
-        found = load(path)
     if for_torch := torch_file.program_in(path):
         same = for_torch == torch_file.docstring_text(program.name)
         return "" if same else f"the choices of {for_torch} for PyTorch"
+    try:
+        found = load(path)
     except ConfigError:
         return "a config that cannot be read" if is_config(Path(path)) else ""
     # The same file may be named by different paths.
@@ -160,6 +162,16 @@ def words_of_change(
     made = f"{where} set to {option}" if option else f"{label} made"
     stays = f" {why}" if why and not diff.peak_bytes else ""
     return f"{made}: {_changes(count, diff, machine)}.{stays}"
+
+
+def words_of_held(held: Sequence[AliveValue]) -> str:
+    """Describe the storages that come to be alive at the peak, for a choice that raises it; empty if there are none."""
+    if not held:
+        return ""
+    named = [f"{one.name} {human_bytes(one.bytes)}{f' ({one.source})' * bool(one.source)}" for one in held[:_MOST_HELD]]
+    rest = held[_MOST_HELD:]
+    more = f" and {len(rest)} more, {human_bytes(sum(one.bytes for one in rest))}" if rest else ""
+    return f"Alive at the peak now, and not before: {', '.join(named)}{more}."
 
 
 def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:

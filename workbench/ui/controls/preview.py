@@ -108,7 +108,7 @@ class Preview(StatusLine):
         if all(in_force.get(id) == wanted for id, wanted in (choices or {site.id: option}).items()):
             self._set_content(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
             return
-        alike = {one.id: option for one in self._graph.sites_turned(site.id)}
+        alike = self._graph.choices_at(site.id, option, message.get("scope"))
         peers = f" in {len(alike)} {self._graph.kind_of_peers(site.id)}" if len(alike) > 1 else ""
         one_kind = not choices or choices == alike
         self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import traitlets
@@ -15,6 +15,7 @@ from workbench.core.lever import Site
 from workbench.ui.graph import collective_lanes
 from workbench.ui.graph import layout as u_layout
 from workbench.ui.graph.composite_rows import composite_key, waits_key
+from workbench.ui.graph.counterparts import counterpart_key, counterparts, layers_named, number_of
 from workbench.ui.graph.fold_layers import LOOP
 from workbench.ui.graph.hide_views import views_of
 from workbench.ui.graph.layout_arrays import GraphLayout
@@ -25,6 +26,13 @@ from workbench.ui.graph.search_index import ids_of, search_index
 from workbench.ui.graph.site_anchors import style_of
 from workbench.ui.widgets.panel import PAGE, Answering, esm
 from workbench.util.last_call_cache import Remembered
+
+type Scope = Literal["alike", "one", "all"]
+"""What a choice applies to; see `GraphView.scope`."""
+
+
+MOST_GROUPS = 5
+"""Maximum number of groups of layers for which the effects of an option are computed one by one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +57,11 @@ class DrawnGraph:
     def node_of(self) -> dict[str, int]:
         """Index of each node that stands for a statement, by the node's id."""
         return {id: node for node, id in enumerate(self.node_ids) if self.layout.nodes.statement[node] >= 0}
+
+    @functools.cached_property
+    def counterparts(self) -> dict[str, list[Site]]:
+        """Sites with the same place in different layers; see `workbench.ui.graph.counterparts`."""
+        return counterparts(self.sites)
 
     @functools.cached_property
     def statement_ids(self) -> list[str]:
@@ -90,8 +103,9 @@ class GraphView(Answering):
 
     Attributes
     ----------
-    alone : bool
-        Whether a choice applies only to the shown layer, and not to the folded layers that this layer stands for.
+    scope : {'alike', 'one', 'all'}
+        What a choice applies to: the shown layer and the folded layers that it stands for, only the shown layer, or
+        all layers that have such a site.
 
     Examples
     --------
@@ -124,7 +138,7 @@ class GraphView(Answering):
     ) -> None:
         super().__init__(**traits)
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
-        self.alone = False
+        self.scope: Scope = "alike"
         self._on_choose, self._on_place, self._on_preview = on_choose, on_place, on_preview
         self._unfolded: set[str] = set()
         self._views = False
@@ -197,10 +211,48 @@ class GraphView(Answering):
                 return [sites[n] for n in peers]
         return [site for site in sites if site.id == id]
 
-    def sites_turned(self, id: str) -> list[Site]:
-        """Return the sites to which a choice for a site applies: its `peers` or, if `alone` is set, only the site."""
-        found = self.peers(id)
-        return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
+    def everywhere(self, id: str) -> list[Site]:
+        """Return the site and its counterparts in all layers, folded or not; only the site if it is in no layer."""
+        if self.shown is None:
+            return []
+        found = self.shown.counterparts.get(counterpart_key(id)) or []
+        return found or [site for site in self.shown.sites if site.id == id]
+
+    def sites_turned(self, id: str, scope: Scope | None = None) -> list[Site]:
+        """Return the sites to which a choice for a site applies, in a scope; by default in the scope of the view."""
+        scope, found = scope or self.scope, self.peers(id)
+        if scope == "one":
+            return [site for site in found if site.id == id] or found
+        if scope == "all" and self.kind_of_peers(id) == "layers" and len(every := self.everywhere(id)) > len(found):
+            return sorted(every, key=lambda site: site.id != id)
+        return found
+
+    def choices_at(self, id: str, option: str, scope: Scope | None = None) -> dict[str, str]:
+        """Return the choices that an option of a site makes. In all layers, illegal ones are left out."""
+        sites, alike = self.sites_turned(id, scope), {site.id for site in self.peers(id)}
+        return {
+            site.id: option
+            for site in sites
+            if site.id in alike or (option in site.options and option not in site.illegal)
+        }
+
+    def groups_of_layers(self, id: str, option: str) -> dict[str, dict[str, str]]:
+        """Return the choices of an option in all layers, and in each group of layers that is shown as one.
+
+        Empty if the site's arc or mark stands for all layers, or if there are more than `MOST_GROUPS` groups.
+        """
+        every = self.everywhere(id)
+        if len(every) <= len(self.peers(id)) or self.kind_of_peers(id) != "layers":
+            return {}
+        legal = {site.id for site in every if option in site.options and option not in site.illegal}
+        groups: dict[frozenset[str], list[str]] = {}
+        for one in (site.id for site in every):
+            groups.setdefault(frozenset(peer.id for peer in self.peers(one)), []).append(one)
+        if len(groups) > MOST_GROUPS:
+            return {}
+        named = {f"all {len(every)} layers": [site.id for site in every]}
+        named |= {layers_named([number_of(one) for one in ids]): ids for ids in groups.values()}
+        return {name: dict.fromkeys([id for id in ids if id in legal], option) for name, ids in named.items()}
 
     def groups(self) -> list[list[Site]]:
         """Return all sites, grouped by the arc or mark that shows them."""
@@ -334,7 +386,7 @@ class GraphView(Answering):
         if kind == "turn":
             self._on_turn(self.sites_turned(message["id"]))
         elif kind == "choose" and self._on_choose is not None:
-            self._on_choose({site.id: message["option"] for site in self.sites_turned(message["id"])})
+            self._on_choose(self.choices_at(message["id"], message["option"], message.get("scope")))
         elif kind == "place" and self._on_place is not None and shown is not None:
             node = shown.node_of.get(message["node"])
             if node is not None:

@@ -16,6 +16,7 @@ from workbench.core.lever import Site, lever_named
 from workbench.summary import human_bytes, human_shape
 from workbench.ui.graph import collective_lanes
 from workbench.ui.graph.composite_rows import parts_of
+from workbench.ui.graph.counterparts import counterpart_key, counterparts
 from workbench.ui.graph.hide_views import views_of
 from workbench.ui.graph.layout_arrays import ArcStyle, GraphLayout
 from workbench.ui.graph.module_labels import ModuleSpan, modules_of
@@ -447,13 +448,19 @@ def _edges(graph: Graph, layout: GraphLayout) -> dict[str, NDArray[Any]]:
 def _choices(
     layout: GraphLayout, sites: Sequence[Site], strings: Strings, remembered: Remembered
 ) -> dict[str, NDArray[Any]]:
-    """Return the sites of arcs and marks at which another option is legal, with these options, for the menu."""
+    """Return the sites of arcs and marks at which another option is legal, with these options, for the menu.
+
+    ``count`` is the number of sites that the arc or mark stands for, ``layers`` the number of layers with such a site.
+    """
     places = [(arc, -1, number) for arc, numbers in enumerate(layout.arcs.sites) for number in numbers]
     places += [(-1, mark, number) for mark, number in enumerate(layout.marks.site)]
     shown = [sites[number] for *_, number in places] if sites else []
     told = remembered.results_of_each(_other_options, shown)
     found = [(place, site, others) for place, site, others in zip(places, shown, told, strict=False) if others]
     titles = {name: lever_named(name).title for name in {site.lever for _, site, _ in found}}
+    alike = [*layout.arcs.peers, *layout.marks.peers]
+    drawn = [len(alike[arc if arc >= 0 else len(layout.arcs) + mark]) for (arc, mark, _), *_ in found]
+    layers = counterparts(sites)
     return {
         "arc": np.asarray([arc for (arc, *_), *_ in found], np.int32),
         "mark": np.asarray([mark for (_, mark, _), *_ in found], np.int32),
@@ -461,6 +468,8 @@ def _choices(
         "lever": strings.column([titles[site.lever] for _, site, _ in found]),
         "now": strings.column([site.choice for _, site, _ in found]),
         "others": strings.column([others for *_, others in found]),
+        "count": np.asarray(drawn, np.int32),
+        "layers": np.asarray([len(layers.get(counterpart_key(site.id), ())) for _, site, _ in found], np.int32),
     }
 
 

@@ -12,8 +12,12 @@ export function itemsOf(/** @type {any} */ view, /** @type {any} */ target) {
   for (let i = 0; turned && i < choice.id.length; i++) {
     if (choice[turned.kind][i] !== turned.index) continue;
     const id = strings[choice.id[i]];
-    for (const option of strings[choice.others[i]].split("\n"))
-      items.push({ text: `Choose ${option}`, note: `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`, preview: { id, option }, act: () => view.model.send({ type: "choose", id, option }) });
+    const note = `${strings[choice.lever[i]]}, now ${strings[choice.now[i]]}`, layers = choice.layers[i];
+    for (const option of strings[choice.others[i]].split("\n")) {
+      const item = (text, more) => items.push({ text, note, preview: { id, option, ...more }, act: () => view.model.send({ type: "choose", id, option, ...more }) });
+      item(`Choose ${option}`, {});
+      if (layers > choice.count[i]) item(`Choose ${option} in all ${layers} layers`, { scope: "all" });
+    }
   }
   if (target.kind === "module") items.push({ text: "Zoom in", act: () => view.approach(target.index) });
   const section = view.sectionOf(target);

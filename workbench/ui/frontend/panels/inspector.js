@@ -15,25 +15,27 @@ function render({ model, el }) {
   const effect = (figures) => h("dl", { class: "wb-effect" }, figures.map(({ name, text, tone }) => [
     h("dt", {}, name), h("dd", { class: tone ? `wb-${tone}` : null }, text)]));
 
+  /** What an option gains in each group of layers. */
+  const groups = (rows) => h("table", { class: "wb-groups" }, h("thead", {}, h("tr", {}, ["in", "peak, predicted", "saved"].map((name, i) => h("th", { class: i ? "wb-right" : null }, name)))),
+    h("tbody", {}, rows.map(({ name, ...cells }) => h("tr", {}, h("td", {}, name), [cells.peak, cells.saved].map(({ text, tone }) => h("td", { class: `wb-right ${tone ? `wb-${tone}` : ""}` }, text))))));
+
   const option = (site, one) => h("div", { class: `wb-option ${one.current ? "wb-current" : ""}` },
     h("button", {
       class: "wb-choose", "data-preview": JSON.stringify({ id: site.id, option: one.name }), disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
       onclick: () => model.send({ type: "choose", id: site.id, option: one.name }),
-    }, one.name, one.current && h("span", { class: "wb-tag" }, "now")),
+    }, one.name, (one.current || one.tag) && h("span", { class: "wb-tag" }, one.tag ?? "now")),
     one.means && h("div", { class: "wb-means" }, one.means),
     one.reason && h("div", { class: "wb-reason" }, one.reason),
     one.figures && effect(one.figures),
+    one.why && h("div", { class: "wb-means wb-why" }, one.why),
+    one.groups && groups(one.groups),
     one.moved?.length > 0 && h("div", { class: "wb-moved" }, h("span", { class: "wb-muted" }, "also moves: "),
       one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
     one.waiting && h("div", { class: "wb-muted" }, "computing…"));
 
-  /** Make two buttons: a choice applies to all layers, repeats or waits that are shown as one, or only to the shown one. */
-  const scope = ({ of, count, alone }) => {
-    const all = of === "waits" ? `all ${count} waits of one moment` : `all ${count} identical ${of}`;
-    const one = `this ${of.slice(0, -1)} alone`;
-    const button = (text, on) => h("button", { class: on === alone ? "wb-pressed" : null, "aria-pressed": String(on === alone), onclick: () => model.send({ type: "alone", on }) }, text);
-    return h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice holds for" }, h("span", { class: "wb-muted" }, "Choose for "), button(all, false), button(one, true));
-  };
+  /** What a choice holds for: the one shown, those that are shown as one, or all layers. */
+  const scope = ({ now, named }) => h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice holds for" }, h("span", { class: "wb-muted" }, "Choose for "),
+    Object.entries(named).map(([name, text]) => h("button", { class: name === now ? "wb-pressed" : null, "aria-pressed": String(name === now), onclick: () => model.send({ type: "scope", scope: name }) }, text)));
 
   const value = (one) => h("tr", {},
     h("td", {}, h("code", {}, one.name)), h("td", {}, one.shape), h("td", {}, one.dtype), h("td", { class: "wb-right" }, one.bytes),
