@@ -227,12 +227,12 @@ def test_a_run_with_a_long_step_leaves_the_curve_visible_and_is_reported() -> No
     plot = CurvePlot(lambda _source, _index: None)
     plot.show((), None, [], "this CPU", 4096)
     empty = plot.content["set"]
-    assert empty["step axis"] == {"major_label_text_alpha": 0.0}
+    assert empty["step axis"]["major_label_text_alpha"] == 0.0
     assert empty["peak"]["start"] <= 0 < 4096 <= empty["peak"]["end"]
     near, far = ("one", 2048, 2.5e-3), ("other", 3000, 1.2)
     plot.show((), (2048, 1e-3), [near, far], "this CPU", 4096)
     shown = plot.content["set"]
-    assert shown["step axis"] == {"major_label_text_alpha": 1.0}
+    assert shown["step axis"]["major_label_text_alpha"] == 1.0
     assert shown["step"]["start"] < 1.0 < 2.5 < shown["step"]["end"] < 10
     assert shown["peak axis"]["axis_label"].endswith("\nmeasured steps above the plot: 1; the longest takes 1.20 s")
     assert plot.content["sources"]["measured"]["y"] == [2.5, 1200.0]

@@ -144,3 +144,22 @@ def test_the_legend_fits_a_narrow_cell_with_any_run_name(shown: Shown, tmp_path:
     # In a notebook cell of 1,000 pixels, the plot has 590 pixels, because the table of live values is beside it. The
     # curve needs more than half of them.
     assert width < 240
+
+
+def test_the_key_stands_below_a_narrow_plot(shown: Shown) -> None:
+    def key() -> list[str]:
+        words: list[str] = shown.page.locator(".wb-plot-key:visible span").all_inner_texts()
+        return words
+
+    def legend() -> bool:
+        visible: bool = shown.page.evaluate(
+            "[...Bokeh.index.roots][0].model.right.find(({ type }) => type === 'Legend').visible"
+        )
+        return visible
+
+    assert (key(), legend()) == ([], True)
+    for width, narrow in (("360px", True), ("900px", False)):
+        shown.page.locator("#view").evaluate("(el, width) => { el.style.width = width; }", width)
+        shown.page.wait_for_function("narrow => document.querySelector('.wb-plot-key').hidden !== narrow", arg=narrow)
+        assert legend() is not narrow
+        assert ("saved" in key()) is narrow

@@ -158,7 +158,7 @@ def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
         """all => all.map((el) => el.getBoundingClientRect())
             .map(({ left, right, top, bottom }) => [left, right, (top + bottom) / 2])"""
     )
-    assert len(parts) == 10
+    assert len(parts) == 11
     assert all(abs(middle - parts[0][2]) <= 2 for _, _, middle in parts[1:])
     assert all(left >= before - 0.5 for (_, before, _), (left, _, _) in itertools.pairwise(parts)), "buttons overlap"
     assert parts[-1][1] <= width
@@ -169,8 +169,8 @@ def test_the_header_is_one_line_at_each_width(mount, program: str, width: int):
         assert bar.get_by_role("button", name=name).count() == 1
 
 
-@pytest.mark.parametrize("width", [CELL, 1012, 632, 372])
-def test_all_places_are_in_one_row_and_the_tabs_of_each_place_are_in_one_row(blank: Page, width: int) -> None:
+@pytest.mark.parametrize("width", [CELL, 1012, 840, 764, 632, 372])
+def test_all_places_are_in_one_row_and_the_tabs_of_each_too(blank: Page, width: int) -> None:
     def bar(titles: Iterable[str]) -> str:
         tabs = "".join(
             f'<li class="lm-TabBar-tab lm-mod-current"><div class="lm-TabBar-tabLabel">{name}</div></li>'

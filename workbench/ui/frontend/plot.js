@@ -4,7 +4,7 @@ import { h, humanBytes, panel } from "./dom.js";
 
 const LEAST = 120; // of a plot's height, in pixels
 const ROOM = 260; // least height of a plot in which the peak is named above the curve, in pixels
-const LOW = 0.75; // share of the usual range of bytes that a low plot shows
+const NARROW = 480; // pixels: in less width the key stands below the plot, and not beside it
 const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
 
 /** Return BokehJS in the version that made the plot. Load it if the page lacks it; another version on the page stays. */
@@ -59,7 +59,10 @@ function render({ model, el }) {
   function fit() {
     const plot = roots?.roots[0]?.model, full = getComputedStyle(el).getPropertyValue("--wb-full").trim() === "1";
     if (!plot || !el.clientWidth) return;
-    const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 14) : usual;
+    drawKey(plot);
+    const tabs = el.closest(".widget-tab-contents"), above = getComputedStyle(el.parentElement).flexDirection.startsWith("column");
+    const room = above ? el.clientHeight - words.offsetHeight : tabs?.clientHeight - 14;
+    const height = full ? Math.max(LEAST, room) : usual;
     if (plot.height !== height) plot.height = height;
     // Above the curve of a low plot there is no room for a text, and below it another one stands.
     if (low === height < ROOM) return;
@@ -68,17 +71,27 @@ function render({ model, el }) {
     fill();
   }
   let low = false;
-  /** In a low plot the curve has the height: the tab's note says what the axis shows. */
-  const lowered = (/** @type {{[name: string]: any}} */ set) => (low && set.bytes && set["statements axis"]
-    ? { ...set, bytes: { ...set.bytes, end: LOW * set.bytes.end }, "statements axis": { ...set["statements axis"], axis_label: null } } : set);
+  const words = h("div", { class: "wb-plot-key", hidden: true });
+  /** What each colour means stands beside the plot, or below it where it is narrow. */
+  function drawKey(/** @type {any} */ plot) {
+    const legend = plot.right.find((part) => part.type === "Legend"), narrow = el.clientWidth < NARROW;
+    if (!legend) return;
+    legend.visible = !narrow;
+    words.hidden = !narrow;
+    const color = ({ glyph }) => (glyph.fill_color ?? glyph.line_color)?.value ?? "";
+    words.replaceChildren(...legend.items.filter((item) => item.visible).map((item) => h("span", {}, h("i", { style: `background:${color(item.renderers[0])}` }), item.label.value)));
+    if (words.parentElement !== el) el.append(words);
+  }
   let usual = 0;
 
   function fill() {
     if (!shown) return;
-    const { sources, set, says } = model.get("content");
+    const { sources, set, low: ifLow, says } = model.get("content");
     if (says) el.setAttribute("aria-label", says);
     for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = columns(data);
-    for (const [name, values] of Object.entries(lowered(set ?? {}))) shown.get_model_by_name(name).setv(values);
+    for (const [name, values] of Object.entries(set ?? {})) shown.get_model_by_name(name).setv({ ...values, ...(low ? ifLow?.[name] : {}) });
+    const plot = roots?.roots[0]?.model;
+    if (plot) drawKey(plot);
   }
   /** Mark on the curve the statements that are selected in the graph. Tell a screen reader the first while the plot has the focus. */
   function mark() {

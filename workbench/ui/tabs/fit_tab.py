@@ -22,7 +22,7 @@ from workbench.bench.session.run_names import name_of_fit
 from workbench.errors import WorkbenchError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.widgets.panel import Panel, esm
-from workbench.ui.widgets.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, empty_plot, paint
+from workbench.ui.widgets.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, empty_plot, paint, put_legend_beside
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workbench.bench.fit.pareto_curve import Curve, CurvePoint, FractionalCurve
 
 _LABEL = "plans"
+_STEP = "predicted step, ms"
 _ROOM = 0.12
 """Free space around the points, as a share of the axis' range."""
 _NEAR = 3.0
@@ -300,7 +301,7 @@ class CurvePlot(Panel):
                 "peak": _range([x for x, _ in every] or [0, stock_bytes]),
                 "step": _range([y for _, y in every]),
                 "peak axis": {"axis_label": f"predicted peak (step times are predicted for {machine}){more}"},
-                "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
+                "step axis": {"axis_label": _STEP, "major_label_text_alpha": 1.0 if every else 0.0},
                 # The legend does not show a series without points.
                 "measured legend": {"visible": bool(measured)},
                 "now legend": {"visible": current is not None},
@@ -310,6 +311,8 @@ class CurvePlot(Panel):
                     "label": {"value": f"with {lines[-1].using[-1]}" if below else _LABEL},
                 },
             },
+            # In a low plot, one line names both axes.
+            "low": {"peak axis": {"axis_label": "step in ms over peak, predicted"}, "step axis": {"axis_label": None}},
         }
 
 
@@ -370,7 +373,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=4, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
-    plot.yaxis[0].update(name="step axis", axis_label="predicted step, ms", major_label_text_alpha=0.0)
+    plot.yaxis[0].update(name="step axis", axis_label=_STEP, major_label_text_alpha=0.0)
     below = []
     for name, (color, dash) in _ADDING.items():
         plot.step("x", "y", source=sources[name], mode="after", line_color=colors[color], line_dash=dash)
@@ -406,6 +409,6 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     )
     for item, name in zip(plot.legend[0].items, (*_ADDING, "points", "now", "measured"), strict=True):
         item.update(name=f"{name} legend", visible=False)
-    plot.add_layout(plot.legend[0], "above")
     paint(plot, colors)
+    put_legend_beside(plot)
     return {"item": json_item(plot), "version": bokeh.__version__, "pickable": [*_ADDING, "points"]}

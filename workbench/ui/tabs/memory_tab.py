@@ -30,7 +30,16 @@ from workbench.core.graph import BACKWARD
 from workbench.summary import human_bytes
 from workbench.ui.widgets.downsample import SampledCurve, points_in_sight
 from workbench.ui.widgets.panel import Panel, esm
-from workbench.ui.widgets.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBRARY, LIGHT, empty_plot, paint
+from workbench.ui.widgets.plotting import (
+    BYTE_TICKS,
+    BYTES_IN_WORDS,
+    DARK,
+    LIBRARY,
+    LIGHT,
+    empty_plot,
+    paint,
+    put_legend_beside,
+)
 
 if TYPE_CHECKING:
     from workbench.compiler.api import Plan
@@ -39,6 +48,9 @@ if TYPE_CHECKING:
 
 _HEADROOM = 1.6
 """Height of the plot as a multiple of the peak, so that the peak's label has space above the curves."""
+
+_LOW_HEADROOM = 1.2
+"""The same for a low plot, in which the label is beside the peak."""
 
 _PIXELS = 1000
 """Width of the plot in pixels that is assumed for the first drawing."""
@@ -150,6 +162,7 @@ class MemoryTab(Panel):
         at_peak = int(np.argmax(predicted)) if len(predicted) else 0
         late = at_peak > 0.6 * end
         first = self._first_backward
+        top = max(plan.peak_bytes, start.peak_bytes, 1, int(curve.max(initial=0)), int(inside.max(initial=0)))
         sources: dict[str, dict[str, Any]] = {
             "boundary": {"x": [first - 0.5], "y": [0], "label": ["backward →"]}
             if first
@@ -177,12 +190,9 @@ class MemoryTab(Panel):
             "measured legend": {"visible": len(inside) > 0, "label": {"value": name}},
             "measured over time line": {"visible": len(times) > 0},
             "measured over time legend": {"visible": len(times) > 0},
-            "bytes": {
-                "start": 0,
-                "end": _HEADROOM
-                * max(plan.peak_bytes, start.peak_bytes, 1, int(curve.max(initial=0)), int(inside.max(initial=0))),
-            },
+            "bytes": {"start": 0, "end": _HEADROOM * top},
         }
+        low = {"statements axis": {"axis_label": None}, "bytes": {"end": _LOW_HEADROOM * top}}
         sampled = {}
         for axis, edge in (("statements", end), ("time", time_end)):
             points, whole = self._points(axis, 0, edge, _PIXELS)
@@ -195,7 +205,7 @@ class MemoryTab(Panel):
             f"Memory along the statements: predicted peak {human_bytes(plan.peak_bytes)}{where}{measured}. "
             "Arrow keys go from statement to statement."
         )
-        self.content = {"sources": sources, "set": settings, "sampled": sampled, "says": says}
+        self.content = {"sources": sources, "set": settings, "low": low, "sampled": sampled, "says": says}
         self._mark()
 
     def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, _Columns], bool]:
@@ -294,7 +304,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.yaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
               legend_label="stock, predicted")  # fmt: skip
-    plot.vspan("x", source=sources["chosen"], line_color=colors["chosen"], line_width=2, line_alpha=0.8)
+    plot.vspan("x", source=sources["chosen"], line_color=colors["chosen"], line_width=2, line_alpha=0.35)
     plot.vspan("x", source=sources["boundary"], line_color=colors["ink"], line_width=1, line_dash="2 3")
     plot.text(
         "x", "y", "label", source=sources["boundary"], x_offset=4, y_offset=-2, text_font_size="11px",
@@ -387,10 +397,6 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.legend[0].items += [
         LegendItem(label=kind, renderers=[area]) for kind, area in reversed([*zip(KINDS, areas, strict=True)])
     ]
-    # Put the legend beside the plot: it covers no label there, and takes none of the height, which is scarce.
-    plot.add_layout(plot.legend[0], "right")
     paint(plot, colors)
-    legend = plot.legend[0]
-    legend.update(orientation="vertical", spacing=0, padding=0, margin=4, label_text_font_size="11px")
-    legend.update(glyph_height=12, label_height=15, label_standoff=4)
+    put_legend_beside(plot)
     return {"item": json_item(plot), "version": bokeh.__version__}

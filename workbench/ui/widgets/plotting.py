@@ -96,3 +96,11 @@ def paint(plot: Any, colors: dict[str, str]) -> None:
     legend.spacing = 16
     legend.background_fill_alpha, legend.border_line_color = 0, None
     legend.label_text_color, legend.label_text_font_size = colors["ink"], "12px"
+
+
+def put_legend_beside(plot: Any) -> None:
+    """Move the legend to the right of a plot. There it covers no point, and takes none of the scarce height."""
+    legend = plot.legend[0]
+    plot.add_layout(legend, "right")
+    legend.update(orientation="vertical", spacing=0, padding=0, margin=4, label_text_font_size="11px")
+    legend.update(glyph_height=12, label_height=15, label_standoff=4)
