@@ -48,6 +48,8 @@ def test_the_app_offers_a_file_for_each_target(app):
         "thunder": "Net.choices.py",
         "torch": "Net_choices.py",
         "torch_eager": "Net_choices.py",
+        "plan": "Net.plan.json",
+        "report": "Net.html",
     }
 
 
@@ -60,6 +62,16 @@ def test_the_file_shown_is_the_file_written(app, bench, tmp_path, target):
     assert content["text"] + "\n" == path.read_text()
     assert content["count"] == len(bench.choices)
     until(lambda: "Written to" in app.controls.content["message"]["text"])
+
+
+def test_a_plan_and_a_report_are_written_for_a_colleague(app, bench, tmp_path):
+    for target, name in (("plan", "net.plan.json"), ("report", "net.html")):
+        assert shown(app, target)["text"] == ""
+        app._on_message({"type": "export", "path": str(tmp_path / name), "target": target})
+        until(lambda name=name: str(tmp_path / name) in app.controls.content["message"]["text"])
+        until((tmp_path / name).exists)
+    assert wb.open(tmp_path / "net.plan.json").choices == bench.choices
+    assert (tmp_path / "net.html").read_text().startswith("<!doctype html>")
 
 
 def test_choices_that_pytorch_cannot_follow_are_listed_with_the_reason(app, bench):

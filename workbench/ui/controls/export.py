@@ -24,8 +24,19 @@ _TARGETS = {
     "thunder": ("Thunder", "A config: the workbench loads it, and compiles the program with Thunder."),
     "torch": ("torch.compile", "A module that needs nothing but PyTorch. It compiles a model with these choices."),
     "torch_eager": ("PyTorch, not compiled", "The same without a compiler: the backward recomputes what you chose."),
+    "plan": (
+        "Saved plan",
+        "A file for a colleague: JupyterLab draws it without a kernel, and choices can be made in it.",
+    ),
+    "report": (
+        "HTML report",
+        "One page that needs no network: graph, figures, choices, runs, and how to reproduce them.",
+    ),
 }
 """Name and description of each target."""
+
+_DOCUMENTS = {"plan": "plan.json", "report": "html"}
+"""Ends of the names of files that are no choices."""
 
 _USES = {"torch": "fast = {}.compile(model)", "torch_eager": "{}.checkpoint(model)"}
 
@@ -59,7 +70,9 @@ class Exporter:
         self._bench, self._controls, self._act, self._say = bench, controls, act, say
         self._lock = threading.Lock()
         self._asked = ""
-        files = {"thunder": choices_file(bench.program), **dict.fromkeys(_USES, module_file(bench.program))}
+        config = choices_file(bench.program)
+        files = {"thunder": config, **dict.fromkeys(_USES, module_file(bench.program))}
+        files |= {kind: config.removesuffix("choices.py") + end for kind, end in _DOCUMENTS.items()}
         controls.targets = [
             {"target": target, "name": name, "about": about, "file": files[target]}
             for target, (name, about) in _TARGETS.items()
@@ -71,7 +84,9 @@ class Exporter:
             self._say(f"Export needs a file name, such as {choices_file(self._bench.program)}", bad=True)
             return
         bench = self._bench
-        held = self._act(lambda: other_choices_in(path, bench.program, bench.config.fingerprint))
+        held = target not in _DOCUMENTS and self._act(
+            lambda: other_choices_in(path, bench.program, bench.config.fingerprint)
+        )
         question = {"text": f"{path} exists and holds {held}: Export again to replace it", "bad": True}
         # The second press comes while the question is still shown.
         if held and self._controls.content.get("message") != question:
@@ -80,21 +95,25 @@ class Exporter:
         if target == "thunder":
             self._write(path, target)
             return
-        # Tracing the program with PyTorch takes seconds, and the app must answer clicks meanwhile.
+        # This takes seconds, and the app must answer clicks meanwhile.
         self._say(f"Writing {path}…")
         self._controls.in_thread("export", lambda: self._write(path, target))
 
     def _write(self, path: str, target: str) -> None:
-        written = self._act(lambda: self._bench.export(path, target=target))
+        bench, module = self._bench, Path(path).stem
+        writers: dict[str, Callable[[], Path]] = {
+            "plan": lambda: bench.save(path),
+            "report": lambda: bench.report(path),
+        }
+        written = self._act(writers.get(target, lambda: bench.export(path, target=target)))
         if written is None:
             return
-        if target == "thunder":
-            self._say(
-                f"Written to {written}. In a notebook: wb.load({json.dumps(path, ensure_ascii=False)}).jit(model)"
-            )
-        else:
-            module = Path(path).stem
-            self._say(f"Written to {written}. In your script: import {module}; {_USES[target].format(module)}")
+        uses = {
+            "thunder": f" In a notebook: wb.load({json.dumps(path, ensure_ascii=False)}).jit(model)",
+            "plan": f" In a notebook: wb.open({json.dumps(path, ensure_ascii=False)}); or double-click it.",
+            **{kind: f" In your script: import {module}; {use.format(module)}" for kind, use in _USES.items()},
+        }
+        self._say(f"Written to {written}.{uses.get(target, '')}")
 
     def show(self, path: str, target: str, asked: str) -> None:
         """Show the file that `write` would write, and the choices that it would leave out, each with the reason.
@@ -123,6 +142,8 @@ class Exporter:
     def _content(self, path: str, target: str) -> dict[str, Any]:
         bench = self._bench
         choices, left_out = dict(bench.choices), {}
+        if target in _DOCUMENTS:
+            return {"count": len(choices), "left_out_count": 0, "left_out": [], "text": "", "more": 0}
         if target == "thunder":
             text = bench.export_text(path)
         else:

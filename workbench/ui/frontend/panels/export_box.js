@@ -44,7 +44,7 @@ export function exportBox(model, file) {
   el.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.stopPropagation(); open(false); } });
 
   function leftOut({ count, left_out_count: out, left_out: rows }) {
-    if (target === "thunder") return [];
+    if (!target.startsWith("torch")) return [];
     if (!count) return [h("p", { class: "wb-muted" }, "Nothing is chosen: the file has no choices.")];
     if (!rows.length) return [h("p", {}, `PyTorch can follow ${count === 1 ? "the choice" : `all ${count} choices`}.`)];
     return [h("h4", {}, `Left out: ${out} of ${count} choice${count === 1 ? "" : "s"}`),
@@ -60,6 +60,7 @@ export function exportBox(model, file) {
     make.disabled = Boolean(here && found.refused);
     body.replaceChildren(...(!here ? [h("p", { class: "wb-muted", role: "status" }, "computing…")]
       : found.refused ? [h("p", { class: "wb-bad" }, found.refused)]
+      : !found.text ? []
       : [...leftOut(found), h("h4", {}, "The file"), h("pre", { tabindex: "0", "aria-label": "The file" }, found.text, found.more ? `\n… ${found.more} more lines` : "")]));
   }
   return { opener, el, write, draw };
