@@ -32,6 +32,12 @@ test("a module path finds the statements in the module before those in a module 
   assert.equal(rankOf(inside, "gelu"), -1);
 });
 
+test("several words find what has each of them, such as a layer and a symbol", () => {
+  const entries = [entry("other", ["softmax"], "layers.1.attn"), entry("it", ["softmax"], "layers.17.attn"), entry("mul", ["mul"], "layers.17.attn")];
+  assert.deepEqual(search(entries, "layers.17  softmax").map(({ id }) => id), ["it"]);
+  assert.deepEqual(search(entries, "softmax layers.3"), []);
+});
+
 test("the scene alone is searched from top to bottom", () => {
   assert.deepEqual(search(entriesOf(scene), "softmax").map(({ id }) => id), ["t:b", "t:a"]);
   assert.deepEqual(search(entriesOf(scene), "sdpa").map(({ id }) => id), ["t:c"]);

@@ -20,7 +20,13 @@ export function rankOf(/** @type {Entry} */ { names, scope, symbol, text }, /** 
 export function search(/** @type {Entry[]} */ entries, /** @type {string} */ asked) {
   const query = asked.trim().toLowerCase();
   if (!query) return [];
-  const found = entries.map((entry) => ({ entry, rank: rankOf(entry, query) })).filter(({ rank }) => rank >= 0);
+  // Several words: an entry that has each of them, such as a layer and a symbol, as well as its worst word.
+  const words = query.split(/\s+/u);
+  const rank = (entry) => {
+    const whole = rankOf(entry, query), each = whole >= 0 ? [whole] : words.map((word) => rankOf(entry, word));
+    return each.includes(-1) ? -1 : Math.max(...each);
+  };
+  const found = entries.map((entry) => ({ entry, rank: rank(entry) })).filter(({ rank }) => rank >= 0);
   return found.sort((a, b) => a.rank - b.rank || a.entry.order - b.entry.order).map(({ entry }) => entry);
 }
 
