@@ -38,19 +38,31 @@ function render({ model, el }) {
     Object.entries(named).map(([name, text]) => h("button", { class: name === now ? "wb-pressed" : null, "aria-pressed": String(name === now), onclick: () => model.send({ type: "scope", scope: name }) }, text)));
 
   const value = (one) => h("tr", {},
-    h("td", {}, h("code", {}, one.name)), h("td", {}, one.shape), h("td", {}, one.dtype), h("td", { class: "wb-right" }, one.bytes),
+    h("td", {}, h("code", {}, one.name), h("div", { class: "wb-muted" }, `${one.shape} ${one.dtype}`)), h("td", { class: "wb-right" }, one.bytes),
     h("td", {}, one.ends.map((end, i) => [i ? ", " : "", link(end)])));
   const values = (title, list, last) => list.length > 0 && h("section", {}, h("h4", {}, title),
-    h("table", {}, h("thead", {}, h("tr", {}, ["value", "shape", "type", "bytes", last].map((name) => h("th", { class: name === "bytes" ? "wb-right" : null }, name)))),
+    h("table", { class: "wb-values" }, h("thead", {}, h("tr", {}, ["value", "bytes", last].map((name) => h("th", { class: name === "bytes" ? "wb-right" : null }, name)))),
       h("tbody", {}, list.map(value))));
+  /** A fusion's boundaries: the statements beside it, and why each is not in it. */
+  const edges = (list) => h("section", {}, h("h4", {}, "Why it ends here"), h("ul", { class: "wb-edges" }, list.map((edge) => h("li", {},
+    h("span", { class: "wb-muted" }, edge.before ? "before it " : "after it "), link(edge), h("div", { class: "wb-reason" }, edge.reason)))));
+  let wrapped = false;
+  /** A fusion's code, once it is asked for. */
+  const code = ({ fusion, code: found }) => h("section", { class: "wb-code" }, h("h4", {}, "Its code"), found
+    ? [h("p", { class: "wb-muted" }, found.kind), h("div", { class: "wb-row" },
+      navigator.clipboard && h("button", { onclick: () => { void navigator.clipboard.writeText(found.text); } }, "Copy"),
+      h("button", { "aria-pressed": String(wrapped), class: wrapped ? "wb-pressed" : null, onclick: () => { wrapped = !wrapped; draw(); } }, "Wrap lines")),
+    h("pre", { tabindex: "0", class: wrapped ? "wb-wrapped" : null, "aria-label": `code of ${fusion}` }, found.text)]
+    : h("button", { onclick: () => model.send({ type: "code", fusion }) }, "Show the code"));
 
-  return follow(model, ["content"], () => {
+  function draw() {
     const shown = model.get("content");
     const parts = [];
     if (shown.title) {
       parts.push(h("div", { class: "wb-eyebrow" }, shown.eyebrow), h("h3", {}, shown.title), shown.about && h("p", { class: "wb-muted" }, shown.about), source(shown.source ?? {}));
       if (shown.facts?.length) parts.push(h("dl", { class: "wb-facts" }, shown.facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])));
     }
+    if (shown.edges?.length) parts.push(edges(shown.edges));
     if (shown.scope) parts.push(scope(shown.scope));
     for (const site of shown.sites ?? []) {
       parts.push(h("section", { class: "wb-site", "data-site": site.id },
@@ -66,15 +78,7 @@ function render({ model, el }) {
       parts.push(h("section", { class: "wb-here" }, h("h4", {}, "What can be chosen here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},
         link(site), h("span", { class: "wb-muted" }, ` ${site.choice}, ${site.what} here`))))));
     }
-    if (shown.fusion) {
-      parts.push(h("section", { class: "wb-code" }, h("h4", {}, "Its code"), shown.code
-        ? [h("p", { class: "wb-muted" }, shown.code.kind), h("pre", { tabindex: "0", "aria-label": `code of ${shown.fusion}` }, shown.code.text)]
-        : h("button", { onclick: () => model.send({ type: "code", fusion: shown.fusion }) }, "Show the code")));
-    }
-    if (shown.edges?.length) {
-      parts.push(h("section", {}, h("h4", {}, "Why it ends where it does"), h("ul", { class: "wb-edges" }, shown.edges.map((edge) => h("li", {},
-        h("span", { class: "wb-muted" }, edge.before ? "before it " : "after it "), link(edge), h("div", { class: "wb-reason" }, edge.reason))))));
-    }
+    if (shown.fusion) parts.push(code(shown));
     parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
     if (shown.keys) {
       parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint),
@@ -86,7 +90,8 @@ function render({ model, el }) {
     if (held) /** @type {any} */ (el.querySelector(`[data-preview="${CSS.escape(held)}"]`))?.focus({ preventScroll: true });
     el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
     el.dataset.shown = shown.title ?? "";
-  });
+  }
+  return follow(model, ["content"], draw);
 }
 
 export default { render };
