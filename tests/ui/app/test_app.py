@@ -694,3 +694,22 @@ def test_the_timeline_of_ranks_is_marked_as_simulated():
     app.places.open("Timeline")
     assert "A step simulated on 2 × " in app.timeline.content["head"]
     app.close()
+
+
+def test_the_timeline_lists_each_collective_with_what_compute_waits_for():
+    bench = wb.open("fsdp_llama", layers=2, device="planned", executor="torch")
+    app = App(bench)
+    app.places.open("collectives")
+    rows = app.timeline.content["collectives"]
+    overlap = bench.overlap()
+    assert len(rows) == len(overlap.order.distances) > 4
+    assert sum(row["blocks_s"] for row in rows) == pytest.approx(overlap.simulation.exposed_communication_s)
+    assert [row["kernels"] for row in rows] == list(overlap.order.distances)
+    assert all(row["bytes"] > 0 < row["seconds"] for row in rows)
+    shown = {*app.graph.shown.node_ids}
+    assert {row["id"] for row in rows} & shown
+    app.close()
+    alone = App(wb.open("mlp", device="planned", executor="torch"))
+    alone.places.open("Timeline")
+    assert "collectives" not in alone.timeline.content
+    alone.close()

@@ -288,6 +288,8 @@ class Simulation:
         Time at which the host has finished each statement, in the order of `rows`.
     busy : mapping of int to (str, float, float)
         Maps a row to the work of its statement on the compute stream or a communication stream: stream, start and end.
+    blocked_s : mapping of int to float
+        Maps the row of a wait to the seconds during which it blocks the compute stream, without waits that block none.
     """
 
     step_s: float
@@ -300,6 +302,7 @@ class Simulation:
     rows: Sequence[int]
     launched_s: NDArray[np.float64]
     busy: Mapping[int, tuple[str, float, float]]
+    blocked_s: Mapping[int, float]
 
     @cached_property
     def bars(self) -> tuple[Bar, ...]:
@@ -364,6 +367,7 @@ def simulate(
     compute = forward = kernels_s = lead = 0.0
     stall = [0.0, 0.0]
     busy: dict[int, tuple[str, float, float]] = {}
+    blocked: dict[int, float] = {}
     does = np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)) | (cost.compute_s > 0)
     at = np.flatnonzero(does[order_])
     acting = order_[at]
@@ -385,6 +389,7 @@ def simulate(
             end = done[waited[row]]
             free = max(host, compute)
             if end > free:
+                blocked[row] = end - free
                 stall[0 if side == FORWARD else 1] += end - free
                 compute = end
         elif compute_s > 0:
@@ -411,6 +416,7 @@ def simulate(
         rows=order_.tolist(),
         launched_s=launched_s,
         busy=busy,
+        blocked_s=blocked,
     )
 
 

@@ -54,7 +54,13 @@ from workbench.ui.tabs.passes_tab import Passes
 from workbench.ui.tabs.peak_table import Alive, measured_content, predicted_content
 from workbench.ui.tabs.ranking_tab import WorthTab
 from workbench.ui.tabs.tables import VARIANTS, RunsAsked
-from workbench.ui.tabs.timeline_tab import TimelineTab, first_content, simulated_lanes, timeline_content
+from workbench.ui.tabs.timeline_tab import (
+    TimelineTab,
+    collective_rows,
+    first_content,
+    simulated_lanes,
+    timeline_content,
+)
 from workbench.ui.widgets.split import Split, side_by_side
 from workbench.util.gc_pause import paused_gc
 
@@ -547,7 +553,7 @@ class App:
     def _show_times(self) -> None:
         plan, clocked = self.bench.plan, self._clocked_run
         overlap = self.bench.overlap(plan)
-        self.timeline.content = timeline_content(
+        content = timeline_content(
             clocked.statements if clocked is not None else None,
             self._nodes_of(clocked),
             simulated_lanes(plan.graph, overlap, self.graph.shown_ids()) if overlap is not None else [],
@@ -556,6 +562,9 @@ class App:
             step_s=clocked.step_s if clocked is not None else None,
             cannot_run=self._cannot_run,
         )
+        if overlap is not None:
+            content["collectives"] = collective_rows(plan.graph, overlap, self.graph.shown_ids())
+        self.timeline.content = content
 
     def _show_memory(self) -> None:
         same = self._has_choices(self._peak_run)

@@ -35,9 +35,9 @@ TABS: dict[str, tuple[str, ...]] = {
         "Start a run to fill this tab. Point at a bar to see its part and its seconds.",
     ),
     "Timeline": (
-        "One measured step, statement by statement. If ranks share the program, also a simulated step of ranks.",
-        "Zoom with ctrl and the wheel, drag to move, and click a bar to go to its statement. Medians lists the medians "
-        "over all steps with clocks. Write for Perfetto makes a file for ui.perfetto.dev.",
+        "One instrumented step, statement by statement; with ranks also the simulated one, with its collectives.",
+        "ctrl + wheel zooms, dragging moves, a bar leads to its statement. Medians lists all steps with "
+        "clocks; Collectives lists what compute waits for; Write for Perfetto makes a file for ui.perfetto.dev.",
     ),
     "Fusions": (
         "All fusions. Fusions of the same structure share a row, because they need to be compiled only once.",

@@ -60,6 +60,32 @@ def simulated_lanes(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[
     return [{"name": f"{stream}, sim.", "kind": "device", "bars": bars} for stream, bars in lanes.items()]
 
 
+def collective_rows(graph: Graph, overlap: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the collectives of a simulated step as rows of a table, in the order in which they are issued."""
+    found, statements = overlap.links, graph.statements
+    kernels = iter(overlap.order.distances)
+    simulated = overlap.simulation
+    rows = []
+    for issue, wait, nbytes in zip(found.issue.tolist(), found.wait.tolist(), found.bytes.tolist(), strict=True):
+        _, start_s, end_s = simulated.busy.get(issue, ("", 0.0, 0.0))
+        origin = int(statements.origin[issue])
+        place = graph.origins[origin] if origin >= 0 else None
+        rows.append(
+            {
+                "id": ids[issue] if issue < len(ids) else "",
+                "name": short_name(statements.name[issue]),
+                "value": next((graph.values.name[value] for value in statements.outputs[issue].tolist()), ""),
+                "place": place.scope if place is not None else "",
+                "side": "backward" if statements.side[issue] else "forward",
+                "bytes": nbytes,
+                "seconds": end_s - start_s,
+                "kernels": next(kernels) if wait >= 0 else None,
+                "blocks_s": simulated.blocked_s.get(wait, 0.0),
+            }
+        )
+    return rows
+
+
 def timeline_content(
     times: StatementTimes | None,
     named: Mapping[str, str],
