@@ -161,7 +161,7 @@ def test_a_choice_that_changes_fusions_has_no_estimate_until_the_inspector_compu
     app = App(wb.open("mlp", device="cpu", layers=1, executor="torchcompile"))
     site = legal(app)
     content = point(app, {"id": site.id, "option": "recompute"})
-    assert "no estimate: this choice changes fusions" in content["how"]
+    assert "no estimate: this choice changes the fusions" in content["how"]
     assert "figures" not in content
     app.graph.selected = site.id
     # The preview changes without a further movement of the pointer.

@@ -180,8 +180,8 @@ class Preview(StatusLine):
     @staticmethod
     def _why_unknown(plan: Plan) -> str:
         if plan.census.count:
-            return "no estimate: this choice changes fusions; select the site, and the inspector computes the effect"
-        return "no estimate without a plan; select the site, and the inspector computes the effect"
+            return "no estimate: this choice changes the fusions; select it for its effect"
+        return "no estimate without a plan; select it for its effect"
 
 
 def _figure(name: str, change: int, about: str = "") -> dict[str, str]:

@@ -33,7 +33,7 @@ export function sideBySide(model) {
       h("span", { class: "wb-muted" }, "Side by side: runs ticked above, and plans"),
       listed.map((plan) => h("span", { class: "wb-nowrap" }, h("label", {}, box(plans, plan.key, plan.name), ` ${plan.name}`),
         plan.key.startsWith("kept") && h("button", { class: "wb-drop", title: `Keep ${plan.key} no longer`, "aria-label": `Keep ${plan.key} no longer`, onclick: () => { plans.delete(plan.key); model.send({ type: "forget", key: plan.key }); } }, "×"))),
-      h("button", { title: "Keep the plan as it is now, to be ticked later beside others", onclick: () => model.send({ type: "keep" }) }, "Keep this plan"),
+      h("button", { title: "Keep the current plan, to compare it with others later", onclick: () => model.send({ type: "keep" }) }, "Keep this plan"),
       put,
       h("span", { class: "wb-muted", role: "status" }, busy));
   }

@@ -17,7 +17,7 @@ function render({ model, el }) {
   const name = h("div", { class: "wb-program" });
   const run = button("Compile & run", "▶", "run", "Compile and run in a process of its own, under the choices made", "wb-primary");
   const turns = h("input", { type: "checkbox", onchange: () => model.send({ type: "in_turns", on: turns.checked }) });
-  const inTurns = h("label", { class: "wb-turns", title: "Step the program without choices in the same process, interleaved with this one: what differs is then the choices', and not the machine's. It is compiled, too, which takes as long again" },
+  const inTurns = h("label", { class: "wb-turns", title: "Also step the program without choices, in turns with this plan: a difference then comes from the choices, not from the machine. Compiling takes twice as long" },
     turns, words("interleaved with stock"));
   const cancel = button("Cancel", "■", "cancel", "Stop the run and everything it started");
   const undo = button("Undo", "↶", "undo", "Take the last choice back (u)"), redo = button("Redo", "↷", "redo", "Make it again (r)");
@@ -25,8 +25,8 @@ function render({ model, el }) {
   const save = h("button", { title: "Write the choices as a Python file", onclick: () => box.write() }, face("Export", "⤓"));
   file.addEventListener("keydown", (event) => { if (event.key === "Enter") save.click(); });
   const box = exportBox(model, file);
-  const machine = h("select", { title: "What ranks are simulated on", onchange: () => model.send({ type: "machine", name: machine.value }) });
-  const limit = h("input", { type: "text", inputmode: "decimal", placeholder: "no limit", title: "The most MiB of results in flight; empty for no limit" });
+  const machine = h("select", { title: "Machine on which ranks are simulated", onchange: () => model.send({ type: "machine", name: machine.value }) });
+  const limit = h("input", { type: "text", inputmode: "decimal", placeholder: "no limit", title: "Limit of the results in flight, in MiB; empty for no limit" });
   const search = h("button", { onclick: () => model.send({ type: "search", limit: limit.value.trim() }) });
   limit.addEventListener("keydown", (event) => { if (event.key === "Enter" && !search.disabled) search.click(); });
   const ranks = h("div", { class: "wb-bar wb-ranks", hidden: true }, h("label", {}, "Simulated on ", machine),

@@ -15,7 +15,7 @@ function render({ model, el }) {
   panel(el, "fit");
   const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of unmodified Thunder", spellcheck: "false", size: 12 });
   const ask = () => model.send({ type: "fit", peak: peak.value.trim() });
-  const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload, and in which order once the curve has it: the least time under this peak. What was chosen by hand stays", onclick: ask }, "Fit");
+  const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload for the least time under this peak. Choices made by hand stay", onclick: ask }, "Fit");
   peak.addEventListener("keydown", (event) => { if (event.key === "Enter") ask(); });
   const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least to that of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
   const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
@@ -49,14 +49,14 @@ function render({ model, el }) {
     const find = state ? "Find the curve again" : "Find the curve";
     again.textContent = state === "working" ? "Cancel" : find;
     each.disabled = state === "working" || !state;
-    each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
+    each.title = `Find the curve again, with a line for each kind of choice: ${levers.join(", ")}. This takes longer`;
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
     if (state !== "working") began = 0;
     said.textContent = state === "working" ? `Curve: ${done} of ${count}${left(done, count)}` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
     why.replaceChildren(...(found ? [
       ...found.lines.map((line) => h("div", { class: "wb-line-of" }, line)),
       ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `${step.label}: ${step.effect}`),
-        h("button", { "aria-label": `${step.label}: choose`, title: "Chosen by hand from then on", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
+        h("button", { "aria-label": `${step.label}: choose`, title: "It then counts as chosen by hand", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
       found.rows.length > 0 && scrolled("Why each is chosen", h("table", {},
         h("thead", {}, h("tr", {}, ["choice", "bytes", "why", "source"].map((name) => h("th", {}, name)))),
         h("tbody", {}, found.rows.map((row) => h("tr", { class: "wb-can", "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }) },

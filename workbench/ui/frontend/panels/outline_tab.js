@@ -48,7 +48,7 @@ function standBeside(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
   try { open = localStorage.getItem(kept) === "open"; } catch { /* the page may not use storage */ }
   const mark = h("span", { "aria-hidden": "true" });
   const button = h("button", {
-    class: "wb-beside-bar", title: "The program as it was written, beside the graph", onclick: () => {
+    class: "wb-beside-bar", title: "The program's source, beside the graph", onclick: () => {
       open = !open;
       try { localStorage.setItem(kept, open ? "open" : "closed"); } catch { /* as above */ }
       put();

@@ -26,7 +26,7 @@ function render({ model, el }) {
   const lever = h("select", { "aria-label": "Lever", onchange: () => draw() });
   const lowers = h("input", { type: "checkbox", onchange: () => draw() });
   const count = h("span", { class: "wb-muted wb-count", role: "status" });
-  const all = h("button", { class: "wb-all", title: "Choose for each site its listed option with the largest gain: peak, then saved bytes, then step. An option that only costs is left out; Undo takes all back", onclick: () => model.send({ type: "choose_all", choices: listed() }) }, "Choose all listed");
+  const all = h("button", { class: "wb-all", title: "Choose for each site its listed option with the largest gain: peak, then saved bytes, then step. Options that gain nothing are left out. Undo takes all back", onclick: () => model.send({ type: "choose_all", choices: listed() }) }, "Choose all listed");
   const head = h("tr", {}), body = h("tbody");
   el.replaceChildren(h("div", { class: "wb-row" }, search, lever, h("label", { class: "wb-check" }, lowers, "only what lowers the peak"), all, count),
     scrolled("What is worth it", h("table", {}, h("thead", {}, head), body)));
