@@ -17,6 +17,7 @@ from tests.ui.apps import legal
 from tests.ui.memory_page import Shown
 from workbench.ui.controls.figure_strip import Baseline
 from workbench.ui.tabs.memory_tab import MemoryTab
+from workbench.ui.widgets.plotting import DARK
 
 pytestmark = pytest.mark.browser
 
@@ -163,3 +164,21 @@ def test_the_key_stands_below_a_narrow_plot(shown: Shown) -> None:
         shown.page.wait_for_function("narrow => document.querySelector('.wb-plot-key').hidden !== narrow", arg=narrow)
         assert legend() is not narrow
         assert ("saved" in key()) is narrow
+
+
+def test_of_two_themes_in_a_row_the_last_is_drawn(shown: Shown) -> None:
+    dark = MemoryTab()
+    dark.paint(dark=True)
+    drawn = shown.page.evaluate(
+        """async ([dark, light]) => {
+          const sleep = (ms) => new Promise((next) => setTimeout(next, ms));
+          const here = () => [...document.querySelectorAll("#view .bk-Figure")];
+          for (const plot of [light, dark]) model.set("plot", plot);
+          // As long as the first drawing could still come back.
+          await sleep(1500);
+          const root = [...Bokeh.index.roots].at(-1);
+          return [here().length, root.model.document.get_model_by_name("peak label").text_color.value];
+        }""",
+        [dark.plot, shown.tab.plot],
+    )
+    assert drawn == [1, DARK["predicted"]]

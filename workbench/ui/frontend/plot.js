@@ -141,9 +141,9 @@ function render({ model, el }) {
     near[message.axis] = { ...message, names: Object.keys(message.sources) };
     for (const [name, data] of Object.entries(message.sources)) shown.get_model_by_name(name).data = columns(data);
   }
-  /** Put a plot into the page. Return Bokeh's views of it; null if the view is removed first. */
-  async function embedded(bokeh, item) {
-    while (await attached(el, stop.signal)) {
+  /** What a plot was put into the page as, once that stays there; null where the view is gone by then. */
+  async function embedded(bokeh, item, /** @type {() => boolean} */ current) {
+    while (await attached(el, stop.signal) && current()) {
       const place = document.createElement("div");
       roots?.clear();
       el.replaceChildren(place);
@@ -157,11 +157,15 @@ function render({ model, el }) {
     }
     return null;
   }
+  let drawings = 0;
   async function draw() {
+    // A plot in the colours of another theme may come while the first is put into the page: the last one stays.
+    const drawing = ++drawings, current = () => drawing === drawings;
     const { item, version, pickable } = model.get("plot");
     const bokeh = await library(model, version);
-    const made = await embedded(bokeh, item);
+    const made = await embedded(bokeh, item, current);
     if (!made) return;
+    if (!current()) { made.clear(); return; }
     roots = made;
     shown = roots.roots[0].model.document;
     for (const name of pickable ?? []) {
