@@ -61,7 +61,7 @@ function render({ model, el }) {
     if (!plot || !el.clientWidth) return;
     drawKey(plot);
     const tabs = el.closest(".widget-tab-contents"), above = getComputedStyle(el.parentElement).flexDirection.startsWith("column");
-    const room = above ? el.clientHeight - words.offsetHeight : tabs?.clientHeight - 14;
+    const room = (above ? el.clientHeight : tabs?.clientHeight - 14) - words.offsetHeight;
     const height = full ? Math.max(LEAST, room) : usual;
     if (plot.height !== height) plot.height = height;
     // Above the curve of a low plot there is no room for a text, and below it another one stands.
@@ -78,7 +78,7 @@ function render({ model, el }) {
     if (!legend) return;
     legend.visible = !narrow;
     words.hidden = !narrow;
-    const color = ({ glyph }) => (glyph.fill_color ?? glyph.line_color)?.value ?? "";
+    const color = ({ glyph }) => glyph.fill_color?.value ?? glyph.line_color?.value ?? "";
     words.replaceChildren(...legend.items.filter((item) => item.visible).map((item) => h("span", {}, h("i", { style: `background:${color(item.renderers[0])}` }), item.label.value)));
     if (words.parentElement !== el) el.append(words);
   }
