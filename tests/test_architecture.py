@@ -140,6 +140,7 @@ NAMED: dict[str, dict[str, str]] = {
     "the default executor of a GPU": {"workbench.compiler.interop.devices": "nvfuser"},
     "the word has another meaning: a figure, a pass, a package, a kind of row": {
         "workbench.bench.session.run_names": "saved",
+        "workbench.analysis.memory.bytes_by_kind": "saved",
         "workbench.analysis.memory.incremental_liveness": "saved",
         "workbench.bench.session.plan_diff": "saved",
         "workbench.cli.check": "saved",
@@ -152,12 +153,13 @@ NAMED: dict[str, dict[str, str]] = {
         "workbench.summary": "copies saved",
         "workbench.ui.controls.choice_queue": "waits",
         "workbench.ui.controls.figure_strip": "copies saved",
-        "workbench.ui.controls.inspector": "waits",
+        "workbench.ui.controls.inspector": "saved waits",
         "workbench.ui.controls.preview": "saved",
         "workbench.ui.graph.graph_view": "waits",
         "workbench.ui.graph.payload": "saved waits",
         "workbench.ui.graph.svg": "saved",
         "workbench.ui.html_pages.notebook_picture": "saved",
+        "workbench.ui.widgets.plotting": "saved",
     },
 }
 """Modules that name levers or executors in strings: for each reason, the modules and the names."""
