@@ -122,8 +122,8 @@ def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, St
             again = Masks(masks.drawn)
             function, args, kwargs = tried.build_double(again)
             doubles = Stepper(function, args, kwargs, seed=SEED)
-            cotangents = stepper._cotangents
-            doubles._cotangents = None if cotangents is None else [each.double() for each in cotangents]
+            cotangents = stepper.cotangents
+            doubles.cotangents = None if cotangents is None else [each.double() for each in cotangents]
             double = accuracy.first_step(doubles, SEED)
         except Exception as error:
             raise Unusable(f"PyTorch refuses: {type(error).__name__}") from error

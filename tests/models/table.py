@@ -55,14 +55,16 @@ _COLUMNS = (
 )
 _WHAT = f"""
 This page answers which models open, plan, run, replay and train. `python -m tests.models.table` writes it
-({{versions}}). **{{opened}} of {{rows}}** models open; **{{right}}** of these run accurately, export, replay
-and train as in eager PyTorch, with a measured peak within 1 % of the predicted peak, or above it if the figure is a
-lower bound. Each model has random weights and tiny shapes. It runs forward, loss and backward on the CPU with up
-to {CHOICES} random choices. *Opaque*: parts that PyTorch runs. *Right*: the first step has the outputs and gradients of
+({{versions}}). **{{opened}} of {{rows}}** models open; **{{right}}** of these run accurately, export, replay and
+train as in eager PyTorch, with a measured peak within 1 % of the predicted peak, or above it if the figure is a lower
+bound. Each model has random weights and tiny shapes. It runs forward, loss and backward on the CPU with up to
+{CHOICES} random choices. *Opaque*: parts that PyTorch runs. *Right*: the first step has the outputs and gradients of
 unmodified Thunder and of eager PyTorch. *Replayed*: the exported config gives the same plan. *Trained*: {trial.STEPS}
-steps have the losses, gradients, parameters and optimizer state of eager PyTorch. *Fusions*: the number of fusions in
-nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install `litgpt` with `pip install
---no-deps`, because it needs a huggingface-hub older than 1.4, but transformers 5 needs huggingface-hub 2.
+steps have the losses, gradients, parameters and optimizer state of eager PyTorch. A number in this column is the
+number of steps that were compared: in the next step, eager PyTorch itself differs from double precision. *Fusions*:
+the number of fusions in nvFuser's plan for a planned GPU. `tests/models/zoo.py` lists the classes by kind. Install
+`litgpt` with `pip install --no-deps`, because it needs a huggingface-hub older than 1.4, but transformers 5 needs
+huggingface-hub 2.
 """
 
 KIND_OF = {name: kind for kind, models in zoo.KINDS.items() for name in models}
@@ -153,6 +155,14 @@ def is_right(found: dict[str, Any]) -> bool:
     return bool(off >= -_WITHIN if found["at_least"] else abs(off) <= _WITHIN)
 
 
+def _trained(found: dict[str, Any]) -> str:
+    """Return the cell *trained*. If float32 becomes unstable, it has the number of compared steps."""
+    if found["trained"]:
+        return "no"
+    unstable = re.match(r"step (\d+)", found.get("unstable", ""))
+    return f"{int(unstable[1]) - 1} of {trial.STEPS}" if unstable else "yes"
+
+
 def page(rows: list[dict[str, Any]]) -> str:
     """Return the page as Markdown: the generated text, then the section that is written by hand."""
     right, opened = sum(map(is_right, rows)), sum("capture" in found for found in rows)
@@ -187,7 +197,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             found["choices"],
             "yes" if found["accurate"] else "no",
             "yes" if found["replayed"] else "no",
-            "no" if found["trained"] else "yes",
+            _trained(found),
             found.get("fusions", "-"),
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")

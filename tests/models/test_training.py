@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 from torch import nn
 
 import workbench
-from tests.models import zoo
+from tests.models import trial, zoo
 from workbench.core.config import Config
 
 pytestmark = pytest.mark.filterwarnings(
@@ -105,3 +107,40 @@ def test_accumulating_and_clipping_gradients_of_a_compiled_model_gives_the_losse
     assert by_loop(config.jit(given), list(given.parameters())) == pytest.approx(expected, rel=1e-4)
     for ours, theirs in zip(given.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+class Steep(nn.Module):
+    """A sine whose slope multiplies rounding errors by about 1000 in each training step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.1, 0.4, 4))
+
+    def forward(self) -> torch.Tensor:
+        return (1000 * self.weight).sin().sum()
+
+
+def wrong_after_one_call(module: nn.Module) -> nn.Module:
+    """Make the results of a module wrong from its second call."""
+    calls = itertools.count()
+    module.register_forward_hook(lambda *given: given[-1] if next(calls) == 0 else 1.1 * given[-1])
+    return module
+
+
+def compiled_by(jit: Callable[[nn.Module], nn.Module]) -> Any:
+    return SimpleNamespace(capture="dynamo", jit=jit)
+
+
+def test_training_that_is_unstable_in_float32_is_compared_until_it_is_unstable() -> None:
+    trained = trial.train(lambda: (Steep(), (), {}), compiled_by(wrong_after_one_call))
+    assert not trained.differs
+    assert trained.unstable.startswith("step 2: eager PyTorch is off by ")
+
+
+def test_a_wrong_second_training_step_is_found() -> None:
+    def build() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+        torch.manual_seed(0)
+        return nn.Linear(4, 4), (torch.ones(2, 4),), {}
+
+    assert trial.train(build, compiled_by(wrong_after_one_call)).differs.startswith("step 2: ")
+    assert trial.train(build, compiled_by(lambda module: module)) == trial.Training()

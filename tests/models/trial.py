@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from workbench.bench.session.multi_graph import PartsBench
 from workbench.compiler import api
 from workbench.core.config import Config
 from workbench.errors import ChoiceError
+from workbench.runs.log.tensor_error import TensorError
 from workbench.runs.measure import accuracy, memory_meter
 from workbench.runs.measure.tensor_diff import RecordedTensor, compare_tensors
 
@@ -62,6 +63,9 @@ class Outcome:
     trained : str
         First difference between training under the config and training in eager PyTorch; empty if there is none. If the
         model draws random numbers, the stock plan takes the place of eager PyTorch.
+    unstable : str
+        The training step from which nothing is compared, because float32 itself is unstable there; empty if there is
+        none.
     """
 
     capture: str
@@ -80,6 +84,7 @@ class Outcome:
     compared: int
     worst: str
     trained: str
+    unstable: str
 
 
 def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
@@ -116,26 +121,80 @@ def _train(stepper: accuracy.Stepper) -> list[dict[str, RecordedTensor]]:
     return recorded
 
 
-def why_training_differs(build: Callable[[], accuracy.Parts], config: Config) -> str:
-    """Train a program under a config and with a reference. Return the first difference as text (empty if none).
+def _train_in_double(
+    build: Callable[[], accuracy.Parts], stepper: accuracy.Stepper
+) -> list[dict[str, RecordedTensor]] | None:
+    """Train in eager PyTorch with double precision, with the cotangents of `stepper`; None if that is impossible."""
+    with accuracy.stepper_in_double(build, stepper.cotangents) as double:
+        try:
+            return None if double is None else _train(double)
+        except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
+            return None
 
-    After each step, losses, gradients, parameters, buffers and optimizer states are compared. The reference is eager
-    PyTorch. For a program that draws random numbers, it is the plan without choices, because eager PyTorch draws other
-    numbers.
+
+def _rounded(exact: Mapping[str, RecordedTensor], known: Mapping[str, RecordedTensor]) -> dict[str, RecordedTensor]:
+    """Return the tensors `exact` in the data types of `known`. Tensors that `known` lacks are left out."""
+    return {
+        name: dataclasses.replace(entry, value=entry.value.to(like.value.dtype))
+        for name, entry in exact.items()
+        if entry.value is not None and (like := known.get(name)) is not None and like.value is not None
+    }
+
+
+def _farthest(errors: Iterable[TensorError]) -> TensorError | None:
+    """Return the error that is farthest beyond its tolerance; None if there is no such error."""
+    return max((error for error in errors if not error.ok), key=lambda error: error.severity, default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Comparison of training steps under a config with a reference.
+
+    Attributes
+    ----------
+    differs : str
+        The first difference; empty if there is none.
+    unstable : str
+        The step from which nothing can be compared, because float32 itself is unstable there; empty if there is none.
+    """
+
+    differs: str = ""
+    unstable: str = ""
+
+
+def train(build: Callable[[], accuracy.Parts], config: Config) -> Training:
+    """Train a program under a config and with a reference. Compare them after each step.
+
+    Losses, gradients, parameters, buffers and optimizer states are compared. The reference is eager PyTorch. For a
+    program that draws random numbers, it is the plan without choices, because eager PyTorch draws other numbers.
+
+    Each training step may multiply rounding errors. The comparison ends before the first step in which eager PyTorch's
+    own error against double precision exceeds the tolerance. The first step is always compared.
     """
     callable_, args, kwargs = build()
     with accuracy.RandomWatch() as watch:
         accuracy.Stepper(callable_, args, kwargs).forward()
+    random = watch.random
     callable_, args, kwargs = build()
-    reference = api.stock(callable_, capture=config.capture) if watch.random else callable_
-    expected = _train(accuracy.Stepper(callable_, args, kwargs, reference))
+    reference = api.stock(callable_, capture=config.capture) if random else callable_
+    stepper = accuracy.Stepper(callable_, args, kwargs, reference)
+    expected = _train(stepper)
+    double = None if random else _train_in_double(build, stepper)
     callable_, args, kwargs = build()
     found = _train(accuracy.Stepper(callable_, args, kwargs, config.jit(callable_)))
-    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True), 1):
-        for error in compare_tensors(ours, theirs, "stock plan" if watch.random else "eager", least=_SHARE):
-            if not error.ok:
-                return f"step {step}: {error}"
-    return ""
+    for number, (ours, theirs) in enumerate(zip(found, expected, strict=True), 1):
+        exact = None if double is None else double[number - 1]
+        if number > 1 and exact is not None:
+            off = _farthest(compare_tensors(theirs, _rounded(exact, theirs), accuracy.FLOAT64, least=_SHARE))
+            if off is not None:
+                share = f"{100 * off.max_rel_error:.2g} %"
+                return Training(unstable=f"step {number}: eager PyTorch is off by {share} in {off.name}")
+        own = {} if exact is None else accuracy.own_errors_of(theirs, exact)
+        name = "stock plan" if random else "eager"
+        off = _farthest(compare_tensors(ours, theirs, name, own_errors=own, least=_SHARE))
+        if off is not None:
+            return Training(differs=f"step {number}: {off}")
+    return Training()
 
 
 def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, Any]], None] = lambda _: None) -> Outcome:
@@ -171,7 +230,8 @@ def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, An
     replayed = texts[0] == texts[1] and again.choices == bench.choices
     stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
     checked = accuracy.check_first_step(accuracy.first_step(stepper, 0), build, capture=config.capture)
-    stepper.step()  # some models change their configuration in the first call, so the second call captures them again
+    stepper.step()  # some models change their configuration in the first call, so this call captures them again
+    training = train(build, config)
     # If the parts change from call to call, only the peak of each part is known: the largest is a lower bound.
     memory = bench.memory if isinstance(bench, PartsBench) else None
     one_part = bench.largest_peak_bytes if isinstance(bench, PartsBench) else bench.plan.peak_bytes
@@ -186,5 +246,6 @@ def run(name: str, folder: Path, choices: int, on_opened: Callable[[dict[str, An
         against=checked.against,
         compared=len(checked.tensors),
         worst=str(checked.worst),
-        trained=why_training_differs(build, config),
+        trained=training.differs,
+        unstable=training.unstable,
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -204,7 +205,7 @@ class Stepper:
         self.args, self.kwargs, self.modes = args, kwargs, modes
         self.run = run if run is not None else original
         self.seed = seed
-        self._cotangents: list[torch.Tensor] | None = None
+        self.cotangents: list[torch.Tensor] | None = None
         self._loss = torch.zeros(())
         self._original = original
         self.takes_steps = bool(find_tensors(original).optimizers)
@@ -264,10 +265,10 @@ class Stepper:
             floating[0].backward()
             return True
         # Draw cotangents for all outputs, because Thunder and eager may differ in which outputs require grad.
-        if self._cotangents is None:
-            self._cotangents = _draw_cotangents(floating, self.seed)
+        if self.cotangents is None:
+            self.cotangents = _draw_cotangents(floating, self.seed)
             self._loss = torch.zeros((), device=floating[0].device)
-        drawn = [cotangent for cotangent, o in zip(self._cotangents, floating, strict=True) if o.requires_grad]
+        drawn = [cotangent for cotangent, o in zip(self.cotangents, floating, strict=True) if o.requires_grad]
         apply: Any = _StandInLoss.apply  # PyTorch declares no types for it
         # Do not compute a real loss: the loss and its gradient would be new tensors, and the step's measured memory
         # would include them. An allocator that rounds up to blocks would use a whole block for each of the two tensors.
@@ -404,11 +405,11 @@ def check_first_step(
     random = watch.random
     by_eager = _finish(eager, outputs)
     comparisons = {} if random else {"eager": by_eager}
-    cotangents = eager._cotangents
+    cotangents = eager.cotangents
     del callable_, args, kwargs, outputs, eager
 
     double = None if random else _run_in_double(build, cotangents, seed, modes)
-    own_errors = {} if double is None else _own_errors(by_eager, double)
+    own_errors = {} if double is None else own_errors_of(by_eager, double)
     least = least_tolerance(modes)
     settings = (seed, start, capture, sorted(modes.items()), random, tuple(draws_differ))
     key = references.key(by_eager, *settings) if references is not None else ""
@@ -610,31 +611,44 @@ def _severity(error: TensorError) -> float:
     return error.severity
 
 
-def _run_in_double(
-    build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
-) -> dict[str, RecordedTensor] | None:
-    """Run the first step in eager PyTorch with all floating-point tensors in double precision; return the results.
+@contextlib.contextmanager
+def stepper_in_double(
+    build: Callable[[], Parts],
+    cotangents: Sequence[torch.Tensor] | None,
+    seed: int = 0,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Stepper | None]:
+    """Give a stepper of a program in eager PyTorch with all floating-point tensors in double precision.
 
-    Return None if the program cannot run in double precision.
+    Give None if double precision is known to be impossible: under autocast, and if tensors share memory. At the end of
+    the context, the tensors have their own data type again.
+
+    Parameters
+    ----------
+    build : callable
+        Makes a new copy of the program.
+    cotangents : sequence of Tensor, optional
+        Gradients of the outputs that the program's step in its own data type used; None if it used none.
+    seed, modes
+        As in `Stepper`.
     """
     if any(mode.startswith("autocast") for mode in modes):
-        return None
+        yield None
+        return
     callable_, args, kwargs = build()
     stepper = Stepper(callable_, args, kwargs, seed=seed)
     floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
     # Refuse tensors that share memory, because their copies in double precision would not share memory.
     if len({tensor.untyped_storage()._cdata for tensor in floating}) < len({id(tensor) for tensor in floating}):
-        return None
+        yield None
+        return
     single = [tensor.data for tensor in floating]
     for tensor in floating:
         tensor.data = tensor.data.double()
     stepper = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
-    stepper._cotangents = None if cotangents is None else [cotangent.double() for cotangent in cotangents]
-    torch.manual_seed(seed)
+    stepper.cotangents = None if cotangents is None else [cotangent.double() for cotangent in cotangents]
     try:
-        return _finish(stepper, stepper.forward())
-    except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
-        return None
+        yield stepper
     finally:
         # Restore the data, because all copies of a program may share tensors of the program's closure.
         stepper.clear_grads()
@@ -642,7 +656,21 @@ def _run_in_double(
             tensor.data = data
 
 
-def _own_errors(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
+def _run_in_double(
+    build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
+) -> dict[str, RecordedTensor] | None:
+    """Run the first step in double precision, and return the results; None if the program cannot run so."""
+    with stepper_in_double(build, cotangents, seed, modes) as stepper:
+        if stepper is None:
+            return None
+        torch.manual_seed(seed)
+        try:
+            return _finish(stepper, stepper.forward())
+        except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
+            return None
+
+
+def own_errors_of(eager: Mapping[str, RecordedTensor], double: Mapping[str, RecordedTensor]) -> dict[str, float]:
     """Return, for each tensor, the largest absolute error of eager PyTorch against double precision.
 
     Such errors come from rounding. If large terms cancel, these errors are large, whatever the order in which the terms
