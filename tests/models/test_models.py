@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 import workbench
 from tests.models import trial, zoo
@@ -59,3 +60,21 @@ def test_experts_with_the_grouped_operator_of_their_library_are_planned(tmp_path
     assert tried.accurate, tried.worst
     assert not tried.trained
     assert tried.measured_bytes == pytest.approx(tried.predicted_bytes, rel=0.01)
+
+
+@pytest.mark.slow
+def test_a_model_that_opens_in_parts_gets_no_hooks() -> None:
+    module, args, kwargs = zoo.build("llama")
+    assert isinstance(module, torch.nn.Module)
+    module.model.norm.register_forward_hook(lambda *_: print("normalized"))
+    bench = workbench.open(module, *args, device="cpu", **kwargs)
+    assert bench.capture == "parts"
+    assert [len(each._forward_hooks) for each in module.modules() if each._forward_hooks] == [1]
+    assert not any(hasattr(each, "_output_capturing_hooks_installed") for each in module.modules())
+
+
+@pytest.mark.slow
+def test_a_model_that_returns_hidden_states_is_one_graph() -> None:
+    module, args, kwargs = zoo.build("llama")
+    bench = workbench.open(module, *args, device="cpu", output_hidden_states=True, **kwargs)
+    assert bench.capture == "dynamo"

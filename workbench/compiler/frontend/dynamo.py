@@ -428,7 +428,7 @@ def call_after_hooks(program: Callable[..., Any], call: Callable[[], Any]) -> An
         return call()
     except TorchDynamoException as error:
         install = getattr(sys.modules.get("transformers.utils.output_capturing"), "maybe_install_capturing_hooks", None)
-        if install is None or "output_capturing.py" not in str(error) or not isinstance(program, torch.nn.Module):
+        if install is None or f"in {install.__name__}\n" not in str(error) or not isinstance(program, torch.nn.Module):
             raise
         for module in program.modules():
             if hasattr(module, "_can_record_outputs"):
