@@ -170,6 +170,25 @@ def test_python_code_around_a_graph_runs_in_each_call() -> None:
     assert torch.equal(replayed[seeds](ones), replayed[seeds](ones))
 
 
+def seeds_numpy(x: torch.Tensor) -> torch.Tensor:
+    np.random.seed(3)  # noqa: NPY002
+    return x.sin()[torch.as_tensor(np.random.permutation(len(x)))]  # noqa: NPY002
+
+
+def weights_by_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.as_tensor(np.random.rand(len(x)))  # noqa: NPY002
+
+
+@pytest.mark.parametrize("program", [seeds_numpy, weights_by_numpy])
+def test_numpy_draws_its_own_numbers_in_each_call(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    numbers = torch.arange(8.0)
+    replayed = workbench.open(program, numbers, device="cpu", executor="torch").config.jit(program)
+    np.random.seed(5)  # noqa: NPY002
+    drawn = [replayed(numbers) for _ in range(2)]
+    np.random.seed(5)  # noqa: NPY002
+    assert all(map(torch.equal, drawn, [program(numbers) for _ in range(2)]))
+
+
 def draws_by_numpy(x: torch.Tensor) -> torch.Tensor:
     return x * float(np.random.rand())  # noqa: NPY002
 

@@ -162,6 +162,8 @@ def _our_options() -> Iterator[None]:
     try:
         # Let Dynamo record each recurrent network as one operator. `fx_to_thunder` decomposes this operator later.
         dynamo_config.allow_rnn = True
+        # Let NumPy draw its random numbers between graphs. PyTorch's draws in a graph would differ from NumPy's.
+        dynamo_config.use_numpy_random_stream = True
         # Ignore log calls, because they are not part of a program's computation.
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
@@ -211,7 +213,10 @@ def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
     return traced is None or asked.__code__ in traced
 
 
-_SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
+_SETTINGS = (
+    *("recompile_limit", "accumulated_recompile_limit"),
+    *("allow_rnn", "use_numpy_random_stream", "ignore_logger_methods"),
+)
 
 
 @contextlib.contextmanager
