@@ -48,6 +48,19 @@ class Broken(nn.Module):
         return made.square().sum() if self.loss else (made, hidden)
 
 
+class HalfDetached(nn.Module):
+    """A module in two parts. The first part returns two values; only the smaller one has a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.side = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 8 * WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, other = self.up(x).tanh(), self.side(x).tanh()
+        torch._dynamo.graph_break()
+        return hidden.square().sum() + other.detach().sum()
+
+
 def step() -> Callable[[torch.Tensor], torch.Tensor]:
     model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -104,6 +117,17 @@ def test_the_predicted_peak_over_all_parts_equals_the_measured_peak(
     assert bench.memory.peak_bytes == pytest.approx(measured(bench, build, x), rel=PREDICTED_PEAK_ERROR)
     assert f"{part}, predicted for all parts" in repr(bench)
     assert bench.to_json()["peak_bytes"] == bench.memory.peak_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+def test_the_peak_includes_the_zeros_for_a_result_without_a_gradient() -> None:
+    x = torch.randn(128, WIDTH)
+    bench = workbench.open(HalfDetached(), x)
+    assert isinstance(bench, PartsBench)
+    assert bench.memory is not None
+    assert bench.memory.peak_part == "part1 backward"
+    assert bench.memory.peak_bytes == pytest.approx(measured(bench, HalfDetached, x), rel=PREDICTED_PEAK_ERROR)
 
 
 @pytest.mark.slow

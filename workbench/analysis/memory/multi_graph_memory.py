@@ -341,7 +341,7 @@ class _LiveStorages:
         for storage, place in zip(inside.gradient, event.gradients, strict=False):
             if storage >= 0 and place >= 0 and first.setdefault(storage, place) != place:
                 self.same[place] = self.same.get(first[storage], first[storage])
-        going = self._ownerless_storages(index) - set(self.same.values())
+        going = self._ownerless_storages(index, event.gradients)
         change = np.zeros(len(inside.peak_bytes) + 1, np.int64)
         for storage, row in inside.dropped.items():
             place = places.get(storage, -1)
@@ -349,20 +349,30 @@ class _LiveStorages:
                 change[0] += self.bytes[place]
                 change[row + 1] -= self.bytes[place]
         for storage, place in zip(inside.cotangent, event.cotangents, strict=False):
-            if place in going and place not in kept and storage in inside.dropped:
+            if self.same.get(place, place) in going and place not in kept and storage in inside.dropped:
                 change[inside.dropped[storage] + 1] -= self.bytes[place]
+            elif place < 0 <= storage:
+                # Autograd passes new zeros to the backward for an output whose gradient is not defined.
+                change[0] += inside.bytes[storage]
+                change[inside.dropped.get(storage, len(inside.peak_bytes) - 1) + 1] -= inside.bytes[storage]
         rows = slice(inside.first_backward, len(inside.peak_bytes))
         most = (np.cumsum(change)[rows] + inside.peak_bytes[rows]).max(initial=0)
         gradients = int(inside.live_bytes[-1]) if len(inside.live_bytes) else 0
         left = sum(self.bytes[place] for place in going)
         return others + max(int(most), gradients - left + inside.after_bytes, 0)
 
-    def _ownerless_storages(self, index: int) -> set[int]:
-        """Return the live storages that are freed after event `index`, but before the next part runs."""
-        found: set[int] = set()
+    def _ownerless_storages(self, index: int, gradients: Sequence[int]) -> set[int]:
+        """Return the live storages that are freed after event `index`, but before the next part runs.
+
+        The result has no storage that is also the storage of one of the `gradients`, or that a part holds.
+        """
+        freed: set[int] = set()
         for event in self.events[index + 1 :]:
             if isinstance(event, Forward | Backward):
                 break
             if isinstance(event, StorageFreed):
-                found.add(event.storage)
-        return found & self.outside
+                freed.add(event.storage)
+        left = (self.outside - freed).union(gradients, *self.kept.values())
+        return {self.same.get(storage, storage) for storage in freed & self.outside} - {
+            self.same.get(storage, storage) for storage in left
+        }
