@@ -78,6 +78,7 @@ def by_keywords(x: torch.Tensor) -> torch.Tensor:
     made = torch.flip(x, dims=[0]) + x.flip(dims=(1,)) + torch.minimum(x, other=x.cos())
     made = made + torch.lerp(input=x, end=x.cos(), weight=0.7) + torch.remainder(x, other=0.3)
     made = made + torch.where(x > 0, input=x, other=x.sin()) + torch.vdot(x[0], other=x[1])
+    made = made + x.cos().reshape(shape=x.shape) * torch.ones(4, requires_grad=False, layout=torch.strided)
     return made + x.unfold(dimension=1, size=1, step=1).sum(-1) + functional.dropout(input=x, p=0.0)
 
 

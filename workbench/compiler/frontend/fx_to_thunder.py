@@ -482,6 +482,8 @@ class _Tracer(fx.Interpreter):
         if known is not None:
             # `_stacklevel` only affects PyTorch's warnings. `out` is the tensor into which the result is written.
             kwargs.pop("_stacklevel", None)
+            # Thunder's factories lack these keywords. Their defaults change nothing.
+            kwargs = {name: value for name, value in kwargs.items() if value is not _DEFAULTS.get(name, ())}
             out = kwargs.pop("out", None)
             args, kwargs = cast(target, args, kwargs)
             args, kwargs = normalize_arguments(target, known, unpack_list(target, known, args), kwargs)
@@ -595,6 +597,10 @@ class _Tracer(fx.Interpreter):
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"the module {target} is not expanded in the graph")
+
+
+_DEFAULTS: dict[str, Any] = {"requires_grad": False, "pin_memory": False, "layout": torch.strided}
+"""Keywords of PyTorch's factories, each with its default."""
 
 
 class _UnsupportedNodes(_Tracer):

@@ -34,8 +34,8 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
 _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 """NumPy keywords that PyTorch also accepts, each with PyTorch's own keyword."""
 
-_TENSORS = frozenset(("input", "other"))
-"""Names of tensor parameters in PyTorch's operators."""
+_POSITIONAL = frozenset(("input", "other", "shape"))
+"""Keywords that Thunder's operators with any keywords refuse: tensors, and the shape of a reshape."""
 
 _NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
 """Tags of in-place methods without an equal out-of-place method. Such a method changes a tensor's view, or draws random
@@ -191,9 +191,9 @@ def _lacks_keyword(operator: Any, args: tuple[Any, ...], keywords: Collection[st
     if parameters is None:
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        # Thunder's elementwise operators accept any keyword, and pass it to a function whose tensor parameters have
-        # other names.
-        return not _TENSORS.isdisjoint(keywords)
+        # Thunder's elementwise operators and its reshape accept any keyword, and pass it to a function whose parameters
+        # have other names.
+        return not _POSITIONAL.isdisjoint(keywords)
     try:
         inspect.Signature(parameters).bind(*args, **dict.fromkeys(keywords))
     except TypeError:
