@@ -33,6 +33,7 @@ from workbench.compiler.frontend.dynamo_session import (
     no_collections,
 )
 from workbench.compiler.frontend.fx_to_thunder import constants_of, function_of
+from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.module_reuse import ReuseCounts, trace_modules_once
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.sharded_graphs import ShardedModule, module_of, returned_inputs, returned_parameter
@@ -456,6 +457,7 @@ def prepare_graph(
         If ranks share the program, and the program returns or stores a parameter, of which each rank has only a shard.
     """
     erase_vmap(graph)
+    inline_einops(graph)
     erase_bounds_of_bools(graph.graph)
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")

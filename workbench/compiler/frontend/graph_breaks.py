@@ -30,6 +30,7 @@ from workbench.compiler.frontend.dynamo_session import (
 )
 from workbench.compiler.frontend.fake_step import WRITES_HISTORY, StepRecorder, UnplannablePartError
 from workbench.compiler.frontend.fx_to_thunder import constants_of, find_refused_nodes, name_of, transform_change
+from workbench.compiler.frontend.inline_einops import inline_einops
 from workbench.compiler.frontend.plain_flex_attention import erase_vmap
 from workbench.compiler.frontend.source_frames import place_of
 from workbench.compiler.interop import dynamo_patches, fake_gpu
@@ -140,6 +141,7 @@ class GraphSplitter:
             Returns a function that runs a piece.
         """
         erase_vmap(graph)
+        inline_einops(graph)
         key, behind = self._key(graph), reason_of(graph)
         try:
             found = find_refused_nodes(graph, inputs)
