@@ -127,3 +127,27 @@ def test_a_forked_process_has_the_original_thresholds() -> None:
                 ok = ok and gc.get_threshold() == gc_pause.THRESHOLDS
             os._exit(not (ok and gc.get_threshold() == before))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def place_of_new_objects(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make many objects in a block. Return the generations of the first and of the last object after the block."""
+    monkeypatch.setattr(gc_pause, "MANY", 10_000)
+    with gc_pause.paused_gc():
+        kept = [[number] for number in range(gc_pause.MANY + 5_000)]
+    ends = kept[0], kept[-1]
+    return [n for n in range(3) for each in gc.get_objects(n) if any(each is end for end in ends)]
+
+
+def test_many_new_objects_of_a_block_are_in_the_oldest_generation_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.unfreeze()  # `conftest` freezes the objects of the imports
+    try:
+        assert place_of_new_objects(monkeypatch) == [2, 2]
+    finally:
+        gc.freeze()
+
+
+def test_objects_that_other_code_has_frozen_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    assert 2 not in place_of_new_objects(monkeypatch)
+    assert gc.get_freeze_count() > 0.9 * frozen > gc_pause.FROZEN_BY_PYTHON
