@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from workbench.compiler.fastpath import alias_renaming, symbols, wait_sorting
@@ -24,6 +25,7 @@ from workbench.compiler.interop.thunder_api import (
     Region,
     TensorProxy,
     code_within,
+    data_dependent_partition,
     dead_code,
     distributed_prims,
     jit,
@@ -136,7 +138,7 @@ def _swap_named_proxies(
     skip_subsymbols: bool,
 ) -> Any:
     """Swap proxies as `_swap_proxies` does. `names` are the names of the swapped values, or None if there are many."""
-    if names is not None and _has_none_of(self, names):
+    if names is not None and has_none_of(self, names):
         return self
     if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
         return self
@@ -162,7 +164,7 @@ _FEW = 8
 """Largest number of swapped values for which a fast test of names precedes the search in a statement."""
 
 
-def _has_none_of(bsym: Any, names: Set[str]) -> bool:
+def has_none_of(bsym: Any, names: Set[str]) -> bool:
     """Return whether a statement, at any depth, contains neither a value in `names` nor a collection of values."""
     return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).get_or_make(
         "collections", lambda: _collects(bsym)
@@ -251,22 +253,23 @@ def _consumers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
 
 
 def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) -> list[Any]:
-    makers = _producers(bsyms)._dict
+    all_made = list(map(made_names, bsyms))
+    names = list(chain.from_iterable(all_made))
+    # If no two statements make one name, the statement that makes a needed name is its producer.
+    makers = None if len(set(names)) == len(names) else _producers(bsyms)._dict
     wanted = {leaf.name: leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Proxy)}
     needed = set(wanted)
     if needed_proxies is not None:
         needed.update(variable.proxy.name for variable in needed_proxies)
         needed_proxies.update(map(variableify, wanted.values()))
     left = []
-    for bsym in reversed(bsyms):
+    for bsym, made in zip(reversed(bsyms), reversed(all_made), strict=True):
         # Check first whether a later statement needs an output. If so, the statement's tags need not be looked up.
-        for name in made_names(bsym):
-            if name in needed and _is(makers[name], bsym):
-                break
-        else:
-            if not is_kept(bsym):
-                continue
-        remove_noops(bsym)
+        produces = not needed.isdisjoint(made) and (makers is None or _produces_needed(bsym, needed, makers))
+        if not produces and not is_kept(bsym):
+            continue
+        if bsym.__dict__.get(CLEAN) is not bsym.subsymbols:
+            remove_noops(bsym)
         left.append(bsym)
         needed.update(read_names(bsym))
         if needed_proxies is not None:
@@ -275,8 +278,9 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
     return _remove_duplicate_number_proxies(left)
 
 
-def _is(maker: Any, bsym: Any) -> bool:
-    return maker is bsym or bool(maker == bsym)
+def _produces_needed(bsym: Any, needed: Set[str], makers: Mapping[str, Any]) -> bool:
+    found = (makers[name] for name in made_names(bsym) if name in needed)
+    return any(maker is bsym or bool(maker == bsym) for maker in found)
 
 
 def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
@@ -286,6 +290,9 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
     In the outputs of the later statements, the proxy is replaced by its value. A later statement is removed if all its
     outputs are such proxies. A statement without such proxies stays the same object.
     """
+    kinds = set(map(type, chain.from_iterable([bsym.flat_outs for bsym in bsyms])))
+    if not any(issubclass(kind, NumberProxy) for kind in kinds):
+        return [bsym for bsym in bsyms if bsym.flat_outs]
     seen: set[str] = set()
     left = []
     for bsym in bsyms:
@@ -336,6 +343,30 @@ def _del_last_used(
         left.append(bsym)
     left.reverse()
     return left
+
+
+class _Alone:
+    """A group of one statement, as Thunder's `Node`."""
+
+    __slots__ = ("group_bsyms",)
+
+    def __init__(self, bsym: Any) -> None:
+        self.group_bsyms = [bsym]
+
+
+def _consecutive_fusion(trace: Any, merge_func: Callable[[Any, Any], bool]) -> list[list[Any]]:
+    groups: list[list[Any]] = []
+    region: list[Any] = []
+    for bsym in trace.bound_symbols:
+        node = _Alone(bsym)
+        if merge_func(node, node):
+            if not region:
+                groups.append(region)
+            region.append(bsym)
+        else:
+            groups.append([bsym])
+            region = []
+    return groups
 
 
 def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
@@ -405,6 +436,7 @@ PLACES: tuple[PatchTarget, ...] = (
     replace_function(BoundSymbol, "from_bsym", _from_bsym),
     replace_function(BoundSymbol, "from_bsym_swap_proxies", _swap_proxies),
     replace_function(Region, "__init__", _make_region),
+    replace_function(data_dependent_partition, "consecutive_fusion", _consecutive_fusion),
     PatchTarget(passes, "_transform_for_operator_executor_execution", _claim),
     replace_function(dead_code, "dce_bsyms", _dce_bsyms, everywhere=True),
     replace_function(dead_code, "_remove_noop_subsymbols", remove_noops, everywhere=True),

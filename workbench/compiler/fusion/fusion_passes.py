@@ -9,11 +9,14 @@ are not fused.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import count
+from functools import partial
+from itertools import chain, count
+from types import SimpleNamespace
 from typing import Any
 
+from workbench.compiler.fastpath.passes import has_none_of
 from workbench.compiler.fusion.nvfuser_clone_hazards import find_hazardous_outputs
 from workbench.compiler.interop.thunder_api import (
     BoundSymbol,
@@ -41,6 +44,7 @@ from workbench.compiler.trace.bsym_memo import (
     Structure,
     identity,
     ids,
+    made_names,
     names_in,
     read_names,
     structure_of,
@@ -132,13 +136,15 @@ class Regions:
     def remove_repeats(self, trace: TraceCtx) -> TraceCtx:
         """Remove common subexpressions inside and outside of fusions, as ``nvFuserExecutor.cse`` does."""
         done = from_trace(trace)
-        redundant: dict[Any, Any] = {}
+        redundant = _Replacements()
         outside = _Outside(redundant)
         for bsym in trace.bound_symbols:
             left = self._remove_fusion_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.remainder(bsym)
             if left is not None:
                 done.bound_symbols.append(left)
-        returned = _map_proxies(done.bound_symbols[-1].args, redundant)
+        returned = done.bound_symbols[-1].args
+        if redundant.concerns(done.bound_symbols[-1]):
+            returned = _map_proxies(returned, redundant)
         done.bound_symbols[-1] = prims.python_return.bind(*returned, output=None)
         done.set_provenance(TraceProvenance("Nvfuser Common Subexpression Elimination"))
         return done
@@ -154,19 +160,18 @@ class Regions:
                 continue
             here = replaced.input_replacements(bsym)
             left, more = self._run_on_fusion(bsym, "casts", here, _remove_fusion_casts)
-            for variable, instead in more.items():
-                replaced.add(variable, instead)
+            replaced.add_all(more)
             done.bound_symbols.append(left)
         done.set_provenance(TraceProvenance("Remove redundant casts"))
         return done
 
-    def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
-        here = _select(map(variableify, (*fusion.args, *fusion.output)), redundant)
+    def _remove_fusion_repeats(self, fusion: BoundSymbol, redundant: _Replacements) -> BoundSymbol:
+        here = redundant.select(fusion)
         left, more = self._run_on_fusion(fusion, "cse", here, _remove_repeats)
         # Outside of this fusion, a replacement is valid only if this fusion outputs it: otherwise its name may denote a
         # value of another fusion.
         given = {out.name for out in left.output}
-        redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
+        redundant.add_all({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
 
     def _run_on_fusion(
@@ -290,41 +295,72 @@ class MemoizedPasses:
     def partition(self, trace: TraceCtx) -> TraceCtx:
         """Partition a trace into fusions as Thunder does, without rematerialization. Fusions are not callable yet."""
         executor: Any = self
-        trace = replace_uniform(trace)
+        if any(bsym.sym.id is prims.PrimIDs.UNIFORM for bsym in trace.bound_symbols):
+            trace = replace_uniform(trace)
         self._apart = find_hazardous_outputs(trace)
-        producers, consumers = utils.producers_and_consumers(trace)
+        region_of = self._region_finder(trace)
         fused, counter = from_trace(trace), 0
         shapes_alone = get_compile_option(
             "nv_enable_shape_only_fusion",
             "Allow nvFuser to create Fusion with shape only operations. Defaults to False.",
         )
-        for group in fuse_bound_symbols(trace, self._mergeable(trace)):
-            apart = not shapes_alone and all(self._is_shape_op(bsym) for bsym in group)
-            if apart or (len(group) == 1 and not self._fusible(group[0])) or not executor.get_fuel():
+        fusible = self._fusibility()
+
+        def is_region(group: list[BoundSymbol]) -> bool:
+            return fusible(group) and (shapes_alone or not all(map(self._is_shape_op, group)))
+
+        for group in fuse_bound_symbols(trace, self._mergeable(trace, fusible)):
+            if not is_region(group) or not executor.get_fuel():
                 fused.bound_symbols.extend(group)
                 continue
-            fused.bound_symbols.append(executor.fuse(Region(producers, consumers, group), counter))
+            fused.bound_symbols.append(executor.fuse(region_of(group), counter))
             counter += 1
         return dce(self.cse(self.control.regions.remove_casts(fused)))
 
-    def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
-        """Return a function that decides whether two groups may be in one fusion.
+    def _region_finder(self, trace: TraceCtx) -> Callable[[list[BoundSymbol]], Any]:
+        """Return a function that makes Thunder's `Region` of a group of statements.
 
-        No fusion mixes sharded tensors with other tensors.
+        If each name has one maker, only the outputs depend on statements outside of the group: a value is an output if
+        the trace reads it more often than the group. All other facts are cached with the group.
         """
-        sharded = any(type(arg) is DTensorProxy for bsym in trace.bound_symbols for arg in bsym.flat_proxy_args)
+        made = list(chain.from_iterable(map(made_names, trace.bound_symbols)))
+        if len(set(made)) != len(made):
+            return partial(Region, *utils.producers_and_consumers(trace))
+        reads = _count_reads(trace.bound_symbols)
+
+        def region_of(group: list[BoundSymbol]) -> Any:
+            inputs, values = self._get_or_make(("region", ids(group)), tuple(group), lambda: _region_values(group))
+            outputs = [variable for name, variable, inside in values if reads[name] > inside]
+            return SimpleNamespace(inputs=inputs, outputs=outputs, bound_symbols=group)
+
+        return region_of
+
+    def _fusibility(self) -> Callable[[list[BoundSymbol]], bool]:
+        """Return a function that decides whether a group may be a fusion."""
         known: dict[int, bool] = {}
 
         def fusible(group: list[BoundSymbol]) -> bool:
             if len(group) > 1:
                 return True
-            found = known.get(identity(group[0]))
+            # Statements of equal structure are all fusible or all not fusible, unless outputs are kept apart by name.
+            number = identity(group[0] if self._apart else structure_of(group[0]))
+            found = known.get(number)
             if found is None:
-                found = known[identity(group[0])] = self._fusible(group[0])
+                found = known[number] = self._fusible(group[0])
             return found
 
+        return fusible
+
+    def _mergeable(self, trace: TraceCtx, fusible: Callable[[list[BoundSymbol]], bool]) -> Callable[[Any, Any], bool]:
+        """Return a function that decides whether two groups may be in one fusion.
+
+        No fusion mixes sharded tensors with other tensors.
+        """
+        kinds = set(map(type, chain.from_iterable([bsym.flat_proxy_args for bsym in trace.bound_symbols])))
+        sharded = DTensorProxy in kinds
+
         def mergeable(a: Any, b: Any) -> bool:
-            if not (fusible(a.group_bsyms) and fusible(b.group_bsyms)):
+            if not (fusible(a.group_bsyms) and (a is b or fusible(b.group_bsyms))):
                 return False
             if not sharded:
                 return True
@@ -360,6 +396,28 @@ class MemoizedPasses:
 
     def _get_or_make(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
         return self.control.regions.get_or_make(key, alive, make)
+
+
+def _count_reads(bsyms: Iterable[BoundSymbol]) -> Counter[str]:
+    """Return, by name, how often statements read a value."""
+    reading = [
+        b for b in bsyms if b.sym.id is not prims.PrimIDs.COMMENT and b.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL
+    ]
+    return Counter(chain.from_iterable(map(read_names, reading)))
+
+
+def _region_values(group: Sequence[BoundSymbol]) -> tuple[tuple[Any, ...], tuple[tuple[str, Any, int], ...]]:
+    """Return the inputs of a region; and for each value that it makes, the name, the variable and the reads inside.
+
+    Both are in the order of Thunder's `Region`.
+    """
+    order = {name: at for at, name in enumerate(dict.fromkeys(chain.from_iterable(map(names_in, group))))}
+    made = {out.name: out for bsym in group for out in bsym.flat_proxy_outs}
+    read = {arg.name: arg for bsym in reversed(group) for arg in reversed(bsym.flat_proxy_args)}
+    inside = _count_reads(group)
+    inputs = [variableify(read[name]) for name in sorted(inside.keys() - made.keys(), key=order.__getitem__)]
+    values = [(name, variableify(made[name]), inside[name]) for name in sorted(made, key=order.__getitem__)]
+    return tuple(inputs), tuple(values)
 
 
 _LEFT = "_workbench_left"
@@ -435,10 +493,14 @@ class _Replacements(dict[Any, Any]):
         super().__init__()
         self._names: set[str] = set()
 
-    def add(self, variable: Any, instead: Any) -> None:
-        """Replace `variable` by `instead`."""
-        self[variable] = instead
+    def __setitem__(self, variable: Any, instead: Any) -> None:
+        super().__setitem__(variable, instead)
         self._names.add(variable.proxy.name)
+
+    def add_all(self, more: Mapping[Any, Any]) -> None:
+        """Add replacements. The method `update` of a dict would not call `__setitem__`."""
+        for variable, instead in more.items():
+            self[variable] = instead
 
     def concerns(self, bsym: BoundSymbol) -> bool:
         """Return whether a statement reads a replaced value."""
@@ -447,6 +509,19 @@ class _Replacements(dict[Any, Any]):
     def input_replacements(self, bsym: BoundSymbol) -> dict[Any, Any]:
         """Return the replacements of the values that a statement reads."""
         return _select(bsym.flat_variableified_proxy_args, self) if self.concerns(bsym) else {}
+
+    def select(self, fusion: BoundSymbol) -> dict[Any, Any]:
+        """Return the replacements of a fusion's inputs and outputs."""
+        if self._names.isdisjoint(read_names(fusion)) and self._names.isdisjoint(made_names(fusion)):
+            return {}
+        return _select(map(variableify, (*fusion.args, *fusion.output)), self)
+
+    def swap_inputs(self, bsym: BoundSymbol) -> BoundSymbol:
+        """Return a statement with replaced inputs. The subsymbols read the replacements, too."""
+        swapped: BoundSymbol = bsym
+        if not has_none_of(bsym, self._names):
+            swapped = bsym.from_bsym_swap_proxies(self, skip_output=True)
+        return swapped
 
 
 def _append_unless_cast(
@@ -460,7 +535,7 @@ def _append_unless_cast(
         return
     original = originals[bsym.output.name] = originals.get(value.name, value)
     if dtypes.to_dtype(original) == wanted:
-        replaced.add(variableify(bsym.output), original)
+        replaced[variableify(bsym.output)] = original
     else:
         left.append(bsym if original is value else bsym.from_bsym(args=(original, wanted), kwargs={}))
 
@@ -484,24 +559,28 @@ class _Outside:
         Replacements of values. This class adds a replacement for each result of a repeated statement.
     """
 
-    def __init__(self, redundant: dict[Any, Any]) -> None:
+    def __init__(self, redundant: _Replacements) -> None:
         self._redundant = redundant
         self._known: dict[Any, BoundSymbol] = {}
         self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
 
     def remainder(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """Return the statement with replaced inputs, or None if it repeats an earlier statement."""
-        if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
+        if structure_of(bsym).get_or_make("not functional", lambda: bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS):
             return bsym
-        made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
-        if draws_inside(bsym):  # Thunder's pass would merge two equal draws, except draws of `uniform`
-            return made
+        made = self._redundant.swap_inputs(bsym)
         key = bsym.sym.name, frozenset(read_names(made))
         if key not in self._alone:
-            self._alone[key] = (made, bsym) if bsym.sym.id != prims.PrimIDs.GET_GRAD else None
+            self._alone[key] = made, bsym
+            return made
+        # Thunder's pass would merge two equal draws, except draws of `uniform`.
+        if draws_inside(bsym):
             return made
         first, self._alone[key] = self._alone[key], None
-        if first is not None:
+        if first is not None and draws_inside(first[1]):
+            self._alone[key] = made, bsym
+            return made
+        if first is not None and first[1].sym.id != prims.PrimIDs.GET_GRAD:
             self._known[first[0].rhs] = first[1]
         left: BoundSymbol | None = dead_code.cse_single_bsym(self._redundant, self._known, bsym)
         return left
